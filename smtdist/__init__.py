@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
+    from smtdist import datasets as datasets
     from smtdist import plot as plot
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
@@ -105,10 +106,12 @@ _HOMES = {
     "watch": "smtdist.monitor.watch",
 }
 
+_MODULES = ("datasets", "plot")
+
 
 def __getattr__(name: str) -> _Any:
-    if name == "plot":  # a package, which matplotlib comes with
-        return _import_module("smtdist.plot")
+    if name in _MODULES:  # plot comes with matplotlib
+        return _import_module(f"smtdist.{name}")
     if name == "__version__":
         return _import_module("importlib.metadata").version("smtdist")
     if name not in _HOMES:
@@ -117,4 +120,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, "plot", "__version__"})
+    return sorted({*__all__, *_MODULES, "__version__"})

@@ -26,7 +26,8 @@ BELOW["monitor"] = BELOW["models"] | {"models"}
 BELOW["concepts"] = BELOW["models"] | {"models"}
 BELOW["plot"] = BELOW["models"] | {"models"}
 BELOW["report"] = BELOW["models"] | {"models", "concepts", "evaluate", "monitor", "plot"}
-BELOW["cli"] = BELOW["report"] | {"report"}
+BELOW["datasets"] = {"errors", "kernels", "data"}
+BELOW["cli"] = BELOW["report"] | {"report", "datasets"}
 # images are decoded on the threads of the kernels
 DATA_MAY_USE = {"types", "hashing", "pixels", "threads"}
 KNOW_DASK = {"engine", "monitor"}
@@ -81,7 +82,7 @@ def test_public_names():
     expected |= {"export", "import_images", "import_videos", "merge", "tune", "update", "write_report"}
     expected |= {"PointSMT", "VideoSMT", "WordSMT"}
     assert set(smtdist.__all__) == expected
-    assert set(dir(smtdist)) == expected | {"plot", "__version__"}
+    assert set(dir(smtdist)) == expected | {"datasets", "plot", "__version__"}
     assert all(hasattr(smtdist, name) for name in dir(smtdist))
     assert (ROOT / "py.typed").exists()
 

@@ -22,6 +22,7 @@ def main(folder: Path) -> None:
     ].astype(np.uint8)
     rows: NDArray[np.float64] = images.reshape(60, -1) / 255
 
+    report("digits", *smtdist.datasets.load_digits())
     smt = smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4, random_state=1)
     plan = smt.plan(images, calibrate=False)
     z: NDArray[np.floating] = smt.fit(images).transform(images)

@@ -27,6 +27,7 @@ import h5py
 import numpy as np
 import typer
 
+from smtdist import datasets
 from smtdist.cli import options as opt
 from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -144,15 +145,12 @@ def _few_labels(
 
 def write_digits(path: Path) -> None:
     """Write the digits, 8 x 8 with 17 shades, as uint8 in groups train and test of an HDF5 file."""
-    from sklearn.datasets import load_digits  # half a second that other commands need not wait
-
-    digits = load_digits()
-    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    images, labels = datasets.load_digits()
     order = np.random.default_rng(SEED).permutation(len(images))
     with h5py.File(path, "w") as file:
         for group, rows in (("train", order[:N_TRAIN]), ("test", order[N_TRAIN:])):
             file.create_dataset(f"{group}/images", data=images[rows], chunks=(100, 8, 8))
-            file.create_dataset(f"{group}/labels", data=digits.target[rows].astype(np.int64))
+            file.create_dataset(f"{group}/labels", data=labels[rows])
 
 
 def _pixels(part: run.Labelled) -> Any:

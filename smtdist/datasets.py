@@ -1,0 +1,151 @@
+"""Images for a first try: some that scikit-learn brings along, and well-known sets that are fetched once and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.importers.images import import_images
+from smtdist.data.writing import check_target
+from smtdist.errors import DataError
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+TIMEOUT: Final = 60
+"""Seconds without a byte after which a download has failed."""
+
+
+class _File(NamedTuple):
+    name: str
+    md5: str
+
+
+MNIST_URL: Final = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST: Final = {
+    "train": (
+        _File("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        _File("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
+    ),
+    "test": (
+        _File("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+        _File("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+    ),
+}
+CIFAR10_URL: Final = "https://www.cs.toronto.edu/~kriz/"
+CIFAR10: Final = _File("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
+
+
+def load_digits() -> tuple[Images, Labels]:
+    """Return 1,797 handwritten digits (1797, 8, 8) and their labels, which scikit-learn brings along.
+
+    >>> images, labels = load_digits()
+    >>> images.shape, images.dtype.name, labels[:4].tolist()
+    ((1797, 8, 8), 'uint8', [0, 1, 2, 3])
+    """
+    from sklearn import datasets  # half a second that nobody else waits for
+
+    digits = datasets.load_digits()
+    return np.rint(digits.images * (255 / 16)).astype(np.uint8), digits.target.astype(np.int64)
+
+
+def load_photo_tiles(size: int = 32) -> tuple[Images, Labels]:
+    """Return colour tiles (n, size, size, 3) of the two photographs that scikit-learn brings along.
+
+    Labels are 0 for tiles of the temple and 1 for those of the flower. Tiles do not overlap; those at the right and the
+    lower edge that would not be whole are left out.
+
+    >>> images, labels = load_photo_tiles(64)
+    >>> images.shape, np.bincount(labels).tolist()
+    ((120, 64, 64, 3), [60, 60])
+    """
+    from sklearn import datasets
+
+    if not 1 <= size <= 427:
+        raise DataError(f"size is {size}; the photographs have 427 x 640 pixels, so give 1 to 427.")
+    tiles = []
+    for photo in datasets.load_sample_images().images:
+        rows, columns = photo.shape[0] // size, photo.shape[1] // size
+        cut = photo[: rows * size, : columns * size].reshape(rows, size, columns, size, 3)
+        tiles.append(cut.swapaxes(1, 2).reshape(-1, size, size, 3))
+    return np.concatenate(tiles), np.repeat([0, 1], [len(one) for one in tiles])
+
+
+def fetch_mnist(
+    out: str | os.PathLike[str] = "mnist.h5", *, url: str = MNIST_URL, overwrite: bool = False
+) -> Path:
+    """Download MNIST (12 MB), check it, and write it as images and labels of the groups train and test; return the file.
+
+    url : where the four files lie, such as a mirror, or a folder as file:///... Raises DataError where a file cannot be
+    fetched, or is not the one that it should be.
+    """
+    target = Path(out)
+    check_target(target, overwrite)
+    with tempfile.TemporaryDirectory(prefix="smtdist-fetch-") as made:
+        files = [file for pair in MNIST.values() for file in pair]
+        _fetched(url, files, Path(made))
+        part = Path(made) / "mnist.h5"
+        for group, (images, labels) in MNIST.items():
+            import_images(
+                Path(made) / images.name,
+                part,
+                labels=Path(made) / labels.name,
+                group=group,
+                append=group != "train",
+            )
+        shutil.move(part, target)
+    return target
+
+
+def fetch_cifar10(
+    out: str | os.PathLike[str] = "cifar10.h5", *, url: str = CIFAR10_URL, overwrite: bool = False
+) -> Path:
+    """Download CIFAR-10 (170 MB), check it, and write it as images and labels of the groups train and test; return the file.
+
+    url : where the archive lies, such as a mirror, or a folder as file:///... The pickles inside are read, never run.
+    Raises DataError where the archive cannot be fetched, or is not the one that it should be.
+    """
+    target = Path(out)
+    check_target(target, overwrite)
+    with tempfile.TemporaryDirectory(prefix="smtdist-fetch-") as made:
+        _fetched(url, [CIFAR10], Path(made))
+        with tarfile.open(Path(made) / CIFAR10.name) as archive:
+            archive.extractall(made, filter="data")
+        batches, part = Path(made) / "cifar-10-batches-py", Path(made) / "cifar10.h5"
+        for group in ("train", "test"):
+            import_images(batches, part, group=group, append=group != "train", kind="cifar")
+        shutil.move(part, target)
+    return target
+
+
+def _fetched(url: str, files: Iterable[_File], folder: Path) -> None:
+    """Download files into a folder, and refuse one whose MD5 is another: it was cut short, or altered."""
+    for file in files:
+        address, digest = url.rstrip("/") + "/" + file.name, hashlib.md5(usedforsecurity=False)
+        try:
+            with (
+                urllib.request.urlopen(address, timeout=TIMEOUT) as coming,
+                (folder / file.name).open("wb") as kept,
+            ):
+                while block := coming.read(2**20):
+                    digest.update(block)
+                    kept.write(block)
+        except OSError as error:
+            raise DataError(
+                f"{address} cannot be fetched ({error}); check the connection, or give the url of a mirror."
+            ) from error
+        if digest.hexdigest() != file.md5:
+            raise DataError(
+                f"{address} is not the file that it should be (MD5 {digest.hexdigest()}, not {file.md5}); try again, or give the "
+                f"url of a mirror."
+            )
