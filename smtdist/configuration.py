@@ -373,14 +373,14 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
 
 PRESET_NOTES: Final[dict[str, str]] = {
     # benchmarks/quality/mnist_vq.py, choose: 97.6 and 97.0 %
-    "mnist-vq": "Ridge, mean, constant patches and drop are our choices. The mean of each patch is 0.6 points better than the paper's "
-    "contextual mean (2,000 held-out training images, 8,000 to learn from, K = 2,048).",
+    "mnist-vq": "Ridge, mean, constant patches and drop are our choices. The mean of each patch is 0.6 points better than the "
+    "paper's contextual mean (2,000 held-out training images, 8,000 to learn from, K = 2,048).",
     # records 2026-11-2*-quality-recipe-train8000-test2000* and 2026-11-25-quality-6-batch5-votes_ours_paper
-    "cifar10-gq": "Mean, drop and votes are our choices. On 2,000 held-out training images, 8,000 to learn from, K = 8,192, mean=level "
-    "is 1.05 points better than the paper's contextual mean (-0.4 to 2.5), and drop=32 is 0.6 points better than the paper's 16 "
-    "(0.65, 0.3 and 0.85 with three dictionaries). 50 neighbours at T = 0.06 with flipped images among them are 2.0 points better "
-    "than 30 at T = 0.03 without (10,000 held-out images). Nothing else that we tried is certainly better. pool_size=5, "
-    "pool_stride=3 gives the same accuracy with 2.25 times fewer numbers.",
+    "cifar10-gq": "Mean, drop and votes are our choices. On 2,000 held-out training images, 8,000 to learn from, K = 8,192, "
+    "mean=level is 1.05 points better than the paper's contextual mean (-0.4 to 2.5), and drop=32 is 0.6 points better "
+    "than the paper's 16 (0.65, 0.3 and 0.85 with three dictionaries). 50 neighbours at T = 0.06 with flipped images among "
+    "them are 2.0 points better than 30 at T = 0.03 without (10,000 held-out images). Nothing else that we tried is certainly "
+    "better. pool_size=5, pool_stride=3 gives the same accuracy with 2.25 times fewer numbers.",
     "cifar10-gq-gray": "The votes are our choice, as in cifar10-gq.",
     "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendix C).",
     "paper-cifar10-gq": "As SMT 2023 prints it (sections 3 and J, appendix D): the contextual mean, 30 neighbours at T = 0.03.",

@@ -39,7 +39,7 @@ KERNEL_MODELS = "kernel-"
 HELP = (
     "Learn representations of images from data larger than memory, with the sparse manifold transform.\n\n"
     "Results go to standard output, progress and errors to standard error. "
-    "Exit code 0: done; 1: failed; 2: wrong usage; 130 and 143: stopped by Ctrl-C and SIGTERM."
+    "Exit code 0: done; 1: failed; 2: wrong usage; 130: stopped by Ctrl-C; 143: stopped by SIGTERM."
 )
 
 

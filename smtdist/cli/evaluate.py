@@ -36,56 +36,66 @@ def evaluate(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL.h5", help="Model written by smtdist fit; or training representations, or a head."
+            metavar="MODEL.h5",
+            help="A model, training representations (smtdist transform), or a head (smtdist head fit).",
         ),
     ],
     data: opt.Data,
-    train: Annotated[str | None, typer.Option(help="Group with images and labels to learn from.")] = None,
-    test: Annotated[str | None, typer.Option(help="Group with images and labels to judge by.")] = None,
-    metric: Annotated[Metric | None, typer.Option(help="Classifier.", show_default="knn")] = None,
+    train: Annotated[str | None, typer.Option(help="Group with training images and labels.")] = None,
+    test: Annotated[str | None, typer.Option(help="Group with test images and labels.")] = None,
+    metric: Annotated[
+        Metric | None,
+        typer.Option(
+            help="Classifier: soft k-NN, linear probe, linear SVM, or kernel ridge regression.",
+            show_default="knn",
+        ),
+    ] = None,
     neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="T of the vote exp(cosine / T), default as the model says; of the kernel, 0.5.",
+            help="T of the votes exp(cosine / T) of knn (default: the model's setting), or of the kernel (default: 0.5).",
         ),
     ] = None,
     vote: Annotated[
         Vote | None,
         typer.Option(
-            help="Weight of a neighbour: exp(cosine / T), the cosine, or one. Default: as the model says."
+            help="Weight of a neighbour (knn): exp(cosine / T), the cosine, or 1. Default: the model's setting."
         ),
     ] = None,
     folds: Annotated[
         int | None,
         typer.Option(
             min=2,
-            help="Folds of the cross-validation that chooses the penalty (svm).",
+            help="Number of folds of the cross-validation that chooses the penalty (svm).",
             show_default=str(run.Svm.folds),
         ),
     ] = None,
     validation: Annotated[
         float | None,
         typer.Option(
-            help="Share of the training images that chooses the penalty (linear).",
+            help="Share of the training images that is held out to choose the penalty (linear).",
             show_default=str(run.Linear.validation),
         ),
     ] = None,
     labels: Annotated[
         list[int] | None,
         typer.Option(
-            min=2, help="Judge with so many labels, in several draws; may be repeated (svm, kernel)."
+            min=2,
+            help="Use only this many labels, in several draws (svm, kernel). Repeat it for a learning curve.",
         ),
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option(min=1, help="Draws for each number of labels.", show_default=str(judging.DRAWS)),
+        typer.Option(
+            min=1, help="Number of draws for each number of labels.", show_default=str(judging.DRAWS)
+        ),
     ] = None,
     mirrored: Annotated[
         bool | None,
         typer.Option(
             "--mirrored/--not-mirrored",
-            help="Learn from mirrored images too. Default: as the model says (knn), no (linear, svm), yes (kernel).",
+            help="Also use mirrored training images. Default: the model's setting (knn), no (linear, svm), yes (kernel).",
             show_default=False,
         ),
     ] = None,
@@ -93,21 +103,21 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            help="Compare in the N directions in which training representations differ most.",
+            help="Compare only the first N principal components of the training representations.",
             metavar="N",
         ),
     ] = None,
     whiten: Annotated[
         float | None,
         typer.Option(
-            help="0: leading directions as they are; 1: of equal variance.",
+            help="Whitening of the components of --leading: 0 keeps their variances, 1 makes them equal.",
             show_default="0.5",
         ),
     ] = None,
     features: opt.Features = None,
     pool: opt.Pool = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Learn from the first N training images only.")
+        int | None, typer.Option(min=1, metavar="N", help="Use only the first N training images.")
     ] = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
@@ -120,9 +130,10 @@ def evaluate(
     events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
-    """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression.
+    """Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.
 
-    Two files of smtdist transform, or a head and such a file, are judged as they are.
+    You can also give two files of smtdist transform, one with training and one with test images, or a head and such
+    a file, without --train and --test.
     """
     where = Where(workers, cluster, quiet, events)
     changes = (components, drop, with_, set_, features, pool, limit, train, test, leading, whiten)

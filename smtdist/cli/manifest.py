@@ -29,21 +29,23 @@ def manifest(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DATA.json", help="Manifest to write. Without: read a manifest's hashed samples."
+            metavar="DATA.json", help="Manifest to write. Without --out, the manifest DATA is checked."
         ),
     ] = None,
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="Images that every file has, a dataset or a group; may be repeated. Default: all that are found."
+            help="Dataset or group of images to include; may be repeated. Default: all that are found."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the samples whose content is hashed.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the choice of samples whose content is hashed.")
+    ] = 0,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Write what many files hold to one manifest, which is DATA in their place; or check the files of a manifest."""
+    """Write a manifest of many files, so that they can be used as one; or check the files of a manifest."""
     started = time.perf_counter()
     if out is not None:
         if out.suffix != ".json":

@@ -38,7 +38,7 @@ def plan(
     driver_memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Memory of the machine that starts the fit. Default: this one's."
+            metavar="SIZE", help="Memory of the machine that starts the fit. Default: that of this machine."
         ),
     ] = None,
     gpu_memory: Annotated[
@@ -46,27 +46,32 @@ def plan(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Cores of each worker. Default: this machine's, shared."),
+        typer.Option(
+            min=1, metavar="N", help="Cores of each worker. Default: an equal share of this machine's."
+        ),
     ] = None,
     checkpoint: opt.Checkpoint = None,
     calibrate: Annotated[
         bool,
         typer.Option(
-            help="Measure, for at most ten seconds, how fast this machine is; without it no times are stated."
+            help="Measure for at most ten seconds how fast this machine is. With --no-calibrate the plan has no times."
         ),
     ] = True,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL.h5", help="Ignored; taken so that the arguments of fit can stay."),
+        typer.Option(
+            metavar="MODEL.h5", help="Ignored, so that you can use the same arguments as for fit."
+        ),
     ] = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Say what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
+    """Print what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
 
-    What cannot fit is refused, with what would do. Times come from the fit's own kernels on some of the data.
-    `transform --plan` and `evaluate --plan` say what a fitted model costs.
+    If the job does not fit, smtdist stops and says what would: fewer atoms, more workers or more memory. Times
+    are measured with the fit's own kernels on some of the data. `transform --plan` and `evaluate --plan` plan the
+    use of a fitted model.
     """
     opt.refuse_model(model)
     where = Where(workers, cluster, quiet)
