@@ -218,7 +218,7 @@ class Configuration:
             value = getattr(self, name)
             if name == "feature" and value in CODED:
                 raise ConfigurationError(
-                    f"feature={value} is a code of floats, which only a fit takes: smtdist fit --set feature={value}, or in "
+                    f"feature={value} is a learned code, which has a fit of its own: smtdist fit --set feature={value}, or in "
                     f"Python smtdist.SMT(feature={value!r})."
                 )
             if not good(value):

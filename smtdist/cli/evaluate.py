@@ -153,7 +153,7 @@ def evaluate(
         )
         if any(one is not None and one != [] for one in given) or len(data) > 1:
             raise WrongUsage(
-                "A head is judged as it was fitted, on one file of smtdist transform; leave out other options."
+                "A head is evaluated with the settings of its fit, on one file of smtdist transform; leave out other options."
             )
         _evaluate_head(model, Path(data[0]), where, json)
         return
@@ -179,8 +179,8 @@ def evaluate(
     if stored.holds(model, "representation"):
         if any(one is not None and one != [] for one in changes) or len(data) > 1:
             raise WrongUsage(
-                "Two files of smtdist transform, one to learn from and one to judge by, are classified as they are; leave out "
-                "--train, --test and all that changes representations."
+                "Two files of smtdist transform (training and test) are classified as they are; leave out --train, --test "
+                "and options that change representations."
             )
         _evaluate_files(
             model,
@@ -193,16 +193,17 @@ def evaluate(
         return
     if train is None or test is None:
         raise WrongUsage(
-            "--train and --test say which groups to learn from and to judge by; give both, or two whole files of "
+            "An evaluation needs --train and --test, the groups of training and test images; give both, or two files of "
             "smtdist transform without them."
         )
     if stored.holds(model, "kernel"):
         if plan:
-            raise WrongUsage("The evaluation of a kernel model is not planned; leave out --plan.")
+            raise WrongUsage("There is no --plan for the evaluation of a kernel model; leave it out.")
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
-                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored, "
+                "A kernel model is evaluated on one file, with all its components and no second model; leave out "
+                "--components, --drop, --with, --mirrored, "
                 "--leading, --labels, --features, --pool and --set."
             )
         _evaluate_kernel(model, data[0], train, test, how.settings(Configuration()), where, json)
@@ -243,7 +244,9 @@ def _evaluate_files(
             )
         settings, mirrored = how.settings(near.votes), how.mirrored
         if how.labels and not isinstance(settings, run.Kernel):
-            raise WrongUsage("Files of smtdist transform are judged by few labels with --metric kernel.")
+            raise WrongUsage(
+                "With files of smtdist transform, --labels works only with --metric kernel; give that."
+            )
         if mirrored and not near.has_mirrored:
             raise WrongUsage(
                 f"{known} has no features of mirror images; write it with smtdist transform --mirrored."

@@ -64,7 +64,7 @@ def fit(
             idle = {"--preset": preset, "--atoms": atoms, "--solve-on": solve_on}
             idle |= {} if coder is not None and model == opt.SMT else {"--from-model": from_model}
             raise WrongUsage(
-                f"{what} goes without {', '.join(name for name, one in idle.items() if one)}; leave it out."
+                f"{what} cannot be combined with {', '.join(name for name, one in idle.items() if one)}; leave it out."
             )
 
         from smtdist.cli import patch_coders

@@ -249,7 +249,8 @@ def update(
         present = heads.load(model)
         if not isinstance(present, RidgeHead):
             raise DataError(
-                f"{model} holds an exact kernel, whose rows cannot come and go; fit it again, or with --landmarks."
+                f"{model} holds an exact kernel, to which no rows can be added; fit it again, with --landmarks if rows will "
+                f"change."
             )
         with stored.opened(z) as more:
             labels = more.labels

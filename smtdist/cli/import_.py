@@ -186,7 +186,7 @@ def _imported(
                 note=lambda text: events.emit("note", text=text),
             )
         except KeyboardInterrupt:
-            raise InterruptedRun("Stopped; the same command goes on where it was.", 130) from None
+            raise InterruptedRun("Stopped; repeat the command to continue.", 130) from None
         events.emit(
             "pass_finished",
             **{"pass": PASS, "seconds": result.seconds, "n_samples": result.samples, "n_positions": 0},

@@ -136,7 +136,9 @@ def plan(
     with usage():
         limit = None if memory is None else size_of(memory)
     if limit is not None and not where.is_local:
-        raise WrongUsage("A running cluster states its workers' memory; leave out --memory.")
+        raise WrongUsage(
+            "The workers of a running cluster have a memory limit of their own; leave out --memory."
+        )
     about = {"configuration": loads(settings.to_json())}
     say_costs(
         lambda engine: plan_kernel(source, settings, engine),

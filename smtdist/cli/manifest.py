@@ -65,7 +65,7 @@ def manifest(
         _show(checked, {"hashes_checked": right, "seconds": time.perf_counter() - started}, json)
         return
     if isinstance(found, Parsed):
-        raise WrongUsage(f"{found.path} is a manifest already; give its files to make it anew.")
+        raise WrongUsage(f"{found.path} is a manifest already; give its files to make it again.")
     paths = found.paths if isinstance(found, Files) else (found,)
     with changing.held(out), _counted(len(paths), quiet) as report:
         made = describe_files(paths, out, dataset or (), seed, report)

@@ -356,7 +356,7 @@ def picture_kind(path: Path) -> str:
     """Return the format of a picture by the end of its name; another end is wrong usage."""
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
-        raise WrongUsage(f"{path} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+        raise WrongUsage(f"{path} is no picture name; let it end in .{', .'.join(FORMATS)}.")
     return kind
 
 
@@ -436,7 +436,8 @@ def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, A
     fixed = sorted(set(changes) & set(FROZEN))
     if fixed:
         raise WrongUsage(
-            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave them out."
+            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave them "
+            f"out."
         )
     # a mean that follows the context must not follow it to another one
     settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)

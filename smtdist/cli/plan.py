@@ -79,8 +79,8 @@ def plan(
     if model != opt.SMT or coder is not None or coded_feature(set_) is not None:
         if preset or atoms or not where.is_local or (from_model and model != opt.SMT):
             raise WrongUsage(
-                "The fit of a learned code is planned for this machine, from its settings; leave out --preset, --atoms and "
-                "--cluster, and --from-model with --model."
+                "The plan of a learned code is for this machine and takes no --preset, --atoms or --cluster, and no "
+                "--from-model together with --model; leave them out."
             )
         run = coded_run(model, data, dataset, set_, coder)
         machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)
@@ -123,7 +123,9 @@ def say_fit(
 ) -> None:
     """Say what a fit would cost on this machine, which is called with an engine that plans; it solves for so many components."""
     if not where.is_local:
-        raise WrongUsage("--plan is for this machine, as it is or with --workers; leave out --cluster.")
+        raise WrongUsage(
+            "--plan works for this machine only, with or without --workers; leave out --cluster."
+        )
     machines = _machines(where, source)
     planned = planned_run(fit, machines, components, checkpoint=checkpoint)
     _say(planned, checkpoint, json, {"data": source.describe()})

@@ -126,7 +126,7 @@ def fit(
         kind = point_sites.site_kind(sites, own)
         if kind is not None and (context.value != _DEFAULT.context or lengths):
             raise ConfigurationError(
-                f"{sites} says itself what is near; leave out --context and --lengths."
+                f"Samples of the kind {sites} define their own neighbours; leave out --context and --lengths."
             )
         settings = tables_of_points.PointSettings(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,

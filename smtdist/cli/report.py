@@ -57,12 +57,12 @@ def report(
 ) -> None:
     """Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise WrongUsage(f"{out} is no page by its name; end it with .html.")
+        raise WrongUsage(f"{out} is no name of a page; let it end in .html.")
     if (data is None) != (train is None) or (data is None) != (test is None):
         raise WrongUsage("Labelled images need all three of --data, --train and --test.")
     kind = kind_of(model)
     if data is not None and kind not in kinds.OF_IMAGES:
-        raise WrongUsage(f"{model} holds {kind}, which images cannot be looked at with; leave --data out.")
+        raise WrongUsage(f"--data is for models of images, but {model} holds {kind}; leave it out.")
     check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
     looked, names = None, None
     if data is not None and train is not None and test is not None:

@@ -118,7 +118,7 @@ def fit(
     if plan:
         if settings.sgd_rounds:
             raise WrongUsage(
-                "--plan knows no mini-batches; set sgd_rounds=0 to plan what comes before them."
+                "--plan does not include mini-batches; set sgd_rounds=0 to plan the steps before them."
             )
         say_fit(
             lambda engine: video_model.fit_video(found, settings, engine, lower),

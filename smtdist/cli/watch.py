@@ -64,7 +64,7 @@ def watch(
     if found["status"] == "failed":
         raise SmtdistError(f"The run failed: {found['text']}")
     if found["status"] == "stopped":
-        how = "" if "://" in where else f" Go on with smtdist resume {where}."
+        how = "" if "://" in where else f" Continue with smtdist resume {where}."
         raise SmtdistError(f"The run was stopped.{how}")
 
 

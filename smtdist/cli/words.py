@@ -180,13 +180,16 @@ def words(
     kind = _picture_kind(picture, near)
     both = [*(merge or []), *(subtract or [])]
     if (both and (model is None or text)) or (from_model and (model or changes or not text)):
-        raise WrongUsage("--merge and --subtract go with --model alone, --from-model with TEXT alone.")
+        raise WrongUsage(
+            "--merge and --subtract need --model and no TEXT; --from-model needs TEXT, and no --model or "
+            "settings."
+        )
     if both:
         target = out or Path(OUT)
     where = Where(workers, cluster, quiet)
     if plan:
         if not text:
-            raise WrongUsage("Give the text that is to be planned for.")
+            raise WrongUsage("--plan needs the text; give its files.")
         source = TextSource.open(text)
         settings, base = _asked(changes, model or from_model)
         say_costs(
@@ -262,7 +265,7 @@ def _checked(
 ) -> Path | None:
     """Refuse options that have no meaning together; return the file to write, None where a model is only asked."""
     if not text and model is None:
-        raise WrongUsage("Give text files to embed the words of, or --model to ask one.")
+        raise WrongUsage("Give text files to fit, or a fitted model with --model.")
     if not text and (changes or withdraw):
         raise WrongUsage("Without text there is nothing to compute; leave out --withdraw and settings.")
     if withdraw and model is None:

@@ -156,14 +156,14 @@ def _checked_offsets(data: Any, offsets: Any, name: str) -> tuple[int, int, int]
         if len(bad):
             raise DataError(
                 f"{name}/offsets, index {at + bad[0]}: the offset {bounds[bad[0]]} lies outside the {len(data)} bytes; "
-                f"restore the file from its origin."
+                f"restore the file from a good copy."
             )
         lengths = np.diff(bounds.astype(np.int64))
         if (lengths < 0).any():
             index = at + int(np.argmax(lengths < 0)) + 1
             raise DataError(
                 f"{name}/offsets, index {index}: the offset {bounds[index - at]} runs back behind "
-                f"{bounds[index - at - 1]}, the one before it; restore the file from its origin."
+                f"{bounds[index - at - 1]}, the one before it; restore the file from a good copy."
             )
         first = int(bounds[0]) if at == 0 else first
         largest = max(largest, int(lengths.max()))
@@ -201,7 +201,7 @@ def _attribute(group: Any, key: str, name: str, good: Any) -> int | None:
     value = group.attrs[key]
     if np.ndim(value) or np.asarray(value).dtype.kind not in "iu" or int(value) not in good:
         raise DataError(
-            f"{name} has the attribute {key} = {value!r}, but it must be a whole number that makes sense; mend it."
+            f"{name} has the attribute {key} = {value!r}, but it must be a positive number (channels: 1 or 3); fix it."
         )
     return int(value)
 
@@ -227,7 +227,7 @@ def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
     except (OSError, RuntimeError) as error:
         raise UnreadableError(
             f"{name}, {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: "
-            f"restore it from its origin."
+            f"restore it from a good copy."
         ) from error
 
 

@@ -198,7 +198,7 @@ class _Hdf5Reader(Reader):
         except (OSError, RuntimeError) as error:
             raise UnreadableError(
                 f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
-                f"({reason_of(error)}); the file is damaged there: restore it from its origin."
+                f"({reason_of(error)}); the file is damaged there: restore it from a good copy."
             ) from error
         return out.nbytes
 
@@ -252,7 +252,7 @@ def damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except DAMAGE as error:
         raise DataError(
-            f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from its origin."
+            f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from a good copy."
         ) from error
 
 
@@ -358,7 +358,8 @@ def _virtual_bytes(stored: Any, path: str) -> int | None:
         return None
     if is_url(path):
         raise DataError(
-            f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them here."
+            f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them "
+            f"here."
         )
     return MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * check_sources(stored, path, unlocked)
 

@@ -166,7 +166,7 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
         hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))
         if hidden:
             raise DataError(
-                f"{name} is a masked array with {hidden:,} masked pixels, for which there is no code; fill them "
+                f"{name} is a masked array with {hidden:,} masked pixels, which are not supported; fill them "
                 f"(X.filled(0)), or leave those images out."
             )
         return np.asarray(samples.data)

@@ -146,13 +146,13 @@ class Manifest:
             about = os.stat(path)
         except OSError:
             raise DataError(
-                f"{path}, which {self.path} names, does not exist; put it back, or make the manifest anew."
+                f"{path}, which {self.path} names, does not exist; put it back, or make the manifest again."
             ) from None
         if about.st_size != size:
             how = "is cut short" if about.st_size < size else "was changed"
             raise DataError(
-                f"{path} {how}: it has {about.st_size:,} bytes, but had {size:,} when {self.path} was made; restore it, or make "
-                f"the manifest anew."
+                f"{path} {how}: it has {about.st_size:,} bytes, but had {size:,} when {self.path} was made; restore it, or "
+                f"make the manifest again."
             )
         return about
 
@@ -162,12 +162,12 @@ class Manifest:
                 same = content_hash(look, int(sample)) == expected
             except DataError as error:
                 raise DataError(
-                    f"{path} was changed since {self.path} was made ({error}); make the manifest anew."
+                    f"{path} was changed since {self.path} was made ({error}); make the manifest again."
                 ) from error
             if not same:
                 raise DataError(
-                    f"{path} was changed since {self.path} was made: sample {sample} is another one; restore the file, or make "
-                    f"the manifest anew."
+                    f"{path} was changed since {self.path} was made: sample {sample} is another one; restore the file, or "
+                    f"make the manifest again."
                 )
 
     @contextmanager
@@ -179,7 +179,7 @@ class Manifest:
             raise
         except DAMAGE as error:
             raise DataError(
-                f"{self.path} is damaged ({type(error).__name__}: {error}); make the manifest anew."
+                f"{self.path} is damaged ({type(error).__name__}: {error}); make the manifest again."
             ) from error
 
 

@@ -161,7 +161,7 @@ def _blocks(path: str) -> Block:
                     block = []
     except (av.FFmpegError, ValueError) as error:
         raise DataError(
-            f"{path}: a frame cannot be decoded ({error}); restore the file from its origin."
+            f"{path}: a frame cannot be decoded ({error}); restore the file from a good copy."
         ) from error
     if block:
         yield np.stack(block)

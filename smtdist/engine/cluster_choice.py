@@ -107,7 +107,7 @@ def refuse_open(choice: ClusterChoice, what: str, remedy: str) -> None:
     """Refuse connections that leave this machine without encryption, unless they were asked for."""
     if not choice.insecure:
         raise ConfigurationError(
-            f"{what}: whoever shares the network could read the data and run code on all its machines; {remedy}, "
+            f"{what}: anyone on the network could read the data and run code on all machines; {remedy}, "
             f"or accept that with --insecure."
         )
 

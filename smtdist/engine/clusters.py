@@ -95,7 +95,7 @@ def client_of(choice: ClusterChoice, **options: Any) -> Iterator[Client]:
         encrypted = scheme in ENCRYPTED
         if encrypted and security is None:
             raise ConfigurationError(
-                f"{address} asks who connects; give --tls with the folder of `smtdist tls init` that it was started "
+                f"{address} asks for certificates; give --tls with the folder of `smtdist tls init` that it was started "
                 f"with, or name your certificates in Dask's configuration (distributed.comm.tls)."
             )
         if not encrypted and choice.tls is not None:
@@ -158,9 +158,7 @@ def _slurm(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
     """Jobs of dask-jobqueue, a worker each unless `processes` says more; lost ones are submitted again."""
     jobqueue = package("dask_jobqueue", "dask-jobqueue", "slurm")
     if not workers:
-        raise ConfigurationError(
-            "A SLURM cluster has no size of its own; say how many workers with --workers."
-        )
+        raise ConfigurationError("A SLURM cluster needs a number of workers; give --workers.")
     if shutil.which("sbatch") is None:
         raise SmtdistError("There is no sbatch here; start this on a machine that submits SLURM jobs.")
     other = sections(choice)[1]
@@ -213,7 +211,7 @@ def _require_acceptable(script: str) -> None:
     if asked.returncode:
         said = " ".join(asked.stderr.split())
         raise SmtdistError(
-            f"SLURM would not take a worker's job ({said}); change the section jobqueue.slurm of --cluster-config."
+            f"SLURM refused a worker's job ({said}); change the section jobqueue.slurm of --cluster-config."
         )
 
 
@@ -255,8 +253,8 @@ def _ssh(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) ->
             inherited = tls.configuration_of(security)
             if any("\n" in str(value) for value in inherited.values()):
                 raise ConfigurationError(
-                    "Dask's configuration holds a key itself, which everybody on the hosts would see in the list of "
-                    "processes; keep it in a file and name that."
+                    "Dask's configuration contains a TLS key as text, which every user of the hosts could read in the list "
+                    "of processes; put it into a file and name that."
                 )
             scheduler["protocol"] = worker["protocol"] = "tls://"
         with dask.config.set(inherited):

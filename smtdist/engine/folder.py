@@ -86,7 +86,7 @@ def _require_unshared(path: Path, about: os.stat_result) -> None:
     mode = about.st_mode
     if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_alone(about.st_gid)):
         raise CheckpointError(
-            f"Others may write to {path}, whose files a run believes; take that away with chmod go-w, or name a new folder."
+            f"Other users can write to {path}, and a run trusts its files; forbid that with chmod go-w, or name a new folder."
         )
     if about.st_uid not in (os.geteuid(), 0):
         raise CheckpointError(f"{path} belongs to another user; name a folder of your own.")

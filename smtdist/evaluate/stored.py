@@ -171,7 +171,7 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
     about = file.attrs
     if json.loads(about["skipped"]):
         raise DataError(
-            f"Some samples of {name} could not be read and have no representation; transform sound data."
+            f"Some samples of {name} could not be read and have no representation; transform undamaged data."
         )
     z: h5py.Dataset = file["z"]
     labels = np.empty(0, np.int64)

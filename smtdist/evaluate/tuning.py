@@ -218,7 +218,7 @@ def parts(
         if other.shape[1:] != source.shape[1:]:
             raise DataError(
                 f"{other.name} has images of {other.shape[1:]}, but {source.name} has {source.shape[1:]} (height, width, "
-                f"channels); judge by images of the same shape."
+                f"channels); use images of the same shape."
             )
         some = splitting.limited(source, limit, seed)
         return Labelled(some.source, whole.labels[some.samples]), validation

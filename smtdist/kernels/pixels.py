@@ -84,7 +84,7 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> 
     if (images.dtype == xp.uint8) == scale.is_float:
         announced = "others were" if scale.is_float else "uint8 was"
         raise DataError(
-            f"The pixels are {images.dtype} where {announced} announced; convert them or fit anew."
+            f"The pixels are {images.dtype} where {announced} announced; convert them or fit again."
         )
     if not scale.is_float:
         whole = images.astype(xp.int32)
@@ -137,4 +137,4 @@ def range_advice(found: float, black: float, white: float) -> str:
     """
     if (black, white) == (0, 1) and 1 < found <= 255:
         return "do the pixels run from 0 to 255? Then set pixel_range to (0, 255)."
-    return "set pixel_range to the (black, white) of the data, or mend the data."
+    return "set pixel_range to the (black, white) of the data, or correct the data."

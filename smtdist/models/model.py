@@ -118,16 +118,16 @@ class Model(Shown):
         if scale != self.scale:
             wanted = "bring them to that range" if self.scale.is_float else "convert them to uint8"
             raise DataError(
-                f"{source.name} has {source.dtype} pixels {scale}, but the model was fitted on pixels {self.scale}; {wanted}, or "
-                f"fit anew."
+                f"{source.name} has {source.dtype} pixels {scale}, but the model was fitted on pixels {self.scale}; "
+                f"{wanted}, or fit again."
             )
 
     def require_addable(self, other: Model, name: str) -> None:
         """Refuse a model, called `name`, of other images or patches."""
         if other.geometry != self.geometry:
             raise ModelError(
-                f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first model "
-                f"of {tuple(self.geometry)}; only sums over equal ones add up."
+                f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first "
+                f"model of {tuple(self.geometry)}; they must be the same."
             )
 
     def facts(self, source: Source) -> Facts:

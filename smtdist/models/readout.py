@@ -300,7 +300,7 @@ def with_readout(
         return model
     if features == "codes" and grid is not None:
         raise ConfigurationError(
-            "Codes are counted in cells of their own; a grid (--pool) is for the embedding, so leave it out."
+            "A grid (--pool) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
         )
     dtype = "float16" if half else None
     found = ModelReadout(model, Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype))

@@ -234,7 +234,7 @@ class _Stored(_Lazy):
             same = isinstance(stored, h5py.Dataset) and stored.shape == self.shape
             if not same or stored.dtype != self.stored_dtype:
                 raise DataError(
-                    f"{where} is no longer the {self.stored_dtype} {self.shape} it was when opened; open it anew."
+                    f"{where} is no longer the {self.stored_dtype} {self.shape} it was when opened; open it again."
                 )
             try:
                 return stored.asstr()[key] if self.is_text else stored[key]

@@ -97,7 +97,7 @@ class Run(View):
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"The run has not ended in {timeout} seconds; it goes on.")
+            raise TimeoutError(f"The run has not ended after {timeout} seconds; it continues.")
         if self._error is not None:
             raise self._error
         return self._value

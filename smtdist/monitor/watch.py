@@ -69,7 +69,7 @@ class Watched(View):
     def cancel(self) -> None:
         """Refuse: the run belongs to whoever started it."""
         raise SmtdistError(
-            "A run that was started elsewhere is stopped there: with Ctrl-C, or by its handle's cancel()."
+            "Stop this run where it was started: with Ctrl-C, or with cancel() of its handle."
         )
 
     def __enter__(self) -> Watched:
@@ -142,8 +142,8 @@ class WatchedFolder(Watched):
 
     def _way_on(self) -> str:
         if (self.folder / RUN).exists():
-            return f"go on with smtdist resume {self.folder}"
-        return "start its program again, which goes on from this folder"
+            return f"continue with smtdist resume {self.folder}"
+        return "start its program again, which continues from this folder"
 
 
 class _Tail:

@@ -94,7 +94,7 @@ def test_sentences_about_files(classes, tmp_path):
     (tmp_path / "a.xyz").write_bytes(b"what")
     refused("empty holds no file that ends as images do", tmp_path / "empty", out)
     refused("There is no file .*missing", tmp_path / "missing", out)
-    refused("a.xyz is of no kind that is recognised", tmp_path / "a.xyz", out)
+    refused("a.xyz is not recognised", tmp_path / "a.xyz", out)
     pq.write_table(pa.table({"a": [b""]}), tmp_path / "b.parquet")
     refused("of the kinds folder, parquet", [root, tmp_path / "b.parquet"], out)
     refused("No source is named", [], out)
@@ -232,7 +232,7 @@ def test_a_stopped_import_goes_on(many, tmp_path, append, options):
         except InterruptedRun as error:
             ended = error
         assert ended.exit_code == 143
-        assert "images; the same command goes on from there" in str(ended)
+        assert "images; repeat the command to continue" in str(ended)
         assert append == out.exists()
         assert not append or out.read_bytes()[: len(before)] == before
         stops += 1

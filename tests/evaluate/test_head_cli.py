@@ -188,7 +188,7 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
         (("head", "predict", at / "train.h5", at / "test.h5", "--out", out), "holds no head", 1),
         (("head", "predict", at / "none.h5", at / "test.h5", "--out", out), "There is no model file", 1),
         (("head", "update", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
-        (("head", "update", at / "kernel.h5", at / "more.h5"), "rows cannot come and go", 1),
+        (("head", "update", at / "kernel.h5", at / "more.h5"), "no rows can be added", 1),
         (
             ("head", "update", at / "few.h5", at / "test.h5", "--withdraw", "--out", out),
             "are not in the sums",

@@ -138,7 +138,7 @@ def test_a_row_without_a_length_is_named_among_those_to_predict(data):
 
 @pytest.mark.parametrize("make", [RidgeHead, KernelHead])
 def test_sparse_rows_are_refused(make, data):
-    with pytest.raises(DataError, match=r"sparse matrix, and rows are dense here; give rows.toarray\(\)"):
+    with pytest.raises(DataError, match=r"sparse matrix, which is not supported; give rows.toarray\(\)"):
         make().fit(scipy.sparse.csr_matrix(data[0].astype(np.float32)), data[1])
 
 

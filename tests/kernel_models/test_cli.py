@@ -76,8 +76,8 @@ def test_fit_transform_evaluate(model, changes, data, tmp_path):
     assert top1 > 0.5
     where = ["--train", "train/x", "--test", "test/x"]
     for words, sentence in (
-        (["--whiten", "0.9"], "give --leading too"),
-        (["--leading", "2"], "alone and whole"),
+        (["--whiten", "0.9"], "needs --leading"),
+        (["--leading", "2"], "no second model"),
     ):
         refused = CliRunner().invoke(app, ["evaluate", str(out), str(data), *where, *words])
         assert refused.exit_code == 2
@@ -347,4 +347,4 @@ def test_a_representation_is_searched_for_concepts_and_judged(data, tmp_path):
     assert top1[0] == top1[1] > 0.9
     refused = outer("evaluate", model, data, *judging, "--components", 1)
     assert refused.exit_code == 2
-    assert "A kernel model is judged alone" in refused.stderr
+    assert "A kernel model is evaluated on one file" in refused.stderr

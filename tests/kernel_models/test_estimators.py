@@ -71,7 +71,7 @@ def test_triplets_and_clean_rows_of_your_own(rows):
     )
     denoised = KernelAutoencoder(max_iterations=30).fit(plus, clean=rows)
     assert denoised.inverse_transform(denoised.transform(plus)).shape == rows.shape
-    with pytest.raises(ConfigurationError, match="go together; give both or neither"):
+    with pytest.raises(ConfigurationError, match="used together; give both or neither"):
         ContrastiveKernel().fit(rows, positives=plus)
     with pytest.raises(DataError, match=r"the shapes \(40, 3\), \(39, 3\), \(40, 3\)"):
         ContrastiveKernel().fit(rows, positives=plus[1:], negatives=minus)
@@ -92,7 +92,9 @@ def test_kernels_of_your_own(rows):
     np.testing.assert_allclose(
         fitted.transform(rows), ContrastiveKernel(bandwidth=1.0).fit(rows).transform(rows)
     )
-    with pytest.raises(ConfigurationError, match="A kernel of your own has no features here"):
+    with pytest.raises(
+        ConfigurationError, match="A kernel function of your own works only without features"
+    ):
         ContrastiveKernel(kernel=RBF(1.0), features="fourier").fit(rows)
     with pytest.raises(ModelError, match="function of your own, which no open file can hold"):
         save_kernel(fitted.model_, "never.h5")

@@ -80,7 +80,7 @@ def test_text_counts_twice_where_it_is_meant_to(texts):
         (("a.txt", "--model", "x.h5", "--window", 3), 2, "others (window) cannot be set"),
         (("a.txt", "--merge", "x.h5"), 2, "--merge"),
         (("a.txt", "--allow-repeats"), 2, "--allow-repeats"),
-        (("--plan", "--model", "x.h5"), 2, "Give the text"),
+        (("--plan", "--model", "x.h5"), 2, "--plan needs the text"),
         (("a.txt", "--tokens", "french"), 2, "no normalisation"),
         (("a.txt", "--lines", "1-2"), 2, "--withdraw"),
         (("a.txt", "--model", "x.h5", "--withdraw", "--lines", "a-b"), 2, "no range of lines"),

@@ -66,7 +66,7 @@ class TarListing(Listing):
             if (label is not None) != self.labelled:
                 has, others = ("no label", "have one") if label is None else ("a label", "have none")
                 raise DataError(
-                    f"{name} has {has}, but the samples before it {others}; mend the shards, or pass --labels-from none."
+                    f"{name} has {has}, but the samples before it {others}; fix the shards, or pass --labels-from none."
                 )
             if names and (len(names) == items or size + len(image) > nbytes):
                 yield self._batch(start, names, data, labels)
@@ -114,13 +114,13 @@ def _label(member: str, ending: str, data: bytes) -> int | None:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise DataError(f"{member} is no JSON; mend it.") from None
+        raise DataError(f"{member} is no JSON; fix it.") from None
     if not isinstance(found, dict) or "label" not in found:
         return None
     label = found["label"]
     if type(label) is not int:
         raise DataError(
-            f"{member} has the label {str(label)[:40]!r}, but a label is a whole number; mend it."
+            f"{member} has the label {str(label)[:40]!r}, but a label is a whole number; fix it."
         )
     return label_of(str(label), member)
 

@@ -153,8 +153,8 @@ class Manifold(Unscaled, ValuedTransform):
         """Refuse a model, called `name`, of other images."""
         if other.shape != self.shape:
             raise ModelError(
-                f"{name} has images of (height, width, channels) = {other.shape}, the first model of {self.shape}; only sums "
-                f"over equal ones add up."
+                f"{name} has images of (height, width, channels) = {other.shape}, the first model of {self.shape}; they "
+                f"must be the same."
             )
 
     def facts(self, source: Source) -> Facts:

@@ -36,7 +36,9 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if function is not None:
             changes["kernel"] = "gaussian"
             if changes.get("features") is not None:
-                raise ConfigurationError("A kernel of your own has no features here; set features to None.")
+                raise ConfigurationError(
+                    "A kernel function of your own works only without features; set features to None."
+                )
         for name, value in changes.items():
             if isinstance(value, np.generic):  # as grids of parameters hold them
                 changes[name] = value.item()
@@ -48,8 +50,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if isinstance(X, Source | tuple) or settings.features is not None:
             if triplets is not None or clean is not None:
                 raise ConfigurationError(
-                    "Positives, negatives and clean rows of your own go with rows in memory and features=None; with features "
-                    "give samples of (anchor, positive, negative) and triplets=given."
+                    "Your own positives, negatives and clean rows need rows in memory and features=None; with features give "
+                    "samples of (anchor, positive, negative) and triplets=given."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
             with session.executor_for(self.cluster, self.workers) as executor:
@@ -348,5 +350,7 @@ class KernelAutoencoder(_KernelEstimator):
 
 def _pair(positives: Any, negatives: Any) -> tuple[Any, Any] | None:
     if (positives is None) != (negatives is None):
-        raise ConfigurationError("Positives and negatives of your own go together; give both or neither.")
+        raise ConfigurationError(
+            "Your own positives and negatives must be used together; give both or neither."
+        )
     return None if positives is None else (positives, negatives)

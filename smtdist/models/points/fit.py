@@ -123,8 +123,7 @@ class PointModel(ValuedTransform):
         self._require_local()
         if other.n_inputs != self.n_inputs:
             raise ModelError(
-                f"{name} has points of {other.n_inputs} numbers, the first model of {self.n_inputs}; only sums over equal ones "
-                f"add up."
+                f"{name} has points of {other.n_inputs} numbers, the first model of {self.n_inputs}; they must be the same."
             )
 
     def _require_local(self) -> None:
