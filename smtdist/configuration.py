@@ -112,7 +112,7 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """All settings of a sparse manifold transform; two equal configurations on equal data give equal bits.
+    """All settings of a sparse manifold transform. Two equal configurations on equal data give the same bits.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ class Configuration:
 
     @property
     def diagonal_moment(self) -> bool:
-        """Whether V is diagonal: each patch has one code, and nothing is taken off."""
+        """Whether V is diagonal: each patch has one active atom, and no mean is subtracted."""
         return self.one_hot and self.moment == "second"
 
     def replace(self, **changes: Any) -> Configuration:
@@ -244,9 +244,9 @@ class Configuration:
         return dataclasses.replace(self, **_known(changes))
 
     def with_atoms(self, n_atoms: int) -> Configuration:
-        """Return the settings of so many atoms, with at most as many components as those give.
+        """Return the settings with this number of atoms, and with no more components than these atoms give.
 
-        Raises ConfigurationError where none is left.
+        Raises ConfigurationError if none is left.
 
         >>> Configuration(n_components=384, drop=2).with_atoms(256).n_components
         254

@@ -188,7 +188,7 @@ def groups(
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
-    """Draw groups of atoms that are nearest in the embedding, as patches and as needles."""
+    """Draw groups of atoms that are nearest in the embedding, as patches and as lines of their length and orientation."""
     kind = opt.picture_kind(out)
     check_target(out, overwrite, inputs=(model,))
     fitted = load_video(model)

@@ -51,14 +51,14 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def require_settings(self) -> None:
-        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        """Raise ConfigurationError for parameters that are not valid. Raises ConfigurationError."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return what the fit depends on beside the rows, as plain JSON."""
 
     def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
-        """Return what a fit, or a change, is computed from, as a checkpoint folder keeps it."""
+        """Return what the sums of a fit or an update depend on, as a checkpoint folder records it."""
         plain = None if self.seen is None else readout.layout_to_plain(self.seen)
         parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
         own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
@@ -87,7 +87,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def mirrored(self) -> bool:
-        """Whether the head sees features of mirror images."""
+        """Whether the head uses features of mirror images."""
         return self.seen is not None and readout.has_mirrored(self.seen)
 
     @property
@@ -97,7 +97,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def n_rows(self) -> int:
-        """Rows that the head was fitted on: those added, without those withdrawn."""
+        """Number of rows that the head was fitted on: those added, without those withdrawn."""
         return head_files.rows_of(self.audit_)
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -40,17 +40,17 @@ class KernelHead(Head):
         are left out is taken.
     layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
         the row is one part.
-    random_state : of the rows that are held out, where there are more than 4,096. checkpoint : a folder that
-        keeps finished tiles of the kernel, so that a fit that was killed goes on.
+    random_state : seed of the choice of held-out rows, if there are more than 4,096. checkpoint : a folder
+        that keeps finished tiles of the kernel, so that a killed fit can continue.
 
     Attributes
     ----------
     classes_ : (c,) labels. fitted_ : `smtdist.evaluate.kernel_ridge.KernelRidge`, with the duals. penalty_ : the share that
         was chosen; path_ : of each its squared error and top-1 share. heat_ : β of `predict_proba`. rows_ : training rows.
 
-    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
-    Memory: `planned_bytes`. `save` writes the training rows too, as they were (float64 as float32, which the kernel is made
-    of): n F numbers.
+    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Labels are whole numbers,
+    strings or booleans. Memory: `planned_bytes`. `save` also writes the n F numbers of the training rows
+    (float64 as float32, from which the kernel is computed).
 
     >>> rows = np.array([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.8, 0.0]])
     >>> KernelHead().fit(rows, ["up", "up", "down", "down"]).predict([[0.1, 0.8], [0.9, 0.1]]).tolist()

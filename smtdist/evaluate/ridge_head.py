@@ -138,9 +138,9 @@ class LeftOut(Statistic):
 class RidgeHead(Head):
     """A linear classifier by ridge regression, min ‖Y - X W - 1 bᵀ‖² + α ‖W‖² with Y = 1 for a row's class and -1 for others.
 
-    All that it asks of the rows are sums: they are exact, so rows can be added and withdrawn, in any order, on any
-    cluster, with the same bits. The penalty is the one with the smallest squared error of rows that are left out, each in
-    turn, in closed form.
+    It needs only sums over the rows. These are exact, so you can add and withdraw rows in any order, on any
+    cluster, with the same bits. The penalty is the one with the smallest squared error of rows that are
+    left out, each in turn, in closed form.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class RidgeHead(Head):
     def fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
-        engine : of a run that is under way, in the place of `cluster`, `workers` and `checkpoint`.
+        engine : engine of a run that is under way, in place of `cluster`, `workers` and `checkpoint`.
         """
         self.require_settings()
         source, places = self._begun(X, y)
@@ -226,9 +226,9 @@ class RidgeHead(Head):
     def partial_fit(
         self, X: Any, y: Any, *, allow_repeats: bool = False, engine: Engine | None = None
     ) -> Self:
-        """Add rows, of classes that are known; the first call is `fit`. The penalty's share and β stay.
+        """Add rows, of classes that are known; the first call is `fit`. The share of the penalty and β stay.
 
-        ModelError where rows are in the sums already, but with `allow_repeats`, where they count again.
+        ModelError if rows are in the sums already; with `allow_repeats` they are added and count twice.
         """
         if not hasattr(self, "sums_"):
             return self.fit(X, y, engine=engine)
@@ -237,8 +237,9 @@ class RidgeHead(Head):
     def withdraw(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Take rows out of the sums, as if they had never been added.
 
-        Rows are known by hashes of their numbers and their class. ModelError for rows that were never added, DataError where
-        fewer than two classes would be left, ModelError for rows that are landmarks; the head then stays as it was.
+        Rows are identified by hashes of their numbers and their class. ModelError for rows that were never
+        added, DataError where fewer than two classes would be left, ModelError for rows that are landmarks;
+        the head then stays as it was.
         """
         return self._changed(X, y, engine, withdraw=True)
 
@@ -264,8 +265,8 @@ class RidgeHead(Head):
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the memory that the fit of rows (n, F) takes at most on the driver, before any is read.
 
-        16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and the landmarks beside.
-        Rows that come or go take no more.
+        16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and
+        the landmarks beside. Adding or withdrawing rows takes no more.
         """
         n, size = shape
         beside, features = 0, None

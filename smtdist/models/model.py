@@ -43,7 +43,7 @@ class Whitening:
 
 @dataclass(frozen=True)
 class Model(Shown):
-    """Everything a fit found, and what it was asked."""
+    """A fitted transform of images: its settings, and all that the fit found."""
 
     settings: Configuration
     geometry: Geometry
@@ -79,14 +79,14 @@ class Model(Shown):
 
     @property
     def basis(self) -> str:
-        """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
+        """Hash of all that the sums depend on besides the data. Two models can be merged only if it is equal."""
         settings = self.settings
         return basis(code_sums(self, 1), settings.resize, settings.crop)
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32.
 
-        Any choice within the components stored is free after the fit; the default is the configuration's.
+        After the fit you can choose any of the components stored; the default is that of the settings.
         """
         if self.embedding is None:
             raise ModelError("The model has no embedding yet; it holds whitening and dictionary only.")
@@ -165,7 +165,7 @@ class Model(Shown):
         return replace(self, statistics=kept, embedding=embedding, provenance=about)
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures that a person asks for first, as plain JSON."""
+        """Return the most important figures, as plain JSON."""
         return summary_of(self.embedding, self.settings.n_components, self.fingerprint)
 
     @property
@@ -185,12 +185,12 @@ class Model(Shown):
 
     @property
     def scaling(self) -> Configuration:
-        """What becomes of encoded images before patches are taken."""
+        """How encoded images are scaled and cropped before patches are taken."""
         return self.settings
 
     @property
     def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
+        """How neighbours vote by default."""
         return self.settings
 
     @property
@@ -215,7 +215,7 @@ class Model(Shown):
         return (size - 1) * stride + self.geometry.patch, step * stride
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
-        """Return atoms as patches (n, patch, patch, channels): unwhitened, the mean patch not added; all by default."""
+        """Return atoms as patches (n, patch, patch, channels), unwhitened, without the mean patch; all by default."""
         grid = self.dictionary.grid
         chosen = grid if atoms is None else grid[np.asarray(atoms, np.int64)]
         side = self.geometry.patch

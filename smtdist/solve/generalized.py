@@ -208,8 +208,8 @@ def _solve_full(
     weights, whiten = all_eigenvectors(_gather(moment, kept, "V"))
     if weights[0] < -NEGATIVE * weights[-1]:
         raise ModelError(
-            f"V has the eigenvalue {weights[0]:.3g} beside a largest of {weights[-1]:.3g}, but a moment of "
-            f"codes has none below zero; the statistics are damaged or were subtracted once too often."
+            f"V has the eigenvalue {weights[0]:.3g} (the largest is {weights[-1]:.3g}), but a moment of codes has no "
+            f"negative one; the statistics are damaged or were subtracted once too often."
         )
     first = int(np.searchsorted(weights, tolerance * weights[-1], side="right"))
     rank = len(weights) - first
@@ -310,8 +310,8 @@ def _alive(entries: Matrix) -> npt.NDArray[np.bool_]:
     lowest = int(diagonal.argmin())
     if diagonal[lowest] < -NEGATIVE * diagonal.max():
         raise ModelError(
-            f"Entry {lowest} of the diagonal of V is {diagonal[lowest]:.3g}, but a moment of codes has none "
-            f"below zero; the statistics are damaged or were subtracted once too often."
+            f"Entry {lowest} of the diagonal of V is {diagonal[lowest]:.3g}, but a moment of codes has no negative one; the "
+            f"statistics are damaged or were subtracted once too often."
         )
     # a positive semi-definite matrix with a zero on the diagonal has zeros in that whole row
     alive: npt.NDArray[np.bool_] = diagonal > 0

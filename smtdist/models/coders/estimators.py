@@ -158,8 +158,8 @@ class SparseCoding(CoderEstimator):
 class CodedSMT(CoderEstimator):
     """Sparse manifold transform on L1 codes (`feature` "l1"), spike-and-slab codes ("s3c") or thresholded ones ("omp").
 
-    `settings` : others by name, as `coded_settings` takes them, but the seed, which is `random_state`.
-    `workers` and `cluster` as everywhere.
+    `settings` : other settings by name, as `coded_settings` takes them; the seed is called `random_state`.
+    `workers` and `cluster` are as in `SMT`.
 
     Attributes
     ----------

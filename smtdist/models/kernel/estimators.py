@@ -116,9 +116,9 @@ class ContrastiveKernel(_KernelEstimator):
     """Contrastive representation in a kernel's space, in closed form (Definition 1, Theorem 3).
 
     Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors
-    (`noise`, `flip`, `crop`, `mask`), negatives other samples; or pass your own to `fit`. With `features`
-    ("fourier", "relu", "nystroem") one pass over data of any size sums D² numbers. Memory: exact, 8
-    matrices of 2n x 2n; with features 8 D² bytes a sum.
+    (`noise`, `flip`, `crop`, `mask`), and negatives are other samples. You can also pass your own to `fit`.
+    With `features` ("fourier", "relu" or "nystroem") the fit is one pass over data of any size, and sums D²
+    numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
 
     Attributes
     ----------
@@ -180,11 +180,11 @@ class SpectralContrastiveKernel(_KernelEstimator):
     """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
 
     Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ. `negatives`: "one" takes a single
-    negative for each anchor, as printed. That loss has no minimum for a universal kernel (gaussian,
+    negative for each anchor, as in the paper. That loss has no minimum for a universal kernel (gaussian,
     laplacian, ntk) and a small λ: along functions that keep each anchor orthogonal to its one negative it
     falls without end, and the fit ends with a DataError. "all", the default, takes the mean over
-    independent draws of the negative, which is bounded below. With `features` the descent is by
-    mini-batches (`rounds`, `batch`, `learning_rate`).
+    independent draws of the negative, which is bounded below. With `features` it is fitted by mini-batches
+    (`rounds`, `batch`, `learning_rate`).
 
     Attributes
     ----------
@@ -263,8 +263,8 @@ class KernelAutoencoder(_KernelEstimator):
 
     Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or
     `flip`, `crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
-    encoder's matrix, as a share of its mean diagonal. With `features` the descent is by mini-batches, and
-    the bottleneck of new data has unit norm too.
+    encoder's matrix, as a share of its mean diagonal. With `features` it is fitted by mini-batches, and the
+    bottleneck of new data has unit norm too.
 
     Attributes
     ----------
@@ -339,7 +339,8 @@ class KernelAutoencoder(_KernelEstimator):
         self.cluster = cluster
 
     def fit(self, X: Any, y: Any = None, *, clean: Any = None) -> Self:
-        """Fit on rows (n, d), images or a (path, dataset) pair; `clean` is what rows in memory are to become."""
+        """Fit on rows (n, d), images or a (path, dataset) pair; `clean` are the clean rows that the output
+        should match, for rows in memory."""
         return self._fit(X, clean=clean)
 
     def inverse_transform(self, X: Any) -> NDArray[np.floating[Any]]:
