@@ -119,9 +119,8 @@ def read_command(checkpoint: Path) -> Command:
         )
     if any(f"://{MASK}@" in word or f"?{MASK}" in word for word in given):
         raise CheckpointError(
-            f"The command that began the run in {checkpoint} has an address with credentials, which are not kept; start it "
-            f"again "
-            f"with the same --checkpoint."
+            f"The command of the run in {checkpoint} has an address with credentials, which are not stored; start that "
+            f"command again with the same --checkpoint."
         )
     if not Path(folder).is_dir():
         raise CheckpointError(

@@ -174,7 +174,7 @@ def words(
     target = _checked(text, out, model, withdraw, changes)
     ranges = [_range(one) for one in lines or []]
     if ranges and (not withdraw or plan):
-        raise WrongUsage("--lines says which lines of TEXT to withdraw; give it with --withdraw.")
+        raise WrongUsage("--lines says which lines of TEXT to withdraw; add --withdraw.")
     if allow_repeats and model is None:
         raise WrongUsage("--allow-repeats is for what is added to --model; leave it out.")
     kind = _picture_kind(picture, near)

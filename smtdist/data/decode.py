@@ -227,7 +227,7 @@ def _png_header(data: Encoded) -> Header:
         raise DataError("the PNG image ends within its header; restore it from a good copy.")
     width, height, depth, colour = struct.unpack(">IIBB", start[8:18])
     if 0 in (width, height) or colour not in _PNG_COLOURS:
-        raise DataError("the PNG image has a header that makes no sense; restore it from a good copy.")
+        raise DataError("the PNG image has an invalid header; restore it from a good copy.")
     if depth > 8:
         raise DataError(
             f"the PNG image has {depth} bits a channel, but pixels have 8; convert it to 8 bits."

@@ -137,12 +137,12 @@ def parts_of(file: Any, path: str, group: str) -> tuple[Any, Any]:
     if data.dtype != np.uint8 or data.ndim != 1:
         raise DataError(
             f"{path}:{group}/bytes is {data.dtype} of shape {data.shape}, but encoded images are uint8, end to end in one "
-            f"dimension; store them so."
+            f"dimension; store them like that."
         )
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
         raise DataError(
-            f"{path}:{group}/offsets is {offsets.dtype} of shape {offsets.shape}, but offsets are whole numbers, one more than "
-            f"there are samples; store them so."
+            f"{path}:{group}/offsets is {offsets.dtype} of shape {offsets.shape}, but offsets are whole numbers, one more "
+            f"than there are samples; store them like that."
         )
     return data, offsets
 

@@ -146,7 +146,7 @@ class Manifest:
             about = os.stat(path)
         except OSError:
             raise DataError(
-                f"{path}, which {self.path} names, does not exist; put it back, or make the manifest again."
+                f"{path}, which {self.path} names, does not exist; restore it, or make the manifest again."
             ) from None
         if about.st_size != size:
             how = "is cut short" if about.st_size < size else "was changed"
@@ -265,7 +265,7 @@ def _entry(look: Look, labelled: bool, seed: int, number: int) -> Entry:
         }
     if not isinstance(look, Hdf5Source):
         raise DataError(
-            f"{look.name} is not in an HDF5 file, but a manifest names such files only; list the stores."
+            f"{look.name} is not in an HDF5 file, and a manifest can only name such files; use a list (.txt) of the stores."
         )
     return {
         "kind": "plain",
@@ -333,7 +333,7 @@ def _require_alike(first: Look, look: Look) -> None:
         if one != other:
             raise DataError(
                 f"{look.name} has {other[0]} images of {other[1]} (height, width, channels), but {first.name} has {one[0]} of "
-                f"{one[1]}; bring them to one shape and type."
+                f"{one[1]}; convert them to one shape and type."
             )
 
 

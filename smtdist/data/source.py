@@ -237,8 +237,8 @@ def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     native: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
     if native.kind not in PIXEL_KINDS or native.itemsize > 8:
         raise DataError(
-            f"{name} has the type {native.name}, but pixels are whole numbers, floats of at most 64 bits, or true and false; "
-            f"convert them to uint8, or to float32 with a stated pixel_range."
+            f"{name} has the type {native.name}, but pixels are whole numbers, floats of at most 64 bits, or booleans; "
+            f"convert them to uint8, or to float32 and set pixel_range."
         )
     return native
 

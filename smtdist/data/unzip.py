@@ -82,5 +82,5 @@ def _open(raw: Any, spacing: int) -> Iterator[Any]:
         except indexed_gzip.ZranError as error:
             why = " ".join(str(error).split()).rstrip(".")
             raise DataError(
-                f"{_name(raw)} is not a whole gzip file ({why}); restore it from a good copy."
+                f"{_name(raw)} is not a complete gzip file ({why}); restore it from a good copy."
             ) from error

@@ -175,7 +175,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = stored.representation_of(source)
         if None not in (found, self.representation_) and found != self.representation_:
             raise DataError(
-                f"{source.name} was written by another model than the head was fitted with, or with other options; transform "
-                f"these data as those of the fit."
+                f"{source.name} was written by another model than the head was fitted with, or with other options; "
+                f"transform these data in the same way as those of the fit."
             )
         return source

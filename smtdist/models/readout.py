@@ -96,8 +96,8 @@ class ModelReadout:
         plain = self.readout.features == "embedding" and self.readout.grid is None
         if not (plain or isinstance(self.model, Model)):
             raise ConfigurationError(
-                "Counts of codes and grids are for models with feature=gq or feature=vq; use features=embedding without a grid "
-                "(--features embedding, no --pool)."
+                "Features of codes and a pooling grid need a model with feature=gq or feature=vq; use features=embedding "
+                "without a grid (--features embedding, no --pool)."
             )
 
     @property

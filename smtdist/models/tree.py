@@ -350,6 +350,6 @@ def _derived(
             result["context_scatter"] = _Scatter(degree, moment, kept("cooccurrence"))
     except (KeyError, ValueError) as error:
         raise ModelError(
-            f"{path} is not a whole smtdist model ({hdf5.reason_of(error)}); fit it again."
+            f"{path} is not a complete smtdist model ({hdf5.reason_of(error)}); fit it again."
         ) from error
     return result

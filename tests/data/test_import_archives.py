@@ -85,7 +85,10 @@ def test_cifar_binary(extra, name, tmp_path):
     same(contents(tmp_path / "o.h5"), {"images": images, "labels": labels[:, -1]})
     (tmp_path / name).write_bytes(bytes(1000))
     refused(
-        "has 1,000 bytes, which is no number of CIFAR records", tmp_path / name, tmp_path / "p.h5", "cifar"
+        "has 1,000 bytes, which is not a whole number of CIFAR records",
+        tmp_path / name,
+        tmp_path / "p.h5",
+        "cifar",
     )
 
 
@@ -101,7 +104,7 @@ def test_a_harmful_pickle_is_named_and_not_run(tmp_path):
     proof = tmp_path / "proof"
     for protocol in (0, 2, 4):
         data = pickle.dumps({b"data": Harmful(proof), b"labels": []}, protocol)
-        with pytest.raises(DataError, match=r"names posix.system|no whole batch"):
+        with pytest.raises(DataError, match=r"names posix.system|not a complete batch"):
             read_pickle(data, "a")
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({b"data": Harmful(proof)}, 2))
     refused(r"names posix\.system.* was not run", tmp_path / "data_batch_1", tmp_path / "o.h5")
@@ -128,7 +131,7 @@ def test_a_harmful_pickle_is_named_and_not_run(tmp_path):
     ],
 )
 def test_forged_pickles_are_refused(data):
-    with pytest.raises(DataError, match=r"a is (refused as a pickle|no whole batch of CIFAR)"):
+    with pytest.raises(DataError, match=r"a is (refused as a pickle|not a complete batch of CIFAR)"):
         read_pickle(data, "a")
 
 

@@ -256,7 +256,7 @@ def test_npz_sentences(tmp_path):
     refused("holds no image", saved(x=images[:0]), out)
     whole = saved(x=images).read_bytes()
     (tmp_path / "a.npz").write_bytes(whole[:-30])
-    refused("a.npz is no whole .npz or .npy file|no whole NumPy array", tmp_path / "a.npz", out)
+    refused("a.npz is not a complete .npz or .npy file|not a complete NumPy array", tmp_path / "a.npz", out)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         head, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 99, 99)}

@@ -77,7 +77,7 @@ def test_a_file_that_goes_missing_after_opening_is_named(path):
     with source.opened() as reader:
         reader.read(0, 6)
         (path.parent / "part-7.h5").unlink()
-        with pytest.raises(DataError, match=r"part-7\.h5 does not exist; put it back"):
+        with pytest.raises(DataError, match=r"part-7\.h5 does not exist; restore it"):
             reader.read(0, source.n_samples)
         reader.read(60, 66)
     with pytest.raises(DataError, match=r"part-7\.h5 does not exist"):

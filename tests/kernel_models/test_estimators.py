@@ -96,7 +96,7 @@ def test_kernels_of_your_own(rows):
         ConfigurationError, match="A kernel function of your own works only without features"
     ):
         ContrastiveKernel(kernel=RBF(1.0), features="fourier").fit(rows)
-    with pytest.raises(ModelError, match="function of your own, which no open file can hold"):
+    with pytest.raises(ModelError, match="function of your own, which cannot be stored in a file"):
         save_kernel(fitted.model_, "never.h5")
     with pytest.raises(ConfigurationError, match=r"returned the shape \(2,\) for 40 and 40 rows"):
         ContrastiveKernel(kernel=lambda x, y: np.ones(2)).fit(rows)
@@ -256,7 +256,7 @@ def test_files_that_are_no_models(rows, tmp_path):
     with h5py.File(path, "r+") as file:
         file["encoder/coefficients"][0, 0] = np.nan
     with pytest.raises(
-        ModelError, match=r"not a whole kernel model \(coefficients holds numbers that are not finite\)"
+        ModelError, match=r"not a complete kernel model \(coefficients holds numbers that are not finite\)"
     ):
         load_kernel(path)
     with h5py.File(path, "r+") as file:

@@ -278,7 +278,7 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         assert dict(found.sizes) == {"atom": 24, "pixel": 16}
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["s3c/mu"]
-    with pytest.raises(ModelError, match="not a whole patch coder"):
+    with pytest.raises(ModelError, match="not a complete patch coder"):
         FILES.load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1

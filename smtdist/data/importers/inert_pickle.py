@@ -190,7 +190,9 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
         raise DataError(f"{name} is refused as a pickle: {error}") from None
     except (*_MISTAKES, RecursionError, OverflowError, MemoryError) as error:
         reason = " ".join(str(error).split())[:120].rstrip(".") or type(error).__name__
-        raise DataError(f"{name} is no whole batch of CIFAR ({reason}); download it again.") from error
+        raise DataError(
+            f"{name} is not a complete batch of CIFAR ({reason}); download it again."
+        ) from error
 
 
 def _text(value: Any) -> str:

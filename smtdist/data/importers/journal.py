@@ -166,7 +166,8 @@ class JournalledFile:
             self._pages[number][low - first : high - first] = view[low - start : high - start]
         if len(self._originals) > MOST_PAGES:
             raise DataError(
-                f"{self._path} keeps gaps that new data would be written into; import into a file of its own."
+                f"{self._path} has free space inside, where HDF5 would write new data, so nothing can be added safely; "
+                f"import into another file."
             )
 
     def _write_through(self, start: int, view: memoryview) -> None:

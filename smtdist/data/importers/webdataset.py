@@ -177,7 +177,9 @@ def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
     except (tarfile.ReadError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(_cut_short(path)) from error
     except (tarfile.TarError, ValueError) as error:
-        raise DataError(f"{path} is no whole tar file ({error}); copy or download it again.") from error
+        raise DataError(
+            f"{path} is not a complete tar file ({error}); copy or download it again."
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error
 

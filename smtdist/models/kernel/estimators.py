@@ -70,7 +70,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 self.n_features_in_ = numbers
             elif numbers != self.n_features_in_:
                 raise DataError(
-                    f"Samples have the shape {images.shape[1:]}, {self.n_features_in_} numbers were fitted; give samples alike."
+                    f"Samples have the shape {images.shape[1:]}, {self.n_features_in_} numbers were fitted; give samples of "
+                    f"that size."
                 )
             return images
         kinds = [np.float64, np.float32, np.uint8]

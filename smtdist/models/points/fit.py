@@ -129,8 +129,9 @@ class PointModel(ValuedTransform):
     def _require_local(self) -> None:
         if self.kind is None and self._asked.context in OF_THE_WHOLE:
             raise ModelError(
-                f"With context={self._asked.context} each point's neighbours are among all points, so points that come or go "
-                f"change the sums of others: nothing can be added or withdrawn. Fit all points again, or use context=noise or "
+                f"With context={self._asked.context} each point's neighbours are among all points, so a new or withdrawn "
+                f"point would change the sums of others: nothing can be added or withdrawn. Fit all points again, or use "
+                f"context=noise or "
                 f"context=time."
             )
 
