@@ -95,7 +95,7 @@ def test_all_classifiers_judge_all_estimators(smt):
     ("asked", "message"),
     [
         ({"metric": "linear", "neighbours": 5}, "neighbours is for metric"),
-        ({"labels": [6]}, 'labels goes with metric="svm"'),
+        ({"labels": [6]}, 'labels needs metric="svm"'),
         ({"metric": "near"}, "choose knn, linear, svm, kernel"),
         ({"folds": 1, "metric": "svm"}, "at least 2"),
         ({"neighbors": 5}, "neighbors"),

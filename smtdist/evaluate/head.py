@@ -55,7 +55,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on beside the rows, as plain JSON."""
+        """Return what the fit depends on besides the rows, as plain JSON."""
 
     def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
         """Return what the sums of a fit or an update depend on, as a checkpoint folder records it."""
@@ -79,11 +79,11 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
-        """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
+        """Return the most memory that a fit of rows (n, F) needs besides the rows, before any is read."""
 
     @abstractmethod
     def told(self) -> dict[str, Any]:
-        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        """Return figures of the fit, with the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
 
     @property
     def mirrored(self) -> bool:
@@ -114,7 +114,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return softmax(self.heat_ * decision)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-        """Write the head to one open HDF5 file and return its bytes; an existing file is refused unless `overwrite`."""
+        """Write the head to an HDF5 file and return its size in bytes; an existing file is refused unless `overwrite`."""
         check_is_fitted(self)
         about = head_files.About(
             self.KIND,

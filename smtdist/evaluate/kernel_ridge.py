@@ -182,7 +182,7 @@ class KernelRidge:
         return np.asarray(self.classes[self.decision(sets).argmax(axis=1)])
 
     def told(self) -> dict[str, Any]:
-        """Return how it was fitted, by the names of `KernelEvaluation`."""
+        """Return figures of the fit, with the names of `KernelEvaluation`."""
         names = ("penalty", "path", "how", "n_held", "steps", "residual")
         return {"temperature": self.comparer.temperature, **{name: getattr(self, name) for name in names}}
 

@@ -145,21 +145,26 @@ class RidgeHead(Head):
     Parameters
     ----------
     penalties : α as shares of the mean eigenvalue of the centred XᵀX.
-    landmarks : None for the rows as they are; m, for the kernel exp((cosine - 1) / T), through m training rows drawn by
-        `random_state` (Nyström): m features in the place of F, whatever the number of rows.
-    layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
-        the row is one part.
-    temperature : T. random_state : of the draw.
-    cluster, workers, checkpoint : where the passes run, as for `smtdist.SMT`.
+    landmarks : None for a linear classifier of the rows. With m landmarks, the classifier approximates the kernel
+        exp((cosine - 1) / T) by m random training rows (Nyström). It then has m features instead of F, for any number
+        of rows.
+    layout : which columns are which part of a row, and which are features of mirror images, as `smtdist transform`
+        writes it (`parts`). None: the row is one part.
+    temperature : T of the kernel.
+    random_state : seed of the choice of landmarks.
+    cluster, workers, checkpoint : where the passes run, as in `smtdist.SMT`.
 
     Attributes
     ----------
-    classes_ : (c,) labels. coef_ : (F, c) W. intercept_ : (c,) b. penalty_ : α, as it is used; path_ : of each penalty
-        its share, squared error and top-1 share of rows that were left out. heat_ : β of `predict_proba`. sums_ : exact
-        sums, 16 F² bytes.
+    classes_ : labels (c,).
+    coef_, intercept_ : W (F, c) and b (c,).
+    penalty_ : α that was chosen.
+    path_ : for each penalty its share, and squared error and top-1 share of left-out rows.
+    heat_ : β of `predict_proba`.
+    sums_ : the exact sums, 16 F² bytes.
 
-    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
-    Memory: 40 F² bytes on the driver; `save` writes 16 F² at most, and with landmarks 8 m² + 4 m F more.
+    Rows X are an array (n, F), or the place of rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
+    Memory: 40 F² bytes on the driver. `save` writes 16 F² at most, and with landmarks 8 m² + 4 m F more.
 
     >>> rows = np.array([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.8, 0.0]])
     >>> RidgeHead().fit(rows, [3, 3, 8, 8]).predict([[0.1, 0.8], [0.9, 0.1]]).tolist()
@@ -254,7 +259,7 @@ class RidgeHead(Head):
         return found
 
     def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on beside the rows, as plain JSON."""
+        """Return what the fit depends on besides the rows, as plain JSON."""
         return {
             "landmarks": None if self.landmarks is None else int(self.landmarks),
             "temperature": float(self.temperature),
@@ -263,10 +268,10 @@ class RidgeHead(Head):
         }
 
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
-        """Return the memory that the fit of rows (n, F) takes at most on the driver, before any is read.
+        """Return the most memory that a fit of rows (n, F) needs on the driver, before any is read.
 
-        16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and
-        the landmarks beside. Adding or withdrawing rows takes no more.
+        The sums take 16 m² bytes, and their decomposition 24 m²; without landmarks m = F. Landmarks take 8 m²
+        bytes and their rows more. Adding or withdrawing rows takes no more.
         """
         n, size = shape
         beside, features = 0, None
@@ -284,7 +289,7 @@ class RidgeHead(Head):
         return beside + sums.state_bytes() + max(summing, 24 * size**2) + 24 * (n + n_classes * size)
 
     def told(self) -> dict[str, Any]:
-        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        """Return figures of the fit, with the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
         return {
             "metric": "ridge" if self.landmarks is None else "landmarks",
             "temperature": None if self.landmarks is None else float(self.temperature),

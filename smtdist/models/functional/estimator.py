@@ -24,11 +24,11 @@ from smtdist.models.functional.video_judge import judged_clips
 class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     """Sparse manifold transform of video: codes of patches, and an embedding that straightens their paths (SMT 2018).
 
-    Settings are those of `smtdist.models.functional.settings.FunctionalSettings`; `random_state` is its
-    seed. X is clips: the path of an HDF5 file or a list of them (`smtdist.import_videos` writes them), a
-    pair (path, names of clips), or an array of frames (time, row, column), uint8, or a list of arrays.
-    `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`; arrays are written to a temporary file,
-    which workers on other machines cannot read.
+    The parameters are the settings of `smtdist.models.functional.settings.FunctionalSettings`; the seed is
+    called `random_state`. X is clips: the path of an HDF5 file or a list of them (`smtdist.import_videos`
+    writes them), a pair (path, names of clips), or an array of frames (time, row, column), uint8, or a list
+    of arrays. `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`; arrays are written to a
+    temporary file, which workers on other machines cannot read.
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
     `n_features_in_` (pixels of a patch).

@@ -121,10 +121,13 @@ class ContrastiveKernel(_KernelEstimator):
     With `features` ("fourier", "relu" or "nystroem") the fit is one pass over data of any size, and sums D²
     numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
 
+    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
+
     Attributes
     ----------
-    model_ : KernelModel. eigenvalues_, rank_ : of the contrastive form. passes_ : records of the passes,
-        with features.
+    model_ : the fitted KernelModel.
+    eigenvalues_, rank_ : eigenvalues and rank of the contrastive form.
+    passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> ContrastiveKernel(n_components=2, noise=0.5).fit_transform(rows).shape
@@ -180,17 +183,22 @@ class ContrastiveKernel(_KernelEstimator):
 class SpectralContrastiveKernel(_KernelEstimator):
     """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
 
-    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ. `negatives`: "one" takes a single
-    negative for each anchor, as in the paper. That loss has no minimum for a universal kernel (gaussian,
-    laplacian, ntk) and a small λ: along functions that keep each anchor orthogonal to its one negative it
-    falls without end, and the fit ends with a DataError. "all", the default, takes the mean over
-    independent draws of the negative, which is bounded below. With `features` it is fitted by mini-batches
-    (`rounds`, `batch`, `learning_rate`).
+    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ.
+
+    `negatives="all"`, the default, takes the mean over independent draws of the negative. `negatives="one"`
+    takes a single negative for each anchor, as in the paper. That loss has no minimum for a universal kernel
+    (gaussian, laplacian, ntk) and a small λ, because it falls without end along functions that keep each
+    anchor orthogonal to its one negative. The fit then ends with a DataError.
+
+    With `features` it is fitted by mini-batches (`rounds`, `batch`, `learning_rate`).
+
+    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
-    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with
-        features.
+    model_ : the fitted KernelModel.
+    convergence_, n_iter_ : how the minimisation ended, and its number of steps.
+    passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> SpectralContrastiveKernel().fit(rows).convergence_.converged
@@ -267,10 +275,13 @@ class KernelAutoencoder(_KernelEstimator):
     encoder's matrix, as a share of its mean diagonal. With `features` it is fitted by mini-batches, and the
     bottleneck of new data has unit norm too.
 
+    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
+
     Attributes
     ----------
-    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with
-        features.
+    model_ : the fitted KernelModel.
+    convergence_, n_iter_ : how the minimisation ended, and its number of steps.
+    passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> fitted = KernelAutoencoder(2).fit(rows)

@@ -29,7 +29,7 @@ class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore
     The parameters are the settings of `smtdist.models.points.table.PointSettings`; the seed is called
     `random_state`. X is an array (points, numbers), the (path, dataset) of an HDF5 file, or a .npy path.
     `transform` embeds new points with the same features. `cluster`, `workers`, `checkpoint` and `on_event`
-    as in `SMT`.
+    are as in `SMT`.
 
     Fitted attributes: `model_`, `components_` (n_components, features), `eigenvalues_`, `passes_`,
     `n_features_in_`.

@@ -121,7 +121,7 @@ def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
     if name == ROWS_OF_TABLES:
         if settings:
             raise ConfigurationError(
-                f"{', '.join(settings)} cannot be set with --set: rows of tables have options of their own; use those."
+                f"{', '.join(settings)} cannot be set: rows of tables have options of their own; use those."
             )
         return None
     require_sites(name)

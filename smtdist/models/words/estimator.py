@@ -25,10 +25,11 @@ from smtdist.statistics.vocabulary import MAX_WORDS
 class WordSMT(TransformEstimator):
     """Sparse manifold transform of words, from the words that occur near them (SMT 2023, appendix B).
 
-    Settings are those of `smtdist.models.words.model.WordSettings`. X is text: the path of a file (plain or
-    gzipped, one paragraph a line) or several paths. With `input="content"` X is a list of documents in
-    memory, one paragraph each. `transform` takes words and returns their vectors. The fit has no random
-    choices, so there is no `random_state`. `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`.
+    The parameters are the settings of `smtdist.models.words.model.WordSettings`. X is text: the path of a
+    file (plain or gzipped, one paragraph a line) or several paths. With `input="content"` X is a list of
+    documents in memory, one paragraph each. `transform` takes words and returns their vectors. The fit has
+    no random choices, so there is no `random_state`. `cluster`, `workers`, `checkpoint` and `on_event` are
+    as in `SMT`.
 
     Fitted attributes: `model_`, `words_`, `vectors_` (words, n_components), `components_`, `eigenvalues_`,
     `passes_`.
