@@ -58,7 +58,7 @@ def manifest(
                 "Name the manifest to write with --out DATA.json, or give one alone to check its files."
             )
         if dataset:
-            raise WrongUsage("A manifest is checked as it is; leave out --dataset.")
+            raise WrongUsage("A manifest is checked as a whole; leave out --dataset.")
         checked = Manifest.of(found)
         with _counted(len(checked.content["files"]), quiet) as report:
             right = checked.verify(report)

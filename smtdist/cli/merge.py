@@ -119,7 +119,7 @@ def update(
     """
     if alone and (out is None or withdraw or allow_repeats):
         raise WrongUsage(
-            "--alone makes another model; give --out, and leave out --withdraw and --allow-repeats."
+            "--alone writes a separate model; give --out, and leave out --withdraw and --allow-repeats."
         )
     target = model if out is None else out
     if out is not None:

@@ -176,7 +176,7 @@ def words(
     if ranges and (not withdraw or plan):
         raise WrongUsage("--lines says which lines of TEXT to withdraw; add --withdraw.")
     if allow_repeats and model is None:
-        raise WrongUsage("--allow-repeats is for what is added to --model; leave it out.")
+        raise WrongUsage("--allow-repeats works only with --model; leave it out.")
     kind = _picture_kind(picture, near)
     both = [*(merge or []), *(subtract or [])]
     if (both and (model is None or text)) or (from_model and (model or changes or not text)):

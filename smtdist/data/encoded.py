@@ -271,9 +271,8 @@ class EncodedReader(Reader):
             )
         if height * width * header.pixel_bytes > limit * self.source.pixel_bytes:
             raise DataError(
-                f"the image is a {header.format.upper()} of {width} x {height}, which takes more memory to decode than the "
-                f"first "
-                f"images, JPEG and PNG, made plain; "
+                f"the image is a {header.format.upper()} of {width} x {height}, which needs more memory to decode than was "
+                f"planned from the first images; "
                 f"{self.source.raise_limit(-(-height * width * header.pixel_bytes // self.source.pixel_bytes))}."
             )
         if self.source.resize is not None and max(height, width) > LONGEST * min(height, width):

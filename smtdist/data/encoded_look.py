@@ -162,8 +162,8 @@ def _checked_offsets(data: Any, offsets: Any, name: str) -> tuple[int, int, int]
         if (lengths < 0).any():
             index = at + int(np.argmax(lengths < 0)) + 1
             raise DataError(
-                f"{name}/offsets, index {index}: the offset {bounds[index - at]} runs back behind "
-                f"{bounds[index - at - 1]}, the one before it; restore the file from a good copy."
+                f"{name}/offsets, index {index}: the offset {bounds[index - at]} is smaller than {bounds[index - at - 1]}, "
+                f"the one before it; restore the file from a good copy."
             )
         first = int(bounds[0]) if at == 0 else first
         largest = max(largest, int(lengths.max()))

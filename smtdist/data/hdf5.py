@@ -368,7 +368,8 @@ def require_plain(stored: Any, path: str) -> None:
     """Raise a DataError for a virtual dataset: its values, where a file is missing, would be made up."""
     if stored.is_virtual:
         raise DataError(
-            f"{path}:{stored.name.strip('/')} is a virtual dataset, which only plain images can be; copy it to one dataset, or "
+            f"{path}:{stored.name.strip('/')} is a virtual dataset, which is possible for plain images only; copy it to one "
+            f"dataset, or "
             f"list its files in a manifest: smtdist manifest FILES --out DATA.json."
         )
 

@@ -75,8 +75,7 @@ def pieces_of(stored: Any, path: str) -> list[Piece]:
     if values < math.prod(stored.shape):
         raise DataError(
             f"{name} is a virtual dataset that takes {values:,} of its {math.prod(stored.shape):,} values from other files; "
-            f"the "
-            f"rest would be made up: leave them out."
+            f"HDF5 would make up the rest: leave it out."
         )
     return sorted(pieces, key=lambda piece: (piece.start, piece.stop))
 

@@ -22,7 +22,9 @@ def started(kind: str, make: Callable[..., Any], *arguments: Any, **options: Any
     try:
         return make(*arguments, **options)
     except TypeError as error:  # a keyword that it does not know
-        raise ConfigurationError(f"The {kind} cluster cannot be started so ({error}).") from error
+        raise ConfigurationError(
+            f"The {kind} cluster cannot be started with this configuration ({error})."
+        ) from error
     except Exception as error:
         cause = error.__cause__ or error
         said = " ".join(str(cause).split()) or type(cause).__name__

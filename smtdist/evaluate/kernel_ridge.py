@@ -430,7 +430,7 @@ def checked_penalties(penalties: Sequence[float]) -> list[float]:
 def require_classes(labels: Int64) -> None:
     """Refuse labels of fewer than two classes."""
     if len(np.unique(labels)) < 2:
-        raise DataError("The training labels have one class alone; a classifier needs at least two.")
+        raise DataError("The training labels have only one class; a classifier needs at least two.")
 
 
 def block_rows(sets: Sets) -> int:

@@ -82,9 +82,9 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> 
             f"Images have {images.shape[-1]} channel(s), and grey needs three (red, green, blue)."
         )
     if (images.dtype == xp.uint8) == scale.is_float:
-        announced = "others were" if scale.is_float else "uint8 was"
+        expected = "others" if scale.is_float else "uint8"
         raise DataError(
-            f"The pixels are {images.dtype} where {announced} announced; convert them or fit again."
+            f"The pixels are {images.dtype}, but {expected} were expected; convert them or fit again."
         )
     if not scale.is_float:
         whole = images.astype(xp.int32)

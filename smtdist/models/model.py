@@ -297,8 +297,8 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
     geometry = Geometry(height, width, 1 if settings.grey else channels, settings.patch)
     if settings.mean == "context" and geometry.positions == 1:
         raise DataError(
-            f"{name} has one {settings.patch} x {settings.patch} patch an image, "
-            f"which a contextual mean leaves nothing of; set mean=patch."
+            f"{name} has one {settings.patch} x {settings.patch} patch in each image, of which a contextual mean would "
+            f"leave nothing; set mean=patch."
         )
     representation.pooled_shape(geometry.rows, geometry.columns, *pooling_of(settings, geometry))
     return geometry

@@ -206,7 +206,7 @@ def test_a_shard_that_ends_between_two_members(tmp_path):
 def test_shard_sentences(tmp_path):
     image, out = jpeg(pixels(8, 8, 3)), tmp_path / "o.h5"
     cases = (
-        ([("1.txt", b"a")], "holds no member that ends as images do"),
+        ([("1.txt", b"a")], "holds no member with the ending of an image"),
         ([("1.jpg", image), ("1.cls", b"1"), ("2.jpg", image)], "a.tar:2.jpg has no label"),
         ([("1.jpg", image), ("2.cls", b"1"), ("2.jpg", image)], "a.tar:2.jpg has a label"),
         ([("1.jpg", image), ("1.cls", b"cat")], "a.tar:1.cls holds 'cat', but a label is a whole number"),

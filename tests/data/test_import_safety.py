@@ -92,7 +92,7 @@ def test_sentences_about_files(classes, tmp_path):
     out = tmp_path / "o.h5"
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.xyz").write_bytes(b"what")
-    refused("empty holds no file that ends as images do", tmp_path / "empty", out)
+    refused("empty holds no file with the ending of an image", tmp_path / "empty", out)
     refused("There is no file .*missing", tmp_path / "missing", out)
     refused("a.xyz is not recognised", tmp_path / "a.xyz", out)
     pq.write_table(pa.table({"a": [b""]}), tmp_path / "b.parquet")

@@ -139,7 +139,9 @@ def test_encoded_images_and_tables_cannot_be_virtual(tmp_path):
                 layout = h5py.VirtualLayout(stored.shape, stored.dtype)
                 layout[:] = h5py.VirtualSource(stored)
                 out.create_virtual_dataset(f"train/{name}", layout)
-    with pytest.raises(DataError, match=r"virtual dataset, which only plain images can be.*manifest"):
+    with pytest.raises(
+        DataError, match=r"virtual dataset, which is possible for plain images only.*manifest"
+    ):
         open_source(tmp_path / "v.h5", "train")
     with pytest.raises(DataError, match="virtual dataset"):
         as_table((tmp_path / "v.h5", "train/offsets"))

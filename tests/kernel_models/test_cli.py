@@ -261,7 +261,7 @@ def test_plan_refuses_what_cannot_fit(data):
     assert "lower n_features" in found.stderr
     found = run(*common, *FEATURES, "--memory", "16MB")
     assert found.exit_code == 1
-    assert "a worker may plan for" in found.stderr
+    assert "a worker may use" in found.stderr
     found = run(*common, "--set", "copies=100000")
     assert found.exit_code == 1
     assert "The exact kernel model needs" in found.stderr

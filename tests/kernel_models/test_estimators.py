@@ -270,6 +270,6 @@ def test_settings_are_refused_by_name():
         ConfigurationError, match="There is no setting 'bandwith'; the settings of kernel models are"
     ):
         KernelSettings().replace(bandwith=1)
-    with pytest.raises(ConfigurationError, match="no settings of a kernel model"):
+    with pytest.raises(ConfigurationError, match="not settings of a kernel model"):
         KernelSettings.from_json("nonsense")
     assert KernelSettings.from_json(KernelSettings(noise=0.2).to_json()) == KernelSettings(noise=0.2)

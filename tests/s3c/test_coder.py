@@ -100,7 +100,7 @@ def test_the_e_step_is_algorithm_1_unless_blocks_are_asked_for():
     with pytest.raises(ConfigurationError, match="damping of h has 19 steps and that of s 1"):
         SMALL.replace(s_damping=(0.5,))
     for text in ("[", "3"):
-        with pytest.raises(ConfigurationError, match="no settings of patch coders"):
+        with pytest.raises(ConfigurationError, match="not settings of patch coders"):
             S3CSettings.from_json(text)
     with pytest.raises(ConfigurationError, match="block is -1"):
         S3CSettings(block=-1)
@@ -312,7 +312,7 @@ def test_settings_that_have_no_meaning(changes, message):
 def test_settings_survive_json():
     settings_ = SMALL.replace(pooling=[1, 3], h_damping=[0.1, 0.2], s_damping=[0.3, 0.4])
     assert S3CSettings.from_json(settings_.to_json()) == settings_
-    with pytest.raises(ConfigurationError, match="These are no settings of patch coders"):
+    with pytest.raises(ConfigurationError, match="These are not settings of patch coders"):
         S3CSettings.from_json("[1]")
 
 

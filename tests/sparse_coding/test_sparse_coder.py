@@ -266,7 +266,7 @@ def test_settings_that_have_no_meaning(changes, message):
 def test_settings_survive_json():
     wanted = SMALL.replace(pooling=[1, 3], positive=False)
     assert SparseSettings.from_json(wanted.to_json()) == wanted
-    with pytest.raises(ConfigurationError, match="These are no settings of sparse coding"):
+    with pytest.raises(ConfigurationError, match="These are not settings of sparse coding"):
         SparseSettings.from_json("[1]")
 
 

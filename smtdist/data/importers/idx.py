@@ -55,7 +55,7 @@ class IdxFile:
                 yield np.frombuffer(data, self.dtype).reshape(count, *shape)
             if stream.read(1):
                 raise DataError(
-                    f"{self.path} goes on after its last sample; copy or download it again in full."
+                    f"{self.path} has data after its last sample; copy or download it again in full."
                 )
 
 
@@ -98,7 +98,7 @@ def idx_listing(paths: list[Path], labels: Path | None, labelled: bool) -> Array
         targets = [read_idx_header(path) for path in beside if path is not None]
     if targets and len(targets) != len(images):
         raise DataError(
-            f"There are {len(images)} files of images but {len(targets)} of labels; give one of each in turn."
+            f"There are {len(images)} files of images but {len(targets)} of labels; give them in pairs."
         )
     for target in targets:
         if len(target.shape) != 1:

@@ -159,13 +159,13 @@ class _Reader(pickle._Unpickler):
     def load_reduce(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, _Name) or type(arguments) is not tuple:
-            raise ValueError("a call of what is no name")
+            raise ValueError("a call of something that is not a name")
         self.stack.append(function.make(*arguments))
 
     def load_build(self) -> None:
         state, made = self.stack.pop(), self.stack[-1]
         if not isinstance(made, _Type | _Array) or type(state) is not tuple:
-            raise ValueError("a state of what is no array")
+            raise ValueError("a state of something that is not an array")
         made.set_state(state)
 
     dispatch[pickle.REDUCE[0]] = load_reduce

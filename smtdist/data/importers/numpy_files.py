@@ -82,7 +82,7 @@ class NumpyPart(ArrayPart):
         if labels is not None:
             if labels.dtype.kind not in "iu" or labels.shape[1:] not in ((), (1,)) or not labels.shape:
                 raise DataError(
-                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels are one whole number an image."
+                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels must be one integer for each image."
                 )
             check_label_count(labels.shape[0], self.shape[0], labels.name, images.name)
 

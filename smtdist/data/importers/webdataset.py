@@ -46,7 +46,7 @@ class TarListing(Listing):
         first = next(self._samples(), None)
         if first is None:
             raise DataError(
-                f"{paths[0]} holds no member that ends as images do (.jpg, .png, .webp and others); name shards of images."
+                f"{paths[0]} holds no member with the ending of an image (.jpg, .png, .webp and others); name shards of images."
             )
         self.labelled = first[2] is not None
 

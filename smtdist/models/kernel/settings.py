@@ -145,7 +145,7 @@ class KernelSettings:
         try:
             return cls().replace(**json.loads(text))
         except (ValueError, TypeError) as error:
-            raise ConfigurationError(f"These are no settings of a kernel model ({error}).") from error
+            raise ConfigurationError(f"These are not settings of a kernel model ({error}).") from error
 
 
 def _number(name: str, value: Any, word: str = "") -> None:

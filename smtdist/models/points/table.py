@@ -193,7 +193,7 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> featu
         return features.RandomFourier(rows.shape[1], settings.size, settings.width, settings.seed)
     if settings.size > len(rows):
         raise ConfigurationError(
-            f"size is {settings.size}, but landmarks are among the {len(rows)} points; ask for fewer."
+            f"size is {settings.size}, but there are only {len(rows)} points to choose landmarks from; ask for fewer."
         )
     if settings.features == "interpolation" and settings.neighbours > settings.size:
         raise ConfigurationError(
