@@ -157,7 +157,7 @@ def test_a_scheduler_that_asks_who_connects_is_watched_with_certificates(tmp_pat
         watch = ("watch", cluster.scheduler_address, "--once", "--json")
         code, _, error = called(*watch)
         assert code == 2
-        assert "asks who connects; give --tls" in error
+        assert "asks for certificates; give --tls" in error
         code, out, error = called(*watch, "--tls", str(folder))
         assert code == 0, error
         assert json.loads(out)["run"] == "a"
