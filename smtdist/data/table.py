@@ -201,7 +201,7 @@ def _stored_table(path: str, dataset: str | None, shape: Any, dtype: Any, chunk:
 def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int]:
     if shape is None or len(shape) < 2 or 0 in shape:
         raise DataError(
-            f"{name} has the shape {shape}, but rows of numbers are (points, dimensions), neither of them empty; "
+            f"{name} has the shape {shape}, but rows of numbers must be (points, dimensions), with at least one of each; "
             f"reshape it."
         )
     kind = np.dtype(dtype)

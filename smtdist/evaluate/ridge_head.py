@@ -367,7 +367,7 @@ class RidgeHead(Head):
             more, rows = self._summed(table, source.name, engine)
             origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
             if withdraw and np.count_nonzero(self.sums_["counts"] > more["counts"]) < 2:
-                raise DataError("Fewer than two classes would be left; keep rows of two at least.")
+                raise DataError("Fewer than two classes would be left; keep rows of at least two.")
             # in place, for sums are the bulk of a head, where they are not those of a file
             kept = {name: np.require(array, requirements="W") for name, array in self.sums_.items()}
             self.sums_ = sums.without(kept, more) if withdraw else sums.merge(kept, more)

@@ -131,7 +131,7 @@ class Model(Shown):
             )
 
     def facts(self, source: Source) -> Facts:
-        """Return what a checkpoint of sums of a source depends on."""
+        """Return what a checkpoint of the sums of a source depends on: data, settings and hashes."""
         given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid)}
         return Facts.of(source, summed_settings(self.settings), given)
 
@@ -170,7 +170,7 @@ class Model(Shown):
 
     @property
     def fingerprint(self) -> str:
-        """Of the samples it was fitted on."""
+        """Hash of the samples that the model was fitted on."""
         return str(self.provenance.get("fingerprint", ""))
 
     @property
@@ -180,7 +180,7 @@ class Model(Shown):
 
     @property
     def dtype(self) -> str:
-        """Of the numbers of a representation."""
+        """Number type of a representation."""
         return self.settings.dtype
 
     @property

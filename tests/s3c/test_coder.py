@@ -320,7 +320,7 @@ def test_data_that_cannot_be_coded(stored, images):
     engine = Engine(SerialExecutor())
     with pytest.raises(ConfigurationError, match="patch is 11, but"):
         fit_coder(PatchCoder, stored, SMALL.replace(patch=11), engine)
-    with pytest.raises(DataError, match=r"All patches drawn of .* are flat"):
+    with pytest.raises(DataError, match=r"All patches drawn from .* are constant"):
         fit_coder(PatchCoder, ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine)
     with pytest.raises(ConfigurationError, match="uint8, which runs from 0 to 255"):
         fit_coder(PatchCoder, stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine)
