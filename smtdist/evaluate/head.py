@@ -101,7 +101,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return head_files.rows_of(self.audit_)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the label of the largest f of each row."""
+        """Return the class with the largest f for each row."""
         places = self.decision_function(X).argmax(axis=1)
         return np.asarray(self.classes_[places])
 

@@ -110,7 +110,7 @@ class _Array:
         if not all(type(length) is int and length >= 0 for length in shape):
             raise ValueError("an array without a shape")
         if math.prod(shape) * dtype.itemsize != len(data):
-            raise ValueError("an array of another length than its shape says")
+            raise ValueError("an array whose length does not fit its shape")
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
