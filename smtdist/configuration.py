@@ -421,7 +421,7 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigurationError(f"{text!r} is no setting; write name=value.")
+            raise ConfigurationError(f"{text!r} is not a setting; write name=value.")
         changes[name] = parse_value(value)
     return changes
 

@@ -317,7 +317,7 @@ def test_fit_keeps_to_the_memory_that_it_is_given(data, tmp_path):
     _, err = fit(data, tmp_path / "n.h5", "--memory", "8GB", "--cluster", "tcp://127.0.0.1:9", code=2)
     assert "--memory is for workers of this machine" in err
     _, err = fit(data, tmp_path / "n.h5", "--memory", "much", code=2)
-    assert "'much' is no number of bytes" in err
+    assert "'much' is not a number of bytes" in err
 
 
 def test_workers_of_this_machine_get_the_memory_that_is_given(data, tmp_path, monkeypatch):

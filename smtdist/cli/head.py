@@ -102,7 +102,7 @@ def fit(
     chosen = {} if penalties is None else {"penalties": _penalties(penalties)}
     if landmarks is None and (workers or cluster is not None):
         raise WrongUsage(
-            "The exact kernel is made by one process; give --landmarks, or leave out --workers and --cluster."
+            "The exact kernel is computed in one process; give --landmarks, or leave out --workers and --cluster."
         )
     with stored.opened(train) as known:
         layout = known.layout if mirrored else readout.without_mirrored(known.layout)
@@ -290,7 +290,9 @@ def _penalties(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise WrongUsage(f"--penalties {text} is no list of numbers; write it as 0.1,0.01,0.001.") from None
+        raise WrongUsage(
+            f"--penalties {text} is not a list of numbers; write it as 0.1,0.01,0.001."
+        ) from None
 
 
 def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:

@@ -49,7 +49,7 @@ def manifest(
     started = time.perf_counter()
     if out is not None:
         if out.suffix != ".json":
-            raise WrongUsage(f"--out {out} is no name of a manifest; let it end in .json.")
+            raise WrongUsage(f"--out {out} is not a name of a manifest; let it end in .json.")
         check_target(out, overwrite, data=data)
     found = locations.resolved(data)
     if out is None:

@@ -356,7 +356,7 @@ def picture_kind(path: Path) -> str:
     """Return the format of a picture by the end of its name; another end is wrong usage."""
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
-        raise WrongUsage(f"{path} is no picture name; let it end in .{', .'.join(FORMATS)}.")
+        raise WrongUsage(f"{path} is not a picture name; let it end in .{', .'.join(FORMATS)}.")
     return kind
 
 
@@ -450,5 +450,5 @@ def sequence_lengths(text: str | None) -> tuple[int, ...]:
         return ()
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
-        raise WrongUsage(f"--lengths {text} is no list of lengths; write it as 100,250,80.")
+        raise WrongUsage(f"--lengths {text} is not a list of lengths; write it as 100,250,80.")
     return tuple(int(part) for part in parts)

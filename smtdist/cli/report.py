@@ -57,7 +57,7 @@ def report(
 ) -> None:
     """Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise WrongUsage(f"{out} is no name of a page; let it end in .html.")
+        raise WrongUsage(f"{out} is not a name of a page; let it end in .html.")
     if (data is None) != (train is None) or (data is None) != (test is None):
         raise WrongUsage("Labelled images need all three of --data, --train and --test.")
     kind = kind_of(model)

@@ -91,14 +91,14 @@ def read_command(checkpoint: Path) -> Command:
     path = checkpoint / NAME
     if not path.is_file():
         raise CheckpointError(
-            f"{checkpoint} is no checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
+            f"{checkpoint} is not a checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
             f"To continue a run of a Python program, start the program again."
         )
     folders.require_own(checkpoint)
     try:
         content: Any = json.loads(path.read_text())
         if not isinstance(content, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         schema = int(content["schema"])
         words = content.get("command")
         folder = content.get("folder")

@@ -80,7 +80,7 @@ def tune(
         if target is not None:
             check_target(target, overwrite, inputs=(atoms,), data=data)
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise WrongUsage(f"{plot} is no picture name; let it end in .png, .svg or .pdf.")
+        raise WrongUsage(f"{plot} is not a picture name; let it end in .png, .svg or .pdf.")
     given = None if atoms is None else read_atoms(atoms)
     is_learnt = _is_learnt(set_, grid)
     if is_learnt and (preset or given is not None):

@@ -283,11 +283,11 @@ def _range(text: str) -> tuple[int, int]:
     """Return the lines that "12-80" or "12" names."""
     first, dash, last = text.partition("-")
     if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise WrongUsage(f"--lines {text} is no range of lines; write it as 12-80, or 12 for one line.")
+        raise WrongUsage(f"--lines {text} is not a range of lines; write it as 12-80, or 12 for one line.")
     lines = int(first), int(last if dash else first)
     if not 1 <= lines[0] <= lines[1]:
         raise WrongUsage(
-            f"--lines {text} is no range of lines; count from 1, and write the smaller number first."
+            f"--lines {text} is not a range of lines; count from 1, and write the smaller number first."
         )
     return lines
 

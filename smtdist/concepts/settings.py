@@ -225,7 +225,7 @@ class ConceptSettings:
         for text in texts:
             name, equals, value = text.partition("=")
             if not equals:
-                raise ConfigurationError(f"{text!r} is no setting; write KEY=VALUE.")
+                raise ConfigurationError(f"{text!r} is not a setting; write KEY=VALUE.")
             changes[name.strip()] = None if value.lower() == "none" else configuration.parse_value(value)
         return self.replace(**changes)
 

@@ -109,7 +109,7 @@ def _listed(path: str) -> str | Files | Parsed:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise DataError(
-                f"{path} is no JSON that can be read ({error}); make the manifest again."
+                f"{path} is not JSON that can be read ({error}); make the manifest again."
             ) from error
         if isinstance(content, dict):
             return Parsed(path, content)

@@ -59,7 +59,7 @@ def sections(choice: ClusterChoice, required: bool = True) -> tuple[dict[str, An
         return content, {}
     own = content.pop(choice.name, None) or {}
     if not isinstance(own, dict):
-        raise ConfigurationError(f"The section {choice.name} of {choice.config} is no mapping.")
+        raise ConfigurationError(f"The section {choice.name} of {choice.config} is not a mapping.")
     return own, dict(_dotted(content))
 
 

@@ -59,7 +59,7 @@ def require_own(path: Path) -> None:
         if not path.exists():
             return
         if not path.is_dir():
-            raise CheckpointError(f"{path} is no folder; name one for the checkpoint.")
+            raise CheckpointError(f"{path} is not a folder; name one for the checkpoint.")
         names = [name for name in os.listdir(path) if name not in OF_THE_DISK and not is_change(name)]
         if names and not any(_is_record(path / name, RECORDS[name]) for name in names if name in RECORDS):
             raise CheckpointError(

@@ -237,9 +237,7 @@ def _row_blocks(matrix: Matrix, kept: Indices, name: str) -> Iterator[tuple[slic
         block = part.astype(np.float64, copy=False)
         if not (np.isfinite(block.min()) and np.isfinite(block.max())):
             bad = kept[start + int(np.argwhere(~np.isfinite(block))[0, 0])]
-            raise ModelError(
-                f"Row {bad} of {name} is not finite; the statistics are damaged: accumulate them again."
-            )
+            raise ModelError(f"Row {bad} of {name} is not finite; the statistics are damaged: fit again.")
         yield rows, block
 
 
@@ -304,9 +302,7 @@ def _alive(entries: Matrix) -> npt.NDArray[np.bool_]:
     diagonal = np.asarray(entries, dtype=np.float64)
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
-        raise ModelError(
-            f"Entry {bad} of the diagonal of V is {diagonal[bad]}; accumulate the statistics again."
-        )
+        raise ModelError(f"Entry {bad} of the diagonal of V is {diagonal[bad]}; fit again.")
     lowest = int(diagonal.argmin())
     if diagonal[lowest] < -NEGATIVE * diagonal.max():
         raise ModelError(

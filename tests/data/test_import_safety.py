@@ -174,7 +174,7 @@ def test_what_is_left_of_an_import_is_no_hindrance(classes, tmp_path):
     assert len(parts(tmp_path / "o.h5")) == 21
     assert sorted(os.listdir(tmp_path)) == ["o.h5", "tree"]
     (tmp_path / ".o.h5.journal").write_bytes(b"half")
-    refused(r"\.o\.h5\.journal is no journal", root, tmp_path / "o.h5", append=True)
+    refused(r"\.o\.h5\.journal is not a journal", root, tmp_path / "o.h5", append=True)
 
 
 def test_memory_does_not_grow_with_the_data(tmp_path):

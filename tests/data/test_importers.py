@@ -299,7 +299,7 @@ def test_idx_sentences(tmp_path):
     source.write_bytes(gzip.compress(data + b"x"))
     refused("has data after its last sample", source, out)
     source.write_bytes(b"\0\0\x0d\x03" + data[4:])
-    refused("no IDX file of whole numbers", source, out, "idx")
+    refused("not an IDX file of whole numbers", source, out, "idx")
     source.write_bytes(gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 1, 2**31, 2**31)))
     refused("more than .* values", source, out)
     source.write_bytes(data)

@@ -181,7 +181,7 @@ def test_the_same_bits_with_workers_and_from_a_checkpoint(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["--set", "noise"], 2, "'noise' is no setting; write name=value"),
+        (["--set", "noise"], 2, "'noise' is not a setting; write name=value"),
         (["--set", "kernels=relu"], 2, "There is no setting 'kernels'"),
         (["--set", "n_components=0"], 2, "n_components is 0; it must be a whole number of at least 1"),
         (["--set", "kernel=sigmoid"], 1, "The kernel sigmoid is indefinite on these rows"),

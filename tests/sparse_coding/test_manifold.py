@@ -191,7 +191,7 @@ def test_a_file_holds_all_of_it(coder, tmp_path):
         del file["embedding/eigenvalues"]
     with pytest.raises(ModelError, match=f"not a complete {files.layout.called}"):
         load_coded(tmp_path / "m.h5")
-    with pytest.raises(ModelError, match="is no coder of patches"):
+    with pytest.raises(ModelError, match="is not a coder of patches"):
         load_coded(tmp_path / "none.h5")
 
 

@@ -113,7 +113,9 @@ def read_idx_header(path: Path) -> IdxFile:
     with open_stream(path) as stream:
         start = stream.read(4)
         if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 4:
-            raise DataError(f"{path} is no IDX file of whole numbers; its first four bytes are {start!r}.")
+            raise DataError(
+                f"{path} is not an IDX file of whole numbers; its first four bytes are {start!r}."
+            )
         rank = start[3]
         shape = struct.unpack(f">{rank}I", take(stream, 4 * rank, str(path)))
     header, dtype = 4 + 4 * rank, np.dtype(_TYPES[start[2]])

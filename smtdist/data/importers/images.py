@@ -153,14 +153,14 @@ def _require_one_file(
 def _group(name: str) -> str:
     group = name.strip("/")
     if not group or any(part in ("", ".", "..") for part in group.split("/")):
-        raise ConfigurationError(f"--group {name!r} is no name of a group; use one such as train.")
+        raise ConfigurationError(f"--group {name!r} is not a name of a group; use one such as train.")
     return group
 
 
 def _require_manifest(out: Path, append: bool) -> None:
     if out.suffix != ".json":
         raise ConfigurationError(
-            f"--out {out} is no name of a manifest; with --shard-samples let it end in .json."
+            f"--out {out} is not a name of a manifest; with --shard-samples let it end in .json."
         )
     if append:
         raise ConfigurationError(

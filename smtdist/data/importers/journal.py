@@ -239,7 +239,7 @@ class JournalledFile:
             header = json.loads(text)
         except (ValueError, struct.error):
             raise DataError(
-                f"{self._journal} is no journal of an import; delete it and {self._path}."
+                f"{self._journal} is not a journal of an import; delete it and {self._path}."
             ) from None
         at += size
         for place, number in enumerate(header["pages"]):

@@ -114,7 +114,7 @@ def _label(member: str, ending: str, data: bytes) -> int | None:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise DataError(f"{member} is no JSON; fix it.") from None
+        raise DataError(f"{member} is not valid JSON; fix it.") from None
     if not isinstance(found, dict) or "label" not in found:
         return None
     label = found["label"]

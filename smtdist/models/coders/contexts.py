@@ -89,7 +89,7 @@ class Brought:
         """Return X and Y, (n, K), of codes (samples, sites, K)."""
         found = checks.called(f"The context {self.name}", self.made.factors, codes, group)
         if not isinstance(found, tuple) or len(found) != 2:
-            raise ConfigurationError(f"The factors of the context {self.name} are no pair (X, Y).")
+            raise ConfigurationError(f"The factors of the context {self.name} are not a pair (X, Y).")
         left, right = (self._checked("factors", one, codes.shape[2]) for one in found)
         if left.shape != right.shape:
             raise ConfigurationError(

@@ -53,7 +53,7 @@ def export(
     chosen = format or _ENDINGS.get(target.suffix.lower())
     if chosen not in WRITERS:
         raise ConfigurationError(
-            f"{chosen or target.name} is no format; choose {', '.join(WRITERS)}, or a name that ends in "
+            f"{chosen or target.name} is not a format; choose {', '.join(WRITERS)}, or a name that ends in "
             f"{', '.join(_ENDINGS)}."
         )
     from_file = isinstance(model, str | os.PathLike)

@@ -102,7 +102,7 @@ def table_of(data: Sequence[str], dataset: str | None) -> Source:
         )
     if dataset is None and not data[0].endswith(".npy"):
         raise ConfigurationError(
-            f"{data[0]} is no .npy file, so --dataset must name the rows in it; give it."
+            f"{data[0]} is not a .npy file, so --dataset must name the rows in it; give it."
         )
     return as_table(data[0] if dataset is None else (data[0], dataset))
 

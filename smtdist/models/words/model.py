@@ -164,7 +164,7 @@ class WordModel(Shown):
     def require_like(self, source: Source) -> None:
         """Refuse what is no text."""
         if not isinstance(source, TextSource):
-            raise DataError(f"{source.name} is no text; give text files.")
+            raise DataError(f"{source.name} is not text; give text files.")
 
     def require_addable(self, other: WordModel, name: str) -> None:
         """Any text goes with any other: the vocabulary is part of `basis`."""
