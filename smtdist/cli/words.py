@@ -92,7 +92,7 @@ def words(
         Path | None,
         typer.Option(
             metavar="MODEL.h5",
-            help="Use this model, for --near and others. With TEXT: add the text to it and write --out.",
+            help="Use this fitted model, for example with --near. With TEXT: add the text to it and write --out.",
         ),
     ] = None,
     from_model: Annotated[

@@ -92,7 +92,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def seen(self) -> readout.Layout | None:
-        """Parts of a row: those given, else those of the file of the fit; None for rows that are one part."""
+        """The parts of a row: as given, else as in the file of the fit. None means that a row is one part."""
         return self.layout or getattr(self, "layout_", None)
 
     @property

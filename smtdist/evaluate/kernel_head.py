@@ -81,7 +81,7 @@ class KernelHead(Head):
     def fit(self, X: Any, y: Any, *, progress: kernel_ridge.Progress | None = None) -> Self:
         """Compute the kernel, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
-        progress : called with the entries of the kernel that are made, and how many there are.
+        progress : called with the number of entries of the kernel that are done, and with their total number.
         """
         self.require_settings()
         source, places = self._begun(X, y)
@@ -115,7 +115,7 @@ class KernelHead(Head):
         return self.fitted_.decision(self._sets(TableRows(source)), progress=progress)
 
     def require_settings(self) -> None:
-        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        """Raise ConfigurationError for parameters that are not valid."""
         kernel_ridge.checked_penalties(self.penalties)
         require_temperature(self.temperature)
 

@@ -270,8 +270,8 @@ class RidgeHead(Head):
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the most memory that a fit of rows (n, F) needs on the driver, before any is read.
 
-        The sums take 16 m² bytes, and their decomposition 24 m²; without landmarks m = F. Landmarks take 8 m²
-        bytes and their rows more. Adding or withdrawing rows takes no more.
+        The sums take 16 m² bytes, and their decomposition 24 m²; without landmarks m = F. Landmarks take 8
+        m² bytes more, plus their rows. Adding or withdrawing rows takes no more.
         """
         n, size = shape
         beside, features = 0, None
@@ -310,7 +310,7 @@ class RidgeHead(Head):
             yield Engine(executor, checkpoint=None if checkpoint is None else Path(checkpoint))
 
     def require_settings(self) -> None:
-        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        """Raise ConfigurationError for parameters that are not valid."""
         checked_penalties(self.penalties)
         for name, least in (("landmarks", 1), ("random_state", 0)):
             value = getattr(self, name)

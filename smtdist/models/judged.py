@@ -31,9 +31,10 @@ class Evaluates:
         mirrored, leading, whiten, features, pool, n_components, drop : see `smtdist.evaluate.judging.Asked`.
         labels, draws : use only this many labels, such as labels=[100, 1000], each in several draws; returns a list.
 
-        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. For images with "knn" it also has
-        `raw_pixels`, the same for raw pixels, and `advice` if raw pixels are no worse. Raises ConfigurationError
-        for settings that cannot be combined, DataError for labels that do not match.
+        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. For images with "knn" it also
+        has `raw_pixels`, the accuracy of raw pixels with the same votes, and `advice` if that is no worse.
+        Raises ConfigurationError for settings that cannot be combined, DataError for labels that do not
+        match.
         """
         # named, not imported: it is a layer above
         judging = import_module("smtdist.evaluate.judging")

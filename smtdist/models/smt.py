@@ -258,7 +258,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the settings, with these where none are given."""
         if self.settings is not None:
             raise ConfigurationError(
-                f"`settings` are for a learned code, and those of feature={self.feature} are parameters; leave `settings` out."
+                f"`settings` is for learned codes only, and the settings of feature={self.feature} are parameters; leave "
+                f"`settings` out."
             )
         given = settings_in(self, configuration.FIELDS)
         follow = {name: getattr(defaults, name) for name in configuration.GREY if given[name] is None}

@@ -161,7 +161,9 @@ class _Guarded:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= MOST_IMAGE_BYTES:
-            raise DataError(f"{self._path} states a member of {size:,} bytes; copy or download it again.")
+            raise DataError(
+                f"{self._path} lists a member of {size:,} bytes, which is not possible; copy or download it again."
+            )
         self.last = self._stream.read(size)
         return self.last
 

@@ -69,18 +69,18 @@ class FunctionalSettings:
         require_kinds(self)
         for name in _COUNTS:
             if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 1.")
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         for name in ("rounds", "sgd_rounds", "sparsity", "ridge", "seed"):
             if not getattr(self, name) >= 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 0.")
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 0.")
         if not (self.penalty > 0 and self.low_pass > 0):
             raise ConfigurationError(
-                f"penalty is {self.penalty} and low_pass {self.low_pass}; both lie above 0."
+                f"penalty is {self.penalty} and low_pass {self.low_pass}; both must be above 0."
             )
         if self.length <= self.order or self.n_components > self.atoms:
             raise ConfigurationError(
                 f"length is {self.length} for differences of order {self.order}, n_components {self.n_components} for "
-                f"{self.atoms} atoms; length is larger than order, n_components at most atoms."
+                f"{self.atoms} atoms; length must be larger than order, and n_components at most atoms."
             )
 
     def replace(self, **changes: Any) -> FunctionalSettings:

@@ -101,7 +101,7 @@ class PointModel(ValuedTransform):
 
         if self.kind is not None or self._asked.context != "time":
             raise ConfigurationError(
-                "lengths are of sequences in time, which this model does not have; leave them out."
+                "lengths are for sequences in time, and this model has none; leave them out."
             )
         return in_time(table, self._asked.order, lengths)
 
