@@ -110,7 +110,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.probabilities(self.decision_function(X))
 
     def probabilities(self, decision: Float64) -> Float64:
-        """Return `predict_proba` of rows with these f."""
+        """Return the class probabilities of rows with these decision values f."""
         return softmax(self.heat_ * decision)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -142,7 +142,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of_file(cls, file: Any, about: head_files.About) -> Self:
-        """Return the head of an open file of its kind."""
+        """Read a head of this kind from an open file."""
         head = cls._read(file, about)
         head.classes_, head.n_features_in_ = about.classes, about.n_features
         head.representation_ = about.representation
