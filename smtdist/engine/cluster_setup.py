@@ -54,7 +54,9 @@ def sections(choice: ClusterChoice, required: bool = True) -> tuple[dict[str, An
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{choice.config} is not a readable YAML file ({error}).") from error
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{choice.config} holds no mapping; give Dask's configuration.")
+        raise ConfigurationError(
+            f"{choice.config} is not a mapping of keys to values; give Dask's configuration."
+        )
     if choice.name == "kubernetes":
         return content, {}
     own = content.pop(choice.name, None) or {}
