@@ -132,7 +132,7 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
 def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data):
     few = ("--no-calibrate", "--workers", 0, "--memory")
     text = " ".join(run(data, *few, "64GB", dictionary=65_536).split())
-    assert "Up to 65,536 atoms, the most there can be, would fit." in text
+    assert "Up to 65,536 atoms, the maximum, would fit." in text
     tight = planner(small_images(1, 600, 8, 8))
     worker = replace(tight.machines.worker, limit_bytes=10**9)
     tight = replace(tight, machines=replace(tight.machines, worker=worker, driver_limit=10**9))

@@ -240,7 +240,7 @@ def _evaluate_files(
         near.require_like(far)
         if known.samefile(asked):
             engine.note(
-                f"{known} is judged by its own samples, which says nothing of new ones; give another group as the second"
+                f"{known} is evaluated on its own samples, which says nothing about new ones; give another group as the second"
             )
         settings, mirrored = how.settings(near.votes), how.mirrored
         if how.labels and not isinstance(settings, run.Kernel):
@@ -265,7 +265,7 @@ def _evaluate_files(
             train, test = near.views(mirrored), far.views(False)
         if isinstance(settings, run.Neighbours) and sum(map(len, near.layout)) > 1:
             engine.note(
-                "Rows have several parts side by side, which neighbours compare as one; --metric kernel weighs them alike"
+                "Rows have several parts, and k-NN compares them as one vector; --metric kernel gives each part the same weight"
             )
         costs = run.planned_files(*train, *test, settings, how.labels)
         if plan:

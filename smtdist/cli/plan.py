@@ -166,12 +166,12 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
     else:
         lines.append(
             f"{worker.workers} workers like this machine, each with {worker.threads} threads and "
-            f"{readable(worker.limit_bytes)}; peak is for each, the solve runs on the driver "
+            f"{readable(worker.limit_bytes)}; the peak is for each of them, and the solve runs on the driver "
             f"({readable(planned.machines.driver_limit)})."
         )
     lines.extend(
-        f"For the memory of a worker the sums of the {cost.name} pass are made in {cost.tiles} tiles of rows: the same "
-        f"numbers, and the data are read {cost.tiles} times."
+        f"The sums of the {cost.name} pass are computed in {cost.tiles} tiles of rows, because a worker's memory is too "
+        f"small for all: the numbers are the same, and the data are read {cost.tiles} times."
         for cost in planned.costs
         if cost.tiles > 1
     )
@@ -185,7 +185,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
             f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
         )
         most = planned.largest_dictionary
-        bound = ", the most there can be," if most == forecast.MOST_ATOMS else ""
+        bound = ", the maximum," if most == forecast.MOST_ATOMS else ""
         lines.append(f"Up to {most:,} atoms{bound} would fit. {files}")
     calibration = planned.calibration
     if calibration is None:
@@ -206,6 +206,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         lines.append(f"Expect the fit to take between {low} and {high}.")
     if calibration.compile_seconds >= 1:
         lines.append(
-            f"Before that kernels were compiled for {calibration.compile_seconds:.0f} s, once for this installation."
+            f"Before that, kernels were compiled for {calibration.compile_seconds:.0f} s; this happens once for each "
+            f"installation."
         )
     return lines

@@ -160,9 +160,8 @@ class Asked:
         draws, n_classes = self.draws or DRAWS, len(np.unique(near_y))
         for count in (one for one in self.labels if one < n_classes):
             engine.note(
-                f"With {count:,} labels {n_classes - count:,} of the {n_classes:,} classes have none, and none of their "
-                f"samples "
-                f"can be right"
+                f"With {count:,} labels {n_classes - count:,} of the {n_classes:,} classes have none, so none of their "
+                f"samples can be classified correctly"
             )
         with run.in_pass(engine, "few labels", len(near), run.projected(needed)):
             if isinstance(settings, run.Kernel):

@@ -219,7 +219,7 @@ def test_what_a_figure_cannot_say_is_said(at, tmp_path):
         app, ["evaluate", *[str(at / "train.h5")] * 2, "--metric", "kernel", "--labels", "2"]
     )
     said = " ".join(result.stderr.split())
-    assert "is judged by its own samples" in said
+    assert "is evaluated on its own samples" in said
     assert "With 2 labels 1 of the 3 classes have none" in said
     assert "kernel ridge through landmarks" in run("evaluate", at / "few.h5", at / "test.h5")
 
