@@ -1,7 +1,7 @@
 """How far a head gets on one model of colour and one of grey images: the commands of README, each in a process of its own.
 
     python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 2000 10000 --json benchmarks/results
-    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 50000 --half --json results
+    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 50000 --half --landmarks 8192
     python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 10000 --labels 100 1000 --draws 3
 
 For each number of training images: `fit --preset cifar10-gq` with the dictionary asked for, once in colour and once in grey;
@@ -39,6 +39,8 @@ def run(words: Sequence[str]) -> dict[str, Any]:
     said = json.loads("\n".join(found["lines"]))
     # a record says nothing of where this machine keeps its files
     said |= {name: Path(said[name]).name for name in ("out", "model") if name in said}
+    for entry in said.get("audit", ()):
+        entry["source"] = Path(entry["source"]).name
     return {"command": f"smtdist {shown}", "said": said, **kept}
 
 
@@ -99,6 +101,14 @@ def measured(arguments: argparse.Namespace, steps: Steps, count: int) -> dict[st
     took["kernel"] = steps.facts(
         f"{name}-kernel.json", partial(run, ["evaluate", *files, "--metric", "kernel"])
     )
+    for landmarks in arguments.landmarks:
+        head = str(steps.path(f"{name}-{landmarks}-landmarks.h5"))
+        words = ["head", "fit", files[0], "--landmarks", str(landmarks), "--out", head, "--overwrite"]
+        fit = f"{landmarks} landmarks, fit"
+        took[fit] = steps.facts(f"{name}-{landmarks}-fit.json", partial(run, words))
+        took[f"{landmarks} landmarks"] = steps.facts(
+            f"{name}-{landmarks}-judged.json", partial(run, ["evaluate", head, files[1]])
+        )
     for labels in arguments.labels:
         words = [
             "evaluate",
@@ -135,6 +145,9 @@ def main() -> None:
         "--labels", type=int, nargs="*", default=[], help="so few labels too, in several draws"
     )
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument(
+        "--landmarks", type=int, nargs="*", default=[], help="heads through so many landmarks too"
+    )
     parser.add_argument("--half", action="store_true", help="features as float16, in half the bytes")
     parser.add_argument("--train", default="train")
     parser.add_argument("--test", default="test")

@@ -28,9 +28,7 @@ _VALUES: Final = (
     r"|local|kubernetes|ssh|slurm|time)\b"
 )
 _OPTION: Final = re.compile(rf"(?<![\w-])--(no-)?([a-z][a-z-]*)(?:[ =]({_VALUES}))?")
-_COMMAND: Final = re.compile(
-    r"`[^`]*`|smtdist [a-z]+(?: [A-Z]+)?(?: --[a-z-]+(?: [^\s;,]+)?)*|touch --date=\S+"
-)
+_COMMAND: Final = re.compile(r"`[^`]*`|smtdist [a-z]+(?: [A-Z]+)?(?: --[a-z-]+(?: [^\s;,]+)?)*")
 _SETTING: Final = re.compile(r"(?<![\w?&/.-])([a-z_]{2,})=(?!value)([a-z]\w*)\b(?![(=.])")
 
 

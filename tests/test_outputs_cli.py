@@ -1,5 +1,6 @@
 """Outputs that are inputs of the same command: refused with and without --overwrite, and nothing is changed."""
 
+import json
 import os
 
 import h5py
@@ -135,7 +136,9 @@ def test_a_resumed_fit_keeps_its_input(at):
     fit = ["fit", at / "a.h5", "--dataset", "images", *SETTINGS, "--checkpoint", at / "keep"]
     assert run(*fit, "--out", at / "c.h5").exit_code == 0
     state = at / "keep" / "run.json"
-    state.write_text(state.read_text().replace(str(at / "c.h5"), str(at / "a.h5")))
+    content = json.loads(state.read_text().replace(str(at / "c.h5"), str(at / "a.h5")))
+    del content["crc32"]
+    state.write_text(json.dumps(content))
     refused(at, "resume", at / "keep")
 
 

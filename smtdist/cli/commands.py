@@ -182,6 +182,12 @@ COMMANDS: Final = {
         "Show what a file holds: a model, concepts, representations, a head or images.",
         "model.h5 --json",
     ),
+    "check": Command(
+        "check",
+        "check",
+        "Read files that smtdist has written, checkpoint folders too, and compare them with their checksums.",
+        "model.h5 z.h5 checkpoint/",
+    ),
     "settings": Command(
         "settings",
         "settings",

@@ -161,7 +161,11 @@ Tls = Annotated[
     ),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Allow connections to other machines without encryption.")
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Allow connections to other machines without encryption, and from other users of this one.",
+    ),
 ]
 MaxWorkers = Annotated[
     int | None,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from smtdist.cli.commands import WORDS
 from smtdist.errors import MASK, CheckpointError, masked
@@ -87,6 +86,7 @@ def write_command(checkpoint: Path) -> bool:
 def read_command(checkpoint: Path) -> Command:
     """Read the command that a checkpoint folder was begun with; CheckpointError where there is none to go on with."""
     from smtdist.engine import folder as folders
+    from smtdist.engine import manifest
 
     path = checkpoint / NAME
     if not path.is_file():
@@ -96,9 +96,7 @@ def read_command(checkpoint: Path) -> Command:
         )
     folders.require_own(checkpoint)
     try:
-        content: Any = json.loads(path.read_text())
-        if not isinstance(content, dict):
-            raise ValueError("it is not a JSON object")
+        content = manifest.read_json(path)
         schema = int(content["schema"])
         words = content.get("command")
         folder = content.get("folder")

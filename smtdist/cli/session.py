@@ -87,12 +87,14 @@ def engine_for(
     workers = where.resolved_workers(source)
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
-        key = ""
+        key, touched = "", False
         runs = checkpoint is not None and facts is not None  # else nothing is written there
         if checkpoint is not None and facts is not None:
             checkpoint = checkpoint.absolute()
             stack.enter_context(folder.held(checkpoint))
-            key = manifest.require_same(checkpoint, facts())
+            now = facts()
+            key = manifest.require_same(checkpoint, now)
+            touched = key != now.digest
             if write_command(checkpoint):
                 CHECKPOINT.set(checkpoint)
         if where.events is not None:
@@ -112,7 +114,9 @@ def engine_for(
             size = None if where.memory is None else size_of(where.memory)
             executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting, size))
         cluster = executor.cluster
-        engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs, model=_made())
+        engine = Engine(
+            executor, events, checkpoint, key, stop, holds_checkpoint=runs, touched=touched, model=_made()
+        )
         if checkpoint is not None or where.events is not None or cluster is not None:
             events.subscribe(Previewer(engine))
         if cluster is not None:

@@ -224,12 +224,13 @@ def descend(
         now = _Standing.of(kept)
     on_end = min(max(settings.sweeps // 10, ON_END[0]), ON_END[1])
     step_size = on_end if len(search.ranges) == 1 else 1
-    while now.done < settings.sweeps and not now.ended:
-        numbers = range(now.done, min(now.done + step_size, settings.sweeps))
-        weights = search.sweep_once(weights, now, numbers)
-        now.save(progress, search.state.concepts)
-        if on_sweep is not None:
-            on_sweep(numbers[-1], now.history[-1])
+    with engine.keeping(scores.source):
+        while now.done < settings.sweeps and not now.ended:
+            numbers = range(now.done, min(now.done + step_size, settings.sweeps))
+            weights = search.sweep_once(weights, now, numbers)
+            now.save(progress, search.state.concepts)
+            if on_sweep is not None:
+                on_sweep(numbers[-1], now.history[-1])
     return Descended(np.unpackbits(now.best[1], axis=1, count=b), now.best[2], now.history)
 
 
@@ -317,7 +318,7 @@ class _Search:
         )
         changed, flips = list[Any](), 0
         for (start, stop), (packed, together, crossed, count) in self.engine.map(
-            _sweep_range, job, self.scores.source, ranges
+            _sweep_range, job, self.scores.source, ranges, stay=True
         ):
             state.concepts[start:stop] = np.unpackbits(packed, axis=1, count=state.concepts.shape[1])
             changed.append((together, crossed))

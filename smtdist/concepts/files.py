@@ -14,7 +14,7 @@ import numpy as np
 from smtdist.concepts.descent import Sweep
 from smtdist.concepts.model import ConceptModel, Coordinates
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.data import guarded, hdf5
+from smtdist.data import checksums, guarded, hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.models import layouts
@@ -68,6 +68,7 @@ def load(path: str | os.PathLike[str]) -> ConceptModel:
     with file:
         try:
             _require_schema(file, path)
+            checksums.require_attributes(file, file.sums)
             return _read(file)
         except hdf5.DAMAGE as error:
             raise ModelError(

@@ -29,7 +29,7 @@ from smtdist.errors import MemoryBudgetError
 from smtdist.kernels.threads import set_threads
 
 MOST_DIRECT: Final = 16
-"""Workers whose sums are added here; those of more meet two by two."""
+"""Workers whose sums are added here; those of more meet two by two, but where rows in memory were sent to them to stay."""
 TASK_ROWS: Final = 2**20
 """Rows of a task at most. Up to that many a worker gets one task, its even share: each further one costs it a tenth of a second's
 work in questions, and parts that are cut by leaves end apart."""
@@ -68,6 +68,9 @@ class RowPasses:
         # results wait to be fetched, and samples in memory travel with their task, as sent and as received
         waiting = 3 * statistic.state_bytes()
         carried = 2 * -(-source.stored_bytes // SENT) if isinstance(source, ArraySource) else 0
+        if id(source) in engine.staying:  # a worker's share, and a task's rows on their way to it
+            share = source.stored_bytes // max(1, limits.workers)
+            carried = max(carried, share + 2 * -(-share // SENT))
         leaf = min(source.n_samples, source.chunk_samples * -(-unit // source.chunk_samples))
         reading = (unit + leaf) * source.sample_bytes + source.reader_bytes
         needed = waiting + carried + reading + statistic.batch_bytes(unit) + pass_plan.ALLOWANCE
@@ -80,7 +83,7 @@ class RowPasses:
 
     def __call__(self, aim: NDArray[np.float32], annealing: Annealing | None = None) -> Passed:
         """Return Rowsᵀ sign(Rows aim) and the sums of the signs over all rows."""
-        if self.slots > MOST_DIRECT:
+        if self.slots > MOST_DIRECT and not isinstance(self.source, ArraySource):
             partial, record = self.engine.reduce(
                 "hopfield", Projection(aim, self.used, annealing), self.source
             )
@@ -90,7 +93,7 @@ class RowPasses:
         edges = self._edges(bounds)
         shared = aim, annealing, self.used, tuple(bounds), self.worker_threads
         sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
-        for _, part in self.engine.map(_pass_range, shared, self.source, list(pairwise(edges))):
+        for _, part in self.engine.map(_pass_range, shared, self.source, list(pairwise(edges)), stay=True):
             sums.projected += part.projected
             sums.total += part.total
             sums.peak_bytes = max(sums.peak_bytes, part.peak_bytes)

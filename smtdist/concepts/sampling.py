@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -161,17 +162,18 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
     found = _Accepted(scores.points, settings)
     progress = Progress(engine.checkpoint, "sampling")
     push = found.resume(progress.load(), used)
-    while found.goes_on:
-        block = _Block(inverse, used, push, settings)
-        numbers = range(found.rounds * settings.blocks, (found.rounds + 1) * settings.blocks)
-        ends = iterate(scores.source, rows, block, numbers, engine)
-        accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
-        push = _discouraged(push, accepted, scores, block, engine)
-        found.save(progress, push)
-        engine.events.emit(
-            "note",
-            text=f"Sampling, round {found.rounds}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
-        )
+    with engine.keeping(scores.source) if shard == "rows" else nullcontext():
+        while found.goes_on:
+            block = _Block(inverse, used, push, settings)
+            numbers = range(found.rounds * settings.blocks, (found.rounds + 1) * settings.blocks)
+            ends = iterate(scores.source, rows, block, numbers, engine)
+            accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
+            push = _discouraged(push, accepted, scores, block, engine)
+            found.save(progress, push)
+            engine.events.emit(
+                "note",
+                text=f"Sampling, round {found.rounds}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
+            )
     return found.result()
 
 

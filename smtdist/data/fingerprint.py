@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from isal import isal_zlib
 
 DIGEST_BYTES: Final = 8
 FINGERPRINT_BYTES: Final = 16
@@ -47,6 +48,22 @@ def fingerprint(digests: Digests) -> str:
     False
     """
     return hashlib.blake2b(digests.astype("<u8").tobytes(), digest_size=FINGERPRINT_BYTES).hexdigest()
+
+
+class Check:
+    """A CRC-32 of the bytes of arrays that are added one by one: 12 GB/s and more. It notices changes, not attacks.
+
+    >>> whole, parts = Check(), Check()
+    >>> whole.add(np.arange(4)), parts.add(np.arange(3)), parts.add(np.array([3])), whole.value == parts.value
+    (None, None, None, True)
+    """
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, array: npt.NDArray[Any]) -> None:
+        """Take in a contiguous array."""
+        self.value = isal_zlib.crc32(array.reshape(-1).view(np.uint8).data, self.value)
 
 
 def array_hash(*arrays: npt.NDArray[Any]) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, Final
 
 import h5py
 
-from smtdist.data import following
+from smtdist.data import checksums, following
 from smtdist.data.inflating import Inflating, is_deflated
 from smtdist.data.remote import is_url
 
@@ -25,6 +26,8 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
     """The path or address that was opened."""
     root = b""
     """What HDF5 calls that file."""
+    sums: Mapping[str, Any] = MappingProxyType({})
+    """Its checksums."""
 
     def __getitem__(self, name: Any) -> Any:
         """Open an object; raise a DataError for one whose data may not be read."""
@@ -64,10 +67,12 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         if isinstance(found, h5py.Dataset):
             plist = found.id.get_create_plist()
             self._require_values(plist, found.name, os.fsdecode(lies_in))
-            return Inflating(found.id, readonly=True) if is_deflated(plist) else found
+            found = Inflating(found.id, readonly=True) if is_deflated(plist) else found
+            expected = self.sums.get(found.name.strip("/")) if lies_in == self.root else None
+            return found if expected is None else checksums.verified(found, expected)
         if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):
             inside = _Guarded(found.id)
-            inside.where, inside.root = self.where, self.root
+            inside.where, inside.root, inside.sums = self.where, self.root, self.sums
             return inside
         return found
 
@@ -110,6 +115,11 @@ class GuardedFile(_Guarded, h5py.File):  # type: ignore[misc]
         """Open what h5py opens."""
         super().__init__(file, "r", **how)
         self.where, self.root = where, h5py.h5f.get_name(self.id)
+        try:
+            self.sums = checksums.recorded(self)
+        except BaseException:
+            self.close()
+            raise
 
 
 def unlocked(path: str | os.PathLike[str], **cache: Any) -> GuardedFile:

@@ -40,6 +40,7 @@ DAMAGE: Final = (
 )
 """What h5py, JSON and NumPy raise over bytes that are not what was written."""
 _PLAIN_WORDS: Final = (
+    (r"^.*fails its checksum$", r"\g<0>"),
     (r"object '([^']*)' doesn't exist", r"\1 is missing"),
     (r"can't locate attribute: '([^']*)'", r"the attribute \1 is missing"),
     (r"file signature not found", "it is empty, or of another format"),

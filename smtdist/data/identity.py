@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,17 @@ def data_facts(source: Source) -> dict[str, Any]:
     """Return what tells these data from others, as plain JSON; reads at most six chunks, an array in memory whole."""
     facts = {**source.describe(), "bytes": source.file_bytes, "modified": _modified(source)}
     return {**facts, "sampled": _sampled(source)}
+
+
+def only_touched(then: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Say whether files have other times, and nothing else that is known of the data is different.
+
+    >>> only_touched({"bytes": 3, "modified": [1]}, {"bytes": 3, "modified": [2]})
+    True
+    """
+    times = then.get("modified"), now.get("modified")
+    rest = [{key: value for key, value in one.items() if key != "modified"} for one in (then, now)]
+    return None not in times and times[0] != times[1] and rest[0] == rest[1]
 
 
 def data_differences(then: dict[str, Any], now: dict[str, Any], name: str) -> list[str]:
@@ -80,12 +92,9 @@ def _times(name: str, old: list[int], new: list[int], about: dict[str, Any]) -> 
     index = next(i for i, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1])
     at, before = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t[index] / 1e9)) for t in (new, old))
     compared = ", ".join(about.get("sampled", {}))
-    paths = _local(about)
-    file = shlex.quote(paths[index]) if index < len(paths) else "FILE"
     return [
         f"{name} was modified at {at}, the run began on that of {before} (the size is the same, and so is what was compared of "
-        f"the samples {compared}; no others were read: only if you know that all are as they were, set the time back with "
-        f"touch --date=@{old[index] // 10**9}.{old[index] % 10**9:09} {file})"
+        f"the samples {compared}; the others were not read, and may differ)"
     ]
 
 
@@ -98,6 +107,29 @@ def _local(about: dict[str, Any]) -> list[str]:
 def _modified(source: Source) -> list[int] | None:
     """Return when each file was last changed, in nanoseconds; addresses and folders of chunks have no such time."""
     return [os.stat(path).st_mtime_ns for path in _local(source.describe())] or None
+
+
+def stamps(source: Source) -> list[tuple[int, ...]]:
+    """Return inode, size and times of the local files that a source reads: whoever changes one of them changes its stamp.
+
+    Nothing of pictures that are a file each, and of addresses.
+    """
+    found: list[tuple[int, ...]] = []
+    for path in _files(source):
+        with suppress(OSError):  # a file that is gone is missed by whoever reads it
+            about = os.stat(path)
+            found.append((about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+    return found
+
+
+def _files(source: Any) -> Iterator[str]:
+    inner = (getattr(source, name) for name in ("source", "table", "whole") if hasattr(source, name))
+    parts = [part for name in ("shards", "clips", "files") for part in getattr(source, name, ())]
+    for part in [*inner, *parts]:
+        yield from _files(part)
+    path = getattr(source, "path", None)
+    if isinstance(path, str) and not is_url(path) and os.path.isfile(path):
+        yield path
 
 
 def _sampled(source: Source) -> dict[str, str]:

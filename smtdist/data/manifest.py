@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from smtdist.data import following
+from smtdist.data import checksums, following
 from smtdist.data.encoded_look import EncodedLook, bytes_of, offsets_of, parts_of
 from smtdist.data.fingerprint import DIGEST_BYTES, sample_digests
 from smtdist.data.hdf5 import DAMAGE, Hdf5Source, damage_named, open_file
@@ -50,6 +50,7 @@ class Manifest:
 
     - `smtdist_manifest`: the schema, 1. `seed`: of the choice of hashed samples.
     - `classes`: names of classes by set, where files have them; they are the same in all files.
+    - `crc32`: of all else, where the file has it.
     - `files`, in the order of their samples: `path` (relative to the manifest, or an address), `size` and `mtime` (ns) of
       the file, and `sets`: by name, `kind` ("plain" or "encoded"), `samples`, `bytes` (raw, or encoded),
       `labels` (whether it has any), `hashes` of the content of some samples by their numbers, and all that
@@ -74,6 +75,11 @@ class Manifest:
             )
         if schema > SCHEMA:
             raise DataError(f"{parsed.path} was written by a newer smtdist; read it with that version.")
+        if checksums.is_altered(parsed.content):
+            raise DataError(
+                f"{parsed.path} fails its checksum, so it is not what smtdist manifest wrote; make the manifest anew, or, if you "
+                f"have changed it on purpose, remove {checksums.KEY} from its first line."
+            )
         return cls(parsed.path, parsed.content)
 
     def sets(self) -> dict[str, Entry]:
@@ -224,7 +230,7 @@ def describe_files(
 
 def write_manifest(manifest: Manifest, *, overwrite: bool = False) -> None:
     """Write a manifest to its path, whole or not at all, one line a file; raises ModelError where that cannot be."""
-    content = dict(manifest.content)
+    content = {**manifest.content, checksums.KEY: checksums.plain_crc(manifest.content)}
     files = ",\n".join(json.dumps(file) for file in content.pop("files"))
     head = json.dumps(content)[:-1]
     with whole_file(manifest.path, overwrite) as temporary, open(temporary, "w", encoding="utf-8") as file:

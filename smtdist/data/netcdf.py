@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data import checksums
 from smtdist.data.deflate import chunks_of, write_deflated
 from smtdist.data.writing import lenient, whole_file
 
@@ -31,7 +32,7 @@ def whole_tables(values: NDArray[Any]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """An array that is written piece by piece: its shape and type, and what yields (first row, rows)."""
+    """An array that is written piece by piece: its shape and type, and what yields (first row, rows), in their order."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -85,24 +86,39 @@ def write_netcdf(
         h5py.File(raw, "w", track_order=True) as plain,
         h5netcdf.File(plain, "w") as file,
     ):
-        _write_group(file, root, plain, squeezed)
+        sums = _write_group(file, root, plain, squeezed)
+        attributes = {"": tuple(root.attributes)}
         for name, group in groups:
-            _write_group(file.create_group(name), group, plain[name], squeezed)
+            found = _write_group(file.create_group(name), group, plain[name], squeezed)
+            sums |= {f"{name}/{array}": value for array, value in found.items()}
+            attributes[name] = tuple(group.attributes)
             raw.check()
+        checksums.record(plain, sums, attributes)
     return Path(path).stat().st_size
 
 
-def _write_group(target: Any, group: Group, plain: Any, squeezed: Callable[[NDArray[Any]], bool]) -> None:
-    """Write variables through h5netcdf; the values of compressed ones go to `plain`, the same group in h5py's eyes."""
+def _write_group(
+    target: Any, group: Group, plain: Any, squeezed: Callable[[NDArray[Any]], bool]
+) -> dict[str, str]:
+    """Write variables through h5netcdf and return their checksums.
+
+    The values of compressed ones go to `plain`, the same group in h5py's eyes.
+    """
+    sums: dict[str, str] = {}
     target.dimensions = group.sizes()
     target.attrs.update(group.attributes)
     for name, (dims, values, attributes) in group.items():
         text = values.dtype.kind in "UO"
         if isinstance(values, Streamed):
             chunks = chunks_of(values.shape, values.dtype.itemsize)
-            created = target.create_variable(name, dims, values.dtype, chunks=chunks)
+            created, running = (
+                target.create_variable(name, dims, values.dtype, chunks=chunks),
+                checksums.Running(),
+            )
             for first, rows in values.pieces():
                 created[first : first + len(rows)] = rows
+                running.add(rows)
+            sums[name] = running.value
         elif values.size and not text and squeezed(values):
             packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
             chunks = chunks_of(values.shape, values.itemsize)
@@ -113,4 +129,7 @@ def _write_group(target: Any, group: Group, plain: Any, squeezed: Callable[[NDAr
             created = target.create_variable(
                 name, dims, dtype, data=values.astype(object) if text else values
             )
+        if not isinstance(values, Streamed):
+            sums[name] = checksums.crc_of(values)
         created.attrs.update(attributes)
+    return sums

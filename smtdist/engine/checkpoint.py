@@ -39,6 +39,7 @@ _PARTIAL = re.compile(r"[0-9a-f]{16}(\.h5|[a-z0-9_]{8}\.tmp)|result[a-z0-9_]{8}\
 _WHOLE = re.compile(r"[0-9a-f]{16}\.h5|result\.h5")
 """Names of what is written to the folder of a pass; nothing else there is read or deleted."""
 DIGESTS = "_digests/"
+CHECKS = "_checks/"
 SKIPPED = "_skipped"
 
 Note = Callable[[str], None]
@@ -159,7 +160,7 @@ class PassFolder:
         folder = Path(self.path)
         make_inside(folder)
         with sentence_for(folder):
-            counters = asdict(replace(partial.counters, digests={}, skipped=()))
+            counters = asdict(replace(partial.counters, digests={}, checks={}, skipped=()))
             attributes = {
                 "key": self.key,
                 "covers": json.dumps(partial.covers),
@@ -177,7 +178,12 @@ class PassFolder:
         counters = json.loads(attributes["counters"])
         counters["digests"] = _digests(arrays)
         counters["skipped"] = tuple(map(tuple, arrays[SKIPPED].tolist() if SKIPPED in arrays else ()))
-        state = {name: array for name, array in arrays.items() if not name.startswith((DIGESTS, SKIPPED))}
+        if f"{CHECKS}leaves" in arrays:  # sums of an earlier version have none
+            leaves, values = (arrays[f"{CHECKS}{name}"].tolist() for name in ("leaves", "values"))
+            counters["checks"] = dict(zip(leaves, values, strict=True))
+        state = {
+            name: array for name, array in arrays.items() if not name.startswith((DIGESTS, CHECKS, SKIPPED))
+        }
         return Partial(state, covers, Counters(**counters))
 
 
@@ -191,12 +197,17 @@ def remove_pass(folder: Path) -> None:
 
 
 def _packed(counters: Counters) -> State:
-    """Return as arrays what is too long for attributes: the samples' hashes, leaf by leaf, and the ranges skipped."""
+    """Return as arrays what is too long for attributes: hashes of samples and checks, leaf by leaf, and the ranges skipped."""
     digests, leaves = counters.digests, sorted(counters.digests)
-    skipped = {SKIPPED: np.array(counters.skipped, np.int64)} if counters.skipped else {}
+    packed: State = {
+        f"{CHECKS}leaves": np.array(list(counters.checks), np.int64),
+        f"{CHECKS}values": np.array(list(counters.checks.values()), np.uint32),
+    }
+    if counters.skipped:
+        packed[SKIPPED] = np.array(counters.skipped, np.int64)
     if not leaves:
-        return skipped
-    return skipped | {
+        return packed
+    return packed | {
         f"{DIGESTS}leaves": np.array(leaves),
         f"{DIGESTS}lengths": np.array([len(digests[leaf]) for leaf in leaves]),
         f"{DIGESTS}values": np.concatenate([digests[leaf] for leaf in leaves]),

@@ -2,7 +2,7 @@
 
 All start workers that run one task at a time. Whatever leaves this machine is encrypted: with the
 certificates of `--tls` or of Dask's configuration, on SLURM else with certificates made for the run; or it
-is refused.
+is refused. On this machine certificates made for the run keep other users out.
 """
 
 from __future__ import annotations
@@ -123,20 +123,28 @@ def _require_known(options: dict[str, Any], choice: ClusterChoice) -> None:
             raise ConfigurationError(f"The section local of {choice.config} has the key {name!r}; {hint}")
 
 
+def _encrypt(choice: ClusterChoice, options: dict[str, Any]) -> None:
+    """Let processes of this machine know one another: by the certificates there are, else by some for this run alone.
+
+    Else any user of the machine could connect to them and run code as this one.
+    """
+    security = security_of(choice)
+    beyond = "interface" in options or not is_loopback(str(options.get("host", LOOPBACK)))
+    if security is None and beyond:
+        remedy = "give --tls with a folder of `smtdist tls init`"
+        refuse_open(choice, "A cluster beyond the loopback interface needs certificates", remedy)
+    if security is None and not choice.insecure and not {"security", "protocol"} & options.keys():
+        security = tls.temporary()
+    if security is not None:
+        options.update(security=security, protocol="tls://")
+
+
 @contextmanager
 def _local(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
     """Processes of this machine, on the loopback interface unless the section `local` says otherwise."""
     options, other = sections(choice)
     with dask.config.set(other):
-        security = security_of(choice)
-        if security is not None:
-            options.update(security=security, protocol="tls://")
-        elif "interface" in options or not is_loopback(str(options.get("host", LOOPBACK))):
-            refuse_open(
-                choice,
-                "A local cluster beyond the loopback interface needs certificates",
-                "give --tls with a folder of `smtdist tls init`",
-            )
+        _encrypt(choice, options)
         first = max(1, workers or 1)
         _require_known(options, choice)
         with ExitStack() as stack:
@@ -321,12 +329,7 @@ def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -
     if workers:
         options["n_workers"] = workers
     with dask.config.set({**CONFIGURATION, **other}):
-        security = security_of(choice)
-        if security is not None:
-            options.update(security=security, protocol="tls://")
-        elif "interface" in options or not is_loopback(str(options.get("host", LOOPBACK))):
-            remedy = "give --tls with a folder of `smtdist tls init`"
-            refuse_open(choice, "A cluster beyond the loopback interface needs certificates", remedy)
+        _encrypt(choice, options)
         ours = {
             "host": LOOPBACK,
             "dashboard_address": f"{LOOPBACK}:0",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from smtdist.data import retry
 from smtdist.data.fingerprint import Digests
 from smtdist.data.retry import Ranges
+from smtdist.engine.unchanged import Checks
 from smtdist.statistics.base import State, Statistic
 
 Cover = tuple[tuple[int, int], ...]
@@ -23,6 +24,7 @@ class Counters:
     read_bytes: int = 0
     peak_bytes: int = 0
     digests: dict[int, Digests] = field(default_factory=dict)  # leaf -> hashes of its samples, where taken
+    checks: Checks = field(default_factory=dict)  # of what was read of each leaf
     skipped: Ranges = ()  # samples that could not be read, where that is allowed
 
     def __add__(self, other: Counters) -> Counters:
@@ -32,6 +34,7 @@ class Counters:
             self.read_bytes + other.read_bytes,
             max(self.peak_bytes, other.peak_bytes),
             {**self.digests, **other.digests},
+            {**self.checks, **other.checks},
             retry.joined_ranges(self.skipped + other.skipped),
         )
 

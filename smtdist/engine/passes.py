@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from smtdist.data import retry
+from smtdist.data import identity, retry
+from smtdist.data.array import ArraySource
 from smtdist.data.piece import piece_of, without_data
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import folder as folders
-from smtdist.engine import worker
+from smtdist.engine import unchanged, worker
 from smtdist.engine.checkpoint import PassFolder, remove_pass
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
@@ -40,6 +41,9 @@ ON_BAD_CHUNK: Final = ("raise", "skip")
 SOLVE_ON: Final = ("driver", "workers")
 
 
+STAYING_SHARE: Final = 0.25
+"""Of a worker's memory: what samples that stay there may take."""
+
 WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHERS", default=())
 """Called with each engine that is made in this context: how a run is watched that someone else starts."""
 
@@ -61,8 +65,11 @@ class Engine:
     solve_on: str = "driver"  # or "workers": they hold the matrices of an iterative solve, and multiply
     holds_checkpoint: bool = False  # the caller holds the checkpoint folder
     model: str = ""  # what those who watch call what the run makes
+    touched: bool = False  # files have other times than those that sums in the checkpoint folder are from
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
+    staying: dict[int, Staying] = field(default_factory=dict)  # by the source that they are samples of
 
+    readings: unchanged.Readings = field(default_factory=unchanged.Readings, init=False)
     current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
     _open: bool = field(default=False, init=False)
     _running: bool = field(default=False, init=False)
@@ -74,6 +81,7 @@ class Engine:
             )
         if self.solve_on not in SOLVE_ON:
             raise ConfigurationError(f"solve_on is {self.solve_on!r}; choose one of {', '.join(SOLVE_ON)}.")
+        self.readings.suspect = self.touched
         for watcher in WATCHERS.get():
             watcher(self)
 
@@ -107,11 +115,14 @@ class Engine:
                 yield
             finally:
                 self._open = False
+                self.readings.clear()
 
     def _identify(self, facts: Callable[[], Facts] | None) -> None:
         """Refuse a folder of another run, and take the key of this one."""
         if facts is not None and self.checkpoint is not None:
-            self.key = require_same(self.checkpoint, facts())
+            now = facts()
+            self.key = require_same(self.checkpoint, now)
+            self.readings.suspect = self.key != now.digest
 
     def _let_go(self, outlet: Outlet) -> None:
         self.events.unsubscribe(outlet)
@@ -197,7 +208,9 @@ class Engine:
         held_bytes: int,
     ) -> tuple[Partial, dict[str, Any]]:
         started = time.perf_counter()
-        folder = self._folder(name)
+        folder, known = self._folder(name), self.readings.of(source)
+        whole = known.source() is source
+        checks = known.checks if whole else None
         limits = self.limits(statistic, source)
         if limits.alone:
             limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes)
@@ -228,6 +241,7 @@ class Engine:
         )
         counted = Tally(PassProgress(name, self.events))
         counted.watch(LastWords(name, plan.projected_bytes, self.events))
+        computed = result is None
         if result is None:
             job = worker.Job(
                 statistic,
@@ -241,12 +255,18 @@ class Engine:
                 folder,
                 self.on_bad_chunk == "skip",
                 self.skipped.get((source.name, source.n_samples)),
+                checks,
             )
             with self.executor.reports_to(counted):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
                 result = self._in_sight(name, reduction, resumed)
-            if folder is not None:
-                folder.finish(result)
+        if checks is None:
+            self._require_unmoved(name, source, known, result.counters.checks)
+        if computed and folder is not None:
+            folder.finish(result)
+        unchanged.require_same(source, plan.bounds, checks, result.counters.checks)
+        if whole and checks is None:
+            known.checks = result.counters.checks
         record = {
             "seconds": time.perf_counter() - started,
             "n_samples": result.counters.n_samples,
@@ -260,6 +280,32 @@ class Engine:
         }
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return result, {"name": name, **record}
+
+    def _require_unmoved(
+        self, name: str, source: Source, known: unchanged.Reading, now: unchanged.Checks
+    ) -> None:
+        """Read data again whose files were touched since they were looked at, where a pass had nothing to compare with."""
+        whole = known.source()
+        assert whole is not None, "the caller holds it"
+        stamps = identity.stamps(whole)
+        if stamps == known.stamps:
+            return
+        known.checks = known.checks or (now if whole is source else None)
+        if known.checks is None or len(known.checks) < len(whole.leaf_bounds()) - 1:
+            raise unchanged.changed(source.name)
+        known.stamps, again, folder = stamps, f"{name}-again", self.checkpoint
+        self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
+        try:
+            self._reduced(again, unchanged.Again(), whole, False, 0.0, 0)
+        except DataError:
+            if (
+                folder is not None and not self.readings.suspect
+            ):  # what is summed belongs to no state of the data
+                remove_pass(folder / name)
+            raise
+        finally:
+            if folder is not None:
+                remove_pass(folder / again)
 
     def note(self, text: str) -> None:
         """Tell the user something that does not end the run."""
@@ -397,13 +443,39 @@ class Engine:
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return value, {"name": name, **record}
 
+    @contextmanager
+    def keeping(self, source: Source) -> Iterator[bool]:
+        """Let samples in memory go to workers once and stay, in maps that ask for it, until the block ends.
+
+        Yields whether they do: not where this process does the work, nor where a worker's share of them takes more
+        than a quarter of its memory.
+        """
+        executor, known = self.executor, id(source) in self.staying
+        share = source.stored_bytes // max(1, executor.slots())
+        fits = share <= STAYING_SHARE * executor.limit_bytes()
+        if known or not isinstance(source, ArraySource) or executor.alone or not fits:
+            yield known
+            return
+        self.staying[id(source)] = Staying(executor, source)
+        try:
+            yield True
+        finally:
+            self.staying.pop(id(source)).close()
+
     def map(
-        self, function: Callable[..., Any], shared: Any, source: Source, ranges: list[tuple[int, int]]
+        self,
+        function: Callable[..., Any],
+        shared: Any,
+        source: Source,
+        ranges: list[tuple[int, int]],
+        *,
+        stay: bool = False,
     ) -> Iterator[tuple[tuple[int, int], Any]]:
         """Call function(shared, source, start, stop) for each range of samples; yield (range, result) as they end.
 
         At most two tasks a slot are under way, so results wait for whoever takes them, not the other way
-        round; where this process does the work, one, since a result that waited would only take memory.
+        round; where this process does the work, one, since a result that waited would only take memory. With `stay`
+        samples in memory stay on the workers for the next map over the same ranges, within `keeping`.
         """
         executor = self.executor
         ahead = 1 if executor.alone else 2
@@ -411,28 +483,42 @@ class Engine:
         handle_shared = executor.share(shared)
         pending, running = deque(ranges), dict[Handle, tuple[int, int]]()
         failures, attendance = 0, Attendance(executor, self.note)
+        held = self.staying.get(id(source)) if stay else None
+        known = self.readings.of(source)
+
+        def begun(piece: tuple[int, int]) -> Handle:
+            if held is not None:
+                data = held.at(piece)
+                return executor.submit(_mapped, function, handle_shared, data, *piece, near=data)
+            value = piece_of(source, *piece)
+            sent = None if value is None else executor.share(value, everywhere=False)
+            return executor.submit(_mapped, function, handle_shared, sent, *piece)
+
         try:
             while pending or running:
                 self.heed_stop()
-                while pending and len(running) < ahead * executor.slots():
-                    piece = pending.popleft()
-                    data = piece_of(source, *piece)
-                    sent = None if data is None else executor.share(data, everywhere=False)
-                    running[executor.submit(_mapped, function, handle_shared, sent, *piece)] = piece
-                handle = executor.wait(list(running), POLL_SECONDS)
-                if handle is None:
-                    attendance.check()
-                    continue
-                piece = running.pop(handle)
                 try:
+                    while pending and len(running) < ahead * executor.slots():
+                        running[begun(pending[0])] = pending[0]
+                        pending.popleft()
+                    handle = executor.wait(list(running), POLL_SECONDS)
+                    if handle is None:
+                        attendance.check()
+                        continue
+                    piece = running.pop(handle)
+                    pending.append(piece)  # until its result is here
                     result = executor.result(handle)
+                    pending.pop()
                 except TaskLost as lost:
                     failures = count_failure(failures, lost)
                     handle_shared = executor.share(shared)
-                    pending.append(piece)
+                    if held is not None:
+                        held.look()
                     continue
                 executor.release([handle])
                 yield piece, result
+            if known.checks is not None:
+                self._require_unmoved("next", source, known, known.checks)
         finally:
             executor.release([*running, handle_shared])
 
@@ -441,6 +527,36 @@ class Engine:
         if self.stop.is_set():
             kept = f"; what is done is in {self.checkpoint}" if self.checkpoint is not None else ""
             raise InterruptedRun(f"Stopped as asked{kept}.", self.stop.exit_code)
+
+
+class Staying:
+    """Samples in memory that were sent to workers, and are there still."""
+
+    def __init__(self, executor: Executor, source: Source) -> None:
+        self._executor, self._source = executor, source
+        self._pieces: dict[tuple[int, int], Handle] = {}
+
+    def at(self, piece: tuple[int, int]) -> Handle:
+        """Return where a range lies; it is sent where it lies nowhere. Ranges of another division make room for it."""
+        if piece not in self._pieces:
+            held = sum(stop - start for start, stop in self._pieces)
+            if held + piece[1] - piece[0] > self._source.n_samples:
+                self.close()
+            self._pieces[piece] = self._executor.share(piece_of(self._source, *piece), everywhere=False)
+        return self._pieces[piece]
+
+    def look(self) -> None:
+        """Forget what is gone with its worker."""
+        for piece, handle in list(self._pieces.items()):
+            try:
+                self._executor.check(handle)
+            except TaskLost:
+                self._executor.release([self._pieces.pop(piece)])
+
+    def close(self) -> None:
+        """Let the workers forget it."""
+        self._executor.release(list(self._pieces.values()))
+        self._pieces.clear()
 
 
 class Tally:

@@ -97,7 +97,7 @@ def _signed(days: int) -> dict[str, str]:
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
     except ImportError:
         raise SmtdistError(
-            "Making certificates needs the package cryptography, which is not installed; pip install 'smtdist[tls]'."
+            "Making certificates needs the package cryptography, which is not installed; pip install cryptography."
         ) from None
     begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)  # clocks differ a little
     end = begin + datetime.timedelta(days=days, minutes=5)
@@ -185,6 +185,19 @@ def security_from(folder: Path, roles: Sequence[str] = ("client",)) -> Security:
         if path.name.endswith("-key.pem") and path.stat().st_mode & stat.S_IROTH:
             raise ConfigurationError(f"Everybody can read the key {path}; make it private with chmod 600.")
     return Security(require_encryption=True, **{name: str(path) for name, path in needed.items()})
+
+
+def temporary() -> Security:
+    """Return a security object of certificates that only this process knows, and those that it starts: they are in no file."""
+    from distributed.security import Security
+
+    made = _signed(DAYS)
+    named = {
+        f"tls_{role}_{part}": made[f"{role}{end}.pem"]
+        for role in ROLES
+        for part, end in (("cert", ""), ("key", "-key"))
+    }
+    return Security(require_encryption=True, tls_ca_file=made[AUTHORITY], **named)
 
 
 def configuration_of(security: Security) -> dict[str, Any]:

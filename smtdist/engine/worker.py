@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from smtdist.data import retry
 from smtdist.data.ahead import read_ahead
-from smtdist.data.fingerprint import Digests, sample_digests
+from smtdist.data.fingerprint import Check, Digests, sample_digests
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Reader, Source
+from smtdist.engine import unchanged
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import Report
 from smtdist.engine.memory import memory_now, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
+from smtdist.engine.unchanged import Checks
 from smtdist.engine.window import Window, opened
 from smtdist.errors import DataError, SmtdistError
 from smtdist.kernels.device import place, to_host, uploading
@@ -49,6 +51,7 @@ class Job:
     folder: PassFolder | None
     skip: bool = False  # leave out samples that cannot be read
     expected: Ranges | None = None  # what an earlier pass over the same samples has left out
+    checks: Checks | None = None  # what an earlier pass over the same samples has read
     token: str = ""  # of this pass alone, for those who look at its tasks
 
 
@@ -174,7 +177,10 @@ def _stream(
         for leaf in leaves:
             digests: list[Digests] | None = [] if job.fingerprint else None
             begin, end = job.bounds[leaf], job.bounds[leaf + 1]
-            for first, images in ahead(batches(reader, begin, end, job.block, job.batch, digests, skipped)):
+            check = Check()
+            for first, images in ahead(
+                batches(reader, begin, end, job.block, job.batch, digests, skipped, check)
+            ):
                 with located(job.source.name, first):
                     counters.n_positions += job.statistic.update(state, images, first)
                 counters.n_samples += len(images)
@@ -188,6 +194,8 @@ def _stream(
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
             _require_same_skipped(job, found, leaf)
+            counters.checks[leaf] = check.value
+            unchanged.require_same(job.source, job.bounds, job.checks, {leaf: check.value})
     counters.skipped = retry.joined_ranges(found)
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
@@ -257,15 +265,18 @@ def batches(
     batch: int,
     digests: list[Digests] | None = None,
     skipped: list[tuple[int, int]] | None = None,
+    check: Check | None = None,
 ) -> Iterator[tuple[int, NDArray[np.generic]]]:
     """Read [start, stop) in blocks of whole chunks, each once, and cut the blocks into batches.
 
     With `digests` the hashes of the samples are appended to it; with `skipped` the ranges that cannot be
-    read are appended to that, left out, and have zeros for hashes.
+    read are appended to that, left out, and have zeros for hashes. `check` takes in all that is read.
     """
     for begin, end in block_ranges(start, stop, block):
         hashes = np.zeros(end - begin, np.uint64)
         for first, images in retry.sound_pieces(reader, begin, end, skipped):
+            if check is not None:
+                check.add(images)
             if digests is not None:
                 hashes[first - begin : first - begin + len(images)] = sample_digests(images)
             for at in range(0, len(images), batch):

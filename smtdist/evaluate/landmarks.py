@@ -22,7 +22,10 @@ JITTER: Final = 1e-7
 """Of the kernel of landmarks, as a share of its mean diagonal: what float32 leaves uncertain in it."""
 ROWS: Final = 256
 """Images that are compared with the landmarks at a time."""
-PIECE: Final = 64
+PIECE: Final = 128
+"""Rows that one thread solves for."""
+BLOCK: Final = 256
+"""Columns of R that are solved for together."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +128,38 @@ class LandmarkFeatures:
         return kept
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_views"}
+        return {name: value for name, value in vars(self).items() if name not in ("_views", "_blocks")}
 
     def _whitened(self, kernel: Float32) -> Float64:
-        """Solve for φ in pieces of fixed size, so that threads do not change a bit."""
-        out = np.empty(kernel.shape)
+        """Solve φ R = k in pieces of fixed size, so that threads do not change a bit.
+
+        Block by block of columns, by products alone: SciPy's triangular solvers hold the interpreter lock, so that
+        threads would wait for each other.
+        """
+        out, inverses = np.empty(kernel.shape), self._inverses()
 
         def work(start: int, stop: int) -> None:
-            right = kernel[start:stop].T.astype(np.float64)
-            out[start:stop] = scipy.linalg.solve_triangular(
-                self.root, right, trans="T", overwrite_b=True, check_finite=False
-            ).T
+            found = out[start:stop]
+            for (first, last), inverse in zip(even_ranges(self.size, BLOCK), inverses, strict=True):
+                right = kernel[start:stop, first:last].astype(np.float64)
+                right -= found[:, :first] @ self.root[:first, first:last]
+                found[:, first:last] = right @ inverse
 
         with single_blas():
             run_ranges(work, even_ranges(len(kernel), PIECE))
         return out
+
+    def _inverses(self) -> list[Float64]:
+        """Return the inverses of the blocks on R's diagonal; kept, as the views of the landmarks are."""
+        kept: list[Float64] | None = self.__dict__.get("_blocks")
+        if kept is None:
+            cuts = [slice(*one) for one in even_ranges(self.size, BLOCK)]
+            kept = [
+                scipy.linalg.solve_triangular(self.root[cut, cut], np.eye(cut.stop - cut.start))
+                for cut in cuts
+            ]
+            self.__dict__["_blocks"] = kept
+        return kept
 
     def working_bytes(self, rows: int) -> int:
         """Return what φ of so many rows takes: itself, a block of views and of the kernel, and the views of the landmarks."""

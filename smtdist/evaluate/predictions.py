@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data import checksums
 from smtdist.data.writing import lenient, whole_file
 
 SCHEMA: Final = 1
@@ -41,10 +42,17 @@ def save_predictions(
             scale.make_scale(name)
             probability.dims[dimension].attach_scale(scale)
         label.dims[0].attach_scale(file["sample"])
+        sums = {"label": checksums.Running(), "probability": checksums.Running()}
         for first, labels, shares in pieces:
+            sums["label"].add(_plain(labels))
+            sums["probability"].add(shares)
             label[first : first + len(labels)] = _plain(labels)
             probability[first : first + len(labels)] = shares
             raw.check()
+        found = {name: one.value for name, one in sums.items()}
+        checksums.record(
+            file, found | {"class": checksums.crc_of(_plain(classes))}, {"": tuple(file.attrs)}
+        )
     return Path(path).stat().st_size
 
 

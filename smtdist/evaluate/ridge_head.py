@@ -46,7 +46,7 @@ from smtdist.statistics.rows import as_rows, drawn_samples
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-PENALTIES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+PENALTIES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Penalties that are tried, as shares of the mean eigenvalue of the centred XᵀX."""
 STEPS: Final = 2.0**21
 """Of the largest feature: products of 2,048 rows are exact in float64."""

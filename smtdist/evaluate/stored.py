@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import VOTING, Configuration
-from smtdist.data import guarded, hdf5
+from smtdist.data import checksums, guarded, hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import StoredTable
 from smtdist.errors import DataError
@@ -159,12 +159,16 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
                 f"{name} has no labels; transform a group whose labels are whole numbers, with this version of smtdist."
             )
         try:
+            checksums.require_attributes(file, file.sums)
             found = _read(name, file, labelled)
         except hdf5.DAMAGE as error:
             raise DataError(
                 f"{name} is not a complete file of representations ({hdf5.reason_of(error)}); transform again."
             ) from error
-        yield found
+        try:
+            yield found
+        except checksums.Altered as error:
+            raise DataError(f"{name} is not whole ({error}); transform again.") from error
 
 
 def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:

@@ -224,11 +224,16 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
     if "sample_digest" in group:
         samples, audit = group["sample_digest"][()], tuple(model.provenance["audit"])
         origin = Origin(model.basis, samples, model.dictionary.samples, audit)
+    counts = int(group["n_samples"][()]), int(group["n_positions"][()])
+    activity, matrices = group["activity"][()], {name: group[name][()] for name in names}
+    squares = (matrices[name].diagonal() for name in names if name != "cooccurrence")
+    if min(*counts, *(one.min(initial=0) for one in (activity, *squares))) < 0:
+        raise ValueError("its sums hold negative counts")
     return Statistics(
-        n_samples=int(group["n_samples"][()]),
-        n_positions=int(group["n_positions"][()]),
-        activity=group["activity"][()],
-        matrices={name: group[name][()] for name in names},
+        n_samples=counts[0],
+        n_positions=counts[1],
+        activity=activity,
+        matrices=matrices,
         one_hot=bool(number(group, "one_hot")),
         order=number(group, "order"),
         full_degree=code_sums(model, 1).full_degree,

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import guarded, hdf5
+from smtdist.data import checksums, guarded, hdf5
 from smtdist.data.netcdf import Group
 from smtdist.errors import ModelError
 from smtdist.models import layouts
@@ -39,6 +39,7 @@ def reading(
     file = None
     try:
         with guarded.unlocked(path) as file:
+            checksums.require_attributes(file, file.sums)
             yield file
     except damage as error:
         if file is None and wanted:

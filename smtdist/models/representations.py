@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data import checksums
 from smtdist.data.writing import lenient, whole_file
 from smtdist.models.files import SCHEMA
 
@@ -60,8 +61,15 @@ def save_representation(
         file.attrs.update({"smtdist_schema": SCHEMA, "feature_shape": list(feature_shape), **attributes})
         if labels is not None:
             file["labels"] = labels
+        together = checksums.block_rows(n_samples, rows)
+        blocks = checksums.Blocks(z.shape, z.dtype, together)
         for first, values in pieces:
-            z[first : first + len(values)] = values.reshape(len(values), features)
+            flat = values.reshape(len(values), features)
+            z[first : first + len(values)] = flat
+            blocks.add(first, flat)
             raw.check()
         file.attrs.update(ending())
+        z.attrs[checksums.BLOCKS] = blocks.values()
+        sums = {"z": together} if labels is None else {"z": together, "labels": checksums.crc_of(labels)}
+        checksums.record(file, sums, {"": tuple(file.attrs)})
     return Path(path).stat().st_size

@@ -7,7 +7,10 @@ from typing import Any
 
 
 async def dask_setup(server: Any) -> None:
-    """Add what can be added; a server starts with or without it."""
+    """Add what can be added; a server starts with or without it, but not for strangers to read."""
+    from smtdist.monitor import hosts
+
+    hosts.guard(server)
     try:
         if hasattr(server, "workers") and hasattr(server, "add_plugin"):
             from smtdist.monitor.dashboard import SmtdistPage

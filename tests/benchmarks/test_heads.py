@@ -32,6 +32,8 @@ def test_it_runs_tiny_and_goes_on(tmp_path):
             32,
             "--labels",
             12,
+            "--landmarks",
+            10,
         ),
         *("--draws", 2, "--train", "train/images", "--test", "test/images", "--set", "n_components=6"),
         *("--set", "drop=1", "--json", tmp_path / "results"),
@@ -46,6 +48,7 @@ def test_it_runs_tiny_and_goes_on(tmp_path):
     (record,) = (tmp_path / "results").glob("*-heads.json")
     took = json.loads(record.read_text())["result"]["rows"][0]["took"]
     assert took["kernel"]["said"]["n_train"] == 40
+    assert took["10 landmarks"]["said"]["metric"] == "landmarks"
     assert len(took["12 labels"]["said"]["sweep"][0]["draws"]) == 2
     assert all(one["cpu_seconds"] > 0 and one["peak_bytes"] > 0 for one in took.values())
     kept = (tmp_path / "run" / "40-32-fit-colour.json").read_text()

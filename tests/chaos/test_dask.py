@@ -165,6 +165,6 @@ def _on_disk(folder):
     shutil.copytree(folder / "statistics", copy)
     with h5py.File(next(copy.glob("*.h5"))) as file:
         key = file.attrs["key"]
-        like = {name: dataset[()] for name, dataset in file.items()}
+        like = {name: dataset[()] for name, dataset in file.items() if not name.startswith("_")}
     like = {name: np.asarray(value) for name, value in like.items()}
     return PassFolder(str(copy), key).resume(like)

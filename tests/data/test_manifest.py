@@ -165,6 +165,7 @@ def test_other_content_of_the_same_size_is_found_by_its_hashes(request, kind):
     about = os.stat(paths_of(manifest)[0])
     content = json.loads(manifest.read_text())
     content["files"][1]["mtime"] = os.stat(second).st_mtime_ns
+    del content["crc32"]
     manifest.write_text(json.dumps(content))
     assert about.st_size > 0
     open_source(manifest, "train", settings)  # nothing points to it

@@ -13,6 +13,7 @@ from drawing import small_images
 from smtdist.concepts.projection import Annealing, Projection
 from smtdist.concepts.scores import TableSums
 from smtdist.configuration import Configuration
+from smtdist.engine.unchanged import Again
 from smtdist.evaluate.cosine_rows import Comparer, Scale
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures
 from smtdist.evaluate.ridge_head import LeftOut
@@ -180,6 +181,7 @@ WITH_FLOATS = Together(
     )
 )
 IMAGES = {
+    "again": Case(Again(), images),
     "moment": moment("context"),
     "moment-global": moment("global"),
     "moment-drawn": moment("context", sampling=Sampling(2, 3, 7)),

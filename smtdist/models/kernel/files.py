@@ -6,13 +6,11 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-import h5netcdf
 from numpy.typing import NDArray
 
-from smtdist.data.writing import lenient, whole_file
+from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
 from smtdist.kernels.gram import Kernel
@@ -38,21 +36,9 @@ def save_kernel(model: KernelModel, path: str | os.PathLike[str], *, overwrite: 
     coefficients; `/embedding` the eigenvalues. Settings, kernels and how the fit ended are JSON attributes.
     ModelError for a kernel given as a function.
     """
-    with (
-        whole_file(path, overwrite) as temporary,
-        lenient(temporary) as raw,
-        h5netcdf.File(raw, "w") as file,
-    ):
-        file.attrs.update(_attributes(model))
-        for name, part in (("encoder", model.encoder), ("decoder", model.decoder)):
-            if part is not None:
-                _write(file.create_group(name), *_described(part))
-        if model.spectrum is not None:
-            group: Arrays = {"eigenvalues": (("eigenvalue",), model.spectrum.eigenvalues)}
-            spectrum = {"n_positive": model.spectrum.n_positive, "n_negative": model.spectrum.n_negative}
-            _write(file.create_group("embedding"), group, spectrum)
-        raw.check()
-    return Path(path).stat().st_size
+    return write_netcdf(
+        path, Group(attributes=_attributes(model)), list(_groups(model)), overwrite=overwrite
+    )
 
 
 def load_kernel(path: str | os.PathLike[str]) -> KernelModel:
@@ -78,14 +64,13 @@ def _attributes(model: KernelModel) -> dict[str, Any]:
     }
 
 
-def _write(group: Any, arrays: Arrays, attributes: dict[str, Any]) -> None:
-    group.attrs.update(attributes)
-    for dimensions, values in arrays.values():
-        for name, length in zip(dimensions, values.shape, strict=True):
-            if name not in group.dimensions:
-                group.dimensions[name] = length
-    for name, (dimensions, values) in arrays.items():
-        group.create_variable(name, dimensions, values.dtype, data=values)
+def _groups(model: KernelModel) -> Iterator[tuple[str, Group]]:
+    for name, part in (("encoder", model.encoder), ("decoder", model.decoder)):
+        if part is not None:
+            yield name, Group(*_described(part))
+    if model.spectrum is not None:
+        spectrum = {"n_positive": model.spectrum.n_positive, "n_negative": model.spectrum.n_negative}
+        yield "embedding", Group({"eigenvalues": ("eigenvalue", model.spectrum.eigenvalues)}, spectrum)
 
 
 def _described(part: Any) -> tuple[Arrays, dict[str, Any]]:

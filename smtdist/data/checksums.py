@@ -1,0 +1,315 @@
+"""Checksums of what files hold: of each array and attribute a CRC-32, in one attribute of the root.
+
+They tell what was altered or has rotted from what was written; they withstand no attacker, who can write them anew. Large
+arrays that are read in parts have one for each block of rows. What others add to a file has none, and is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.fingerprint import Check
+from smtdist.data.inflating import Inflating
+
+ATTRIBUTE: Final = "smtdist_checksums"
+BLOCKS: Final = "crc32"
+"""Attribute of an array that has a checksum for each block of rows: those."""
+MOST_BLOCKS: Final = 4096
+KEY: Final = "crc32"
+"""Of a JSON object: the checksum of all else in it."""
+_POLYNOMIAL: Final = 0xEDB88320
+_PIECE: Final = 16 * 2**20
+
+
+class Altered(OSError):
+    """What was read is not what was written; the message says what, for the middle of a sentence."""
+
+
+class Running:
+    """The checksum of values, numbers or text, that come piece by piece in their order.
+
+    >>> parts = Running()
+    >>> for text in ("a", "b"):
+    ...     parts.add(np.array([text]))
+    >>> parts.value == crc_of(np.array(["a", "b"]))
+    True
+    """
+
+    def __init__(self) -> None:
+        self._check = Check()
+
+    @property
+    def value(self) -> str:
+        """Eight hexadecimal digits."""
+        return f"{self._check.value:08x}"
+
+    def add(self, values: Any) -> None:
+        """Take in an array, as files hold it."""
+        array = np.asarray(values)
+        if array.dtype.kind in "OUS":
+            text = b"".join(_encoded(one) + b"\0" for one in array.reshape(-1).tolist())
+            array = np.frombuffer(text, np.uint8)
+        if array.size:
+            self._check.add(np.ascontiguousarray(array, array.dtype.newbyteorder("<")))
+
+
+def _encoded(text: Any) -> bytes:
+    return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogatepass")
+
+
+def crc_of(values: Any) -> str:
+    """Return the checksum of an array, a number or a text."""
+    running = Running()
+    running.add(values)
+    return running.value
+
+
+def plain_crc(content: Mapping[str, Any]) -> str:
+    """Return the checksum of a JSON object, but for the one that it has."""
+    rest = {name: value for name, value in content.items() if name != KEY}
+    return crc_of(json.dumps(rest, sort_keys=True))
+
+
+def is_altered(content: Mapping[str, Any]) -> bool:
+    """Say whether a JSON object that has a checksum is another one than was written."""
+    return KEY in content and content[KEY] != plain_crc(content)
+
+
+def _attribute_crc(value: Any) -> str:
+    plain = np.ravel(value).tolist()  # NetCDF writes a number as an array of one
+    return crc_of(
+        json.dumps([int(one) if isinstance(one, bool) else one for one in plain], default=_encoded_text)
+    )
+
+
+def _encoded_text(value: Any) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else repr(value)
+
+
+class Blocks:
+    """Checksums of blocks of rows of an array whose pieces come in any order.
+
+    >>> blocks, rows = Blocks((5, 2), np.dtype(np.int64), 2), np.arange(10).reshape(5, 2)
+    >>> for start, stop in ((3, 5), (0, 3)):
+    ...     blocks.add(start, rows[start:stop])
+    >>> [f"{one:08x}" for one in blocks.values()] == [crc_of(rows[at : at + 2]) for at in (0, 2, 4)]
+    True
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int) -> None:
+        self._rows, self._dtype, self._n = rows, dtype, shape[0]
+        self._row_bytes = math.prod(shape[1:]) * dtype.itemsize
+        self._found: dict[int, list[tuple[int, int, int]]] = {}
+
+    def add(self, first: int, values: NDArray[Any]) -> None:
+        """Take in rows from number `first` on."""
+        values = np.ascontiguousarray(values, self._dtype)
+        for start, stop in cut(first, first + len(values), self._rows):
+            crc = int(crc_of(values[start - first : stop - first]), 16)
+            self._found.setdefault(start // self._rows, []).append((start, stop, crc))
+
+    def values(self) -> NDArray[np.uint32]:
+        """Return the checksum of each block; all rows have to be there."""
+        found = []
+        for block in range(-(-self._n // self._rows)):
+            crc, at = 0, block * self._rows
+            for start, stop, more in sorted(self._found[block]):
+                assert start == at, "rows are missing"
+                crc, at = _joined(crc, more, (stop - start) * self._row_bytes), stop
+            found.append(crc)
+        return np.array(found, np.uint32)
+
+
+def cut(start: int, stop: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a range of rows that lie in one block each.
+
+    >>> list(cut(3, 9, 4))
+    [(3, 4), (4, 8), (8, 9)]
+    """
+    while start < stop:
+        end = min(stop, (start // rows + 1) * rows)
+        yield start, end
+        start = end
+
+
+def block_rows(n_rows: int, chunk: int) -> int:
+    """Return how many rows have a checksum together: those of a chunk, or of so many chunks that there are at most 4,096."""
+    return chunk * max(1, -(-n_rows // (chunk * MOST_BLOCKS)))
+
+
+def _joined(first: int, second: int, length: int) -> int:
+    """Return the CRC-32 of two stretches of bytes, the second of so many, from those of each."""
+    return _product(_shift(length), first) ^ second
+
+
+@cache
+def _shift(length: int) -> int:
+    """Return x^(8 length) modulo the polynomial of CRC-32, bits reversed."""
+    power, found = 1 << 23, 1 << 31  # x^8, and 1
+    while length:
+        if length & 1:
+            found = _product(power, found)
+        power, length = _product(power, power), length >> 1
+    return found
+
+
+def _product(a: int, b: int) -> int:
+    found = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            found ^= b
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return found
+
+
+def record(file: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Iterable[str]]) -> None:
+    """Write the checksums of a file that is being written.
+
+    arrays : by name, the checksum; of one that has `Blocks`, how many rows have one. attributes : by group, "" for the root,
+    the names of those that count, as they lie in the file.
+    """
+    found = {
+        name: [one, crc_of(file[name].attrs[BLOCKS])] if isinstance(one, int) else one
+        for name, one in arrays.items()
+    }
+    for group, names in attributes.items():
+        here = file[group] if group else file
+        found |= {f"{group}@{name}": _attribute_crc(here.attrs[name]) for name in names}
+    file.attrs[ATTRIBUTE] = json.dumps(found, separators=(",", ":"))
+
+
+def recorded(file: Any) -> dict[str, Any]:
+    """Return what a file says of itself, nothing for one without checksums; raise Altered where that is damaged."""
+    try:
+        found = json.loads(file.attrs[ATTRIBUTE]) if ATTRIBUTE in file.attrs else {}
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise Altered(f"its list of checksums is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise Altered("its list of checksums is damaged")
+    return found
+
+
+def require_attributes(file: Any, found: Mapping[str, Any], but: str = "schema") -> None:
+    """Raise Altered where an attribute is not what was written; those that end in `but` are judged by who reads the file."""
+    for name, expected in found.items():
+        group, is_attribute, attribute = name.rpartition("@")
+        if but and attribute.endswith(but):
+            continue
+        if is_attribute and _attribute_crc((file[group] if group else file).attrs[attribute]) != expected:
+            raise Altered(f"the attribute {attribute} of {group or 'the root'} fails its checksum")
+
+
+def wrong_in(file: Any) -> str:
+    """Read a file through; return what is wrong with it, "" where nothing is. Memory: 16 MiB, or a chunk."""
+    found = recorded(file)
+    try:
+        require_attributes(file, found, but="")
+        for name in found:
+            if "@" not in name:
+                stored = file[name]
+                _read_through(stored, found[name])
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        return " ".join(str(error).split()).strip("\"'").rstrip(".")
+    return ""
+
+
+def _read_through(stored: Any, expected: Any) -> None:
+    if not isinstance(expected, str):
+        step = expected[0]
+        for at in range(0, len(stored), step):
+            _ = stored[at : at + step]
+        return
+    if stored.ndim == 0 or not stored.size:
+        _ = stored[()]
+        return
+    running, row = Running(), max(1, math.prod(stored.shape[1:]) * stored.dtype.itemsize)
+    step = max(1, _PIECE // row)
+    if stored.chunks:
+        step = stored.chunks[0] * max(1, step // stored.chunks[0])
+    for at in range(0, len(stored), step):
+        running.add(stored[at : at + step])
+    if running.value != expected:
+        raise _altered(stored)
+
+
+def _altered(stored: Any, rows: tuple[int, int] | None = None) -> Altered:
+    where = "" if rows is None else f", rows {rows[0]} to {rows[1] - 1},"
+    return Altered(f"the array {stored.name.strip('/')}{where} fails its checksum")
+
+
+class _Verified:
+    """A dataset with a checksum, which is compared whenever all of what it covers is read."""
+
+    expected: Any = None
+
+    def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
+        """Read as h5py does; Altered for what is not what was written."""
+        values = super().__getitem__(args, new_dtype)  # type: ignore[misc]
+        if new_dtype is None:
+            self._compare(args, values)
+        return values
+
+    def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
+        """Read as h5py does; Altered for what is not what was written."""
+        super().read_direct(dest, source_sel, dest_sel)  # type: ignore[misc]
+        if dest_sel is None and dest.dtype == self.dtype:  # type: ignore[attr-defined]
+            self._compare(() if source_sel is None else source_sel, dest)
+
+    def _compare(self, args: Any, values: Any) -> None:
+        stored: Any = self
+        rows = _rows(args, stored.shape)
+        if rows is None:
+            return
+        start, stop = rows
+        if isinstance(self.expected, str):
+            if (start, stop) == (0, _length(stored.shape)) and crc_of(values) != self.expected:
+                raise _altered(stored)
+            return
+        step = self.expected[0]
+        table = stored.attrs[BLOCKS]
+        if crc_of(table) != self.expected[1]:
+            raise _altered(stored)
+        for first, last in cut(start, stop, step):
+            whole = first % step == 0 and (last - first == step or last == stored.shape[0])
+            if whole and crc_of(values[first - start : last - start]) != f"{table[first // step]:08x}":
+                raise _altered(stored, (first, last))
+
+
+class _Plain(_Verified, h5py.Dataset):  # type: ignore[misc]  # h5py has no types
+    pass
+
+
+class _Packed(_Verified, Inflating):
+    pass
+
+
+def verified(found: Any, expected: Any) -> Any:
+    """Return a dataset that compares what is read with its checksum; `expected` is what `recorded` says of it."""
+    made = (_Packed if isinstance(found, Inflating) else _Plain)(found.id, readonly=True)
+    made.expected = expected
+    return made
+
+
+def _length(shape: tuple[int, ...]) -> int:
+    return shape[0] if shape else 1
+
+
+def _rows(args: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return which rows are read whole by these arguments, None where none are or that is not said so plainly."""
+    given = args if isinstance(args, tuple) else (args,)
+    first: Any = slice(None)
+    if given and given[0] is not Ellipsis:
+        first = given[0]
+    rest = all(one is Ellipsis or one == slice(None) for one in given[1:])
+    if not rest or not isinstance(first, slice):
+        return None
+    start, stop, step = first.indices(_length(shape))
+    return (start, max(start, stop)) if step == 1 else None

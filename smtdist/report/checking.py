@@ -1,0 +1,58 @@
+"""Whether files are what smtdist has written: models, representations, heads, predictions, manifests and checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from smtdist.data import checksums, hdf5
+from smtdist.engine import stored
+from smtdist.errors import SmtdistError
+
+WHOLE: Final = "whole"
+WITHOUT: Final = "no checksums"
+WRONG: Final = "wrong"
+BLIND: Final = "no checksums (written before smtdist kept them, or by another program)"
+
+
+class Verdict(NamedTuple):
+    """What was found about a file: `state` is whole, no checksums or wrong, and `text` says more."""
+
+    file: str
+    state: str
+    text: str
+
+
+def checked(path: Path) -> Iterator[Verdict]:
+    """Read a file, or the files of a checkpoint folder, and yield a verdict on each. Memory: 16 MiB, or a chunk."""
+    if path.is_dir():
+        inside = sorted(one for one in path.rglob("*") if one.suffix in (".h5", ".json") and one.is_file())
+        if not inside:
+            yield Verdict(str(path), WRONG, "a folder without files of smtdist")
+        for one in inside:
+            yield from checked(one)
+        return
+    try:
+        known, problem = _looked_at(path)
+    except (SmtdistError, OSError, ValueError) as error:
+        known, problem = True, " ".join(str(error).split())
+    if problem:
+        yield Verdict(str(path), WRONG, problem)
+    else:
+        yield Verdict(str(path), *((WHOLE, WHOLE) if known else (WITHOUT, BLIND)))
+
+
+def _looked_at(path: Path) -> tuple[bool, str]:
+    """Return whether a file has checksums, and what is wrong with it."""
+    with open(path, "rb") as file:
+        start = file.read(len(stored.MAGIC))
+    if start == stored.MAGIC:
+        return True, stored.damage_in(path)
+    if path.suffix == ".json":
+        content = json.loads(path.read_text())
+        known = isinstance(content, dict) and checksums.KEY in content
+        return known, "it fails its checksum" if known and checksums.is_altered(content) else ""
+    with hdf5.open_file(path) as file:
+        return bool(file.sums), checksums.wrong_in(file)

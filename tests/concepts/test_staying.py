@@ -1,0 +1,80 @@
+"""Rows in memory go to workers once, and stay there for all iterations of a search."""
+
+import numpy as np
+import pytest
+from executors import ThreadsExecutor
+
+from smtdist.concepts.descent import DescentSettings, descend
+from smtdist.concepts.iteration import RowPasses
+from smtdist.concepts.scores import prepare
+from smtdist.data.array import ArraySource
+from smtdist.data.piece import ArrayPiece
+from smtdist.data.table import as_table
+from smtdist.engine.executor import SerialExecutor, TaskLost
+from smtdist.engine.passes import Engine
+
+ROWS = np.rint(1000 * np.random.default_rng(9).normal(size=(40_000, 5))).astype(np.float32)
+AIM = np.random.default_rng(1).normal(size=(5, 7)).astype(np.float32)
+
+
+class Sending(ThreadsExecutor):
+    """Counts the rows that are sent, and loses what it is told to."""
+
+    alone = False
+
+    def __init__(self, workers):
+        super().__init__(workers)
+        self.sent, self.pieces, self.released = 0, [], set()
+
+    def share(self, value, *, everywhere=True):
+        handle = super().share(value, everywhere=everywhere)
+        if isinstance(value, ArrayPiece) and len(value.array):
+            self.sent += len(value.array)
+            self.pieces.append(handle)
+        return handle
+
+    def release(self, handles):
+        self.released.update(map(id, handles))
+        super().release(handles)
+
+    def lose(self, number):
+        self.pieces[number].value, self.pieces[number].error = None, TaskLost("its machine is gone")
+
+
+@pytest.mark.parametrize("workers", [2, 20])
+def test_iterations_over_rows_send_them_once(workers):
+    source, executor = as_table(ROWS, aligned=4096), Sending(workers)
+    assert isinstance(source, ArraySource)
+    engine = Engine(executor)
+    want = RowPasses.of(source, 5, 7, Engine(SerialExecutor(1)))(AIM)
+    with engine.keeping(source) as stay:
+        assert stay
+        for _ in range(3):
+            got = RowPasses.of(source, 5, 7, engine)(AIM)
+            np.testing.assert_array_equal(got.projected, want.projected)
+        assert executor.sent == len(ROWS)
+        executor.lose(1)
+        np.testing.assert_array_equal(RowPasses.of(source, 5, 7, engine)(AIM).projected, want.projected)
+        assert len(ROWS) < executor.sent < 1.5 * len(ROWS)
+    assert not engine.staying
+    assert {id(handle) for handle in executor.pieces} <= executor.released
+
+
+def test_sweeps_of_a_descent_send_rows_once():
+    rng = np.random.default_rng(2)
+    scores = prepare(rng.normal(size=(600, 6)), Engine(SerialExecutor(1)))
+    settings = DescentSettings(4, sweeps=6, blocks=4)
+    start = rng.integers(0, 2, (600, 4), np.uint8)
+    executor = Sending(3)
+    found = descend(scores, start, settings, Engine(executor))
+    want = descend(scores, start, settings, Engine(SerialExecutor(1)))
+    np.testing.assert_array_equal(found.concepts, want.concepts)
+    assert len(found.history) == 6
+    assert executor.sent <= 2 * 600  # and once for the sums of the start
+
+
+def test_where_a_share_does_not_fit_rows_travel_as_before(monkeypatch):
+    source, executor = as_table(ROWS, aligned=4096), Sending(2)
+    monkeypatch.setattr(executor, "limit_bytes", lambda: ROWS.nbytes)
+    with Engine(executor).keeping(source) as stay:
+        assert not stay
