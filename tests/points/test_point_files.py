@@ -191,7 +191,7 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
     run(
         "points", "fit", "ab.npy", "--context", "noise", "--size", "9", "--components", "2", "--out", "n.h5"
     )
-    assert "lengths are of sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
+    assert "lengths are for sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
 
 
 def test_a_kind_of_samples_that_is_not_installed_is_named(tmp_path):
