@@ -112,62 +112,64 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """All settings of a sparse manifold transform; two equal configurations on equal data give equal bits.
+    """All settings of a sparse manifold transform. Two equal configurations on equal data give the same bits.
 
     Attributes
     ----------
     patch : side T of the square patches, in pixels.
-    feature : "vq" (one active atom, the nearest) or "gq" (every atom whose cosine reaches `threshold`).
-    threshold : cosine t of the "gq" code, read as the decimal fraction it is written as.
-    context : range d of the neighbourhood in pixels, or "whole" for every patch of the image.
-    order : 1 for differences of neighbours, 2 for a point minus the mean of its neighbours.
-    mean : what is taken off a patch: "context" (mean patch of the neighbourhood, itself included), "level"
-        (one scalar, the mean pixel of those patches), "patch" (one scalar), "channel" (one scalar per
-        channel), "global" (mean patch of the data).
-    mean_context : range of the contextual mean; None means the same as `context`.
-    ridge : λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].
-    min_contrast : patches whose root mean square after the mean is below this many grey levels are constant.
-    constant_patch : what becomes of constant patches. "leave_out": they are no sites, and no one's
-        neighbours. "keep": they are sites without an active atom. "activate_best": they share the atom that
-        a zero patch activates.
-    zero_code : what becomes of a patch that no atom reaches ("gq"). "keep", as printed: it stays a site and
-        a neighbour, with a = 0. "leave_out": it is neither. "activate_best": its best atom is active.
-    dictionary : number of atoms K.
-    dictionary_method : "random", "diverse", "kmeans" (Euclidean), "spherical" or "given".
-    dictionary_cosine : largest signed cosine between two atoms of a "diverse" dictionary.
-    dictionary_rounds : rounds of the k-means methods.
-    dictionary_samples : images in a mini-batch round of the k-means methods; 0 takes them all (Lloyd).
-    flip : also use every image mirrored left to right.
-    grey : turn colour into luminance first.
-    resize : scale encoded images so that their shorter side has so many pixels; None leaves them as they are.
-    crop : cut the middle square of so many pixels out of encoded images; None means `resize`, or all of the
+    feature : the code of a patch: "vq" (one active atom, the nearest) or "gq" (every atom whose cosine
+        reaches `threshold`).
+    threshold : cosine t of the "gq" code. A decimal fraction is taken exactly as it is written.
+    context : which patches are neighbours: those within this many pixels, or "whole" for all patches of the
         image.
+    order : 1 compares a patch with its neighbours, 2 with their mean.
+    mean : what is subtracted from a patch: "context" (the mean patch of the neighbourhood, itself included),
+        "level" (the mean pixel of those patches, one number), "patch" (its own mean, one number), "channel"
+        (its own mean of each channel), "global" (the mean patch of the data).
+    mean_context : neighbourhood of the contextual mean, as in `context`; None means the same as `context`.
+    ridge : λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].
+    min_contrast : a patch is constant if, after subtraction of the mean, its root mean square is below this
+        many grey levels.
+    constant_patch : what to do with constant patches. "leave_out": ignore them. "keep": count them as
+        patches without an active atom. "activate_best": give them the atom that a zero patch activates.
+    zero_code : what to do with a patch that no atom reaches ("gq"). "keep", as in the paper: it counts, and
+        is a neighbour, with a = 0. "leave_out": ignore it. "activate_best": its best atom is active.
+    dictionary : number of atoms K.
+    dictionary_method : how atoms are chosen: "random" patches, "diverse" patches (random, but not too
+        similar), "kmeans" (Euclidean), "spherical" k-means, or "given" by you.
+    dictionary_cosine : largest cosine between two atoms of a "diverse" dictionary.
+    dictionary_rounds : rounds of the k-means methods.
+    dictionary_samples : images in each mini-batch round of the k-means methods; 0 means all of them (Lloyd).
+    flip : also use the mirror image (left to right) of every image.
+    grey : convert colour images to greyscale (luminance) first.
+    resize : scale encoded images so that the shorter side has this many pixels; None means no scaling.
+    crop : side of the square that is cut from the middle of encoded images, in pixels; None means `resize`,
+        or the whole image without `resize`.
     channels : decode encoded images to 1 or 3 channels; None means 3 unless the first images are all grey.
-    stride : code the patches at every so many rows and columns of pixels only, from the first on, in a fit
-        and in a transform; the others have no code, as patches that are left out. It must not exceed
-        `context`. Contextual means are over all patches of the image nevertheless.
-    positions : in a fit, code so many patches of an image (and view) only, drawn from those on the stride
-        by the seed and what the sample holds, the same in every pass and file; None, or more than there
-        are, codes all of them. Random dictionaries and `transform` take all on the stride.
-    moment : V is the "second" moment of the codes (SMT 2023) or "centred" (SMT 2018).
-    n_components : dimensions kept, at most `dictionary` - `drop`: a larger number is lowered.
-    drop : leading dimensions that are left out.
+    stride : use only patches whose row and column are multiples of this number, in fit and transform. The
+        others are ignored, except in contextual means. It must not exceed `context`.
+    positions : number of patches of an image that a fit uses, drawn at random from those that `stride`
+        leaves. The draw depends only on the seed and the content of the image. None means all patches.
+        Random dictionaries and `transform` always use all.
+    moment : V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).
+    n_components : dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that.
+    drop : number of leading dimensions that are left out.
     pool_size, pool_stride : side of the windows over which patch embeddings are averaged, and the step from
-        one to the next, in positions. None for both: 4 windows cover the shorter side of an image, whatever
-        its size. Where one is given, the other is 4 (size) or 2 (stride).
-    dtype : of the representation on disk.
-    pixel_range : (black, white) of the pixels. None: uint8 from 0 to 255, other whole numbers of 8 or 16
-        bits over their whole type, floats from 0 to 1; wider whole numbers need it. Whole numbers with
-        (0, 255) are taken for uint8. State the range that the data use: 12-bit pixels in uint16 have
-        (0, 4095), and nearly all of them are dark without it.
-    null_tolerance : eigenvalues of V below this share of the largest are its null space; None means K eps.
-    keep_statistics : keep the K x K sums in the model, so that it can be merged and refitted.
-    neighbours : training images that vote on a test image in `evaluate`. This and the next three are
-        defaults of its options; no sum and no representation depends on them.
+        one window to the next, counted in patches. None for both: 4 windows cover the shorter side of the
+        image. If only one is given, the other is 4 (size) or 2 (stride).
+    dtype : number type of representations in files.
+    pixel_range : (black, white) of the pixels. None means 0 to 255 for uint8, the whole range of the type for
+        other integers of 8 or 16 bits, and 0 to 1 for floats; wider integers need it. Give the range that
+        the data use: 12-bit pixels in uint16 need (0, 4095), or almost all of them are dark. Integers with
+        (0, 255) are read as uint8.
+    null_tolerance : eigenvalues of V below this share of the largest count as zero; None means K eps.
+    keep_statistics : keep the K x K sums in the model file, so that models can be merged and solved again.
+    neighbours : number of training images that vote on a test image in `evaluate`. This setting and the next
+        three are only defaults for the options of `evaluate`; the fit does not depend on them.
     temperature : T of the vote exp(cosine / T).
     vote : weight of a neighbour: "exp" (exp(cosine / T)), "linear" (the cosine) or "hard" (one).
-    mirrored_votes : whether mirrored training images vote too, beside the others.
-    seed : of every random choice.
+    mirrored_votes : also use mirrored training images as neighbours.
+    seed : seed of every random choice.
     """
 
     patch: int = 6
@@ -216,7 +218,7 @@ class Configuration:
             value = getattr(self, name)
             if name == "feature" and value in CODED:
                 raise ConfigurationError(
-                    f"feature={value} is a code of floats, which only a fit takes: smtdist fit --set feature={value}, or in "
+                    f"feature={value} is a learned code, which has a fit of its own: smtdist fit --set feature={value}, or in "
                     f"Python smtdist.SMT(feature={value!r})."
                 )
             if not good(value):
@@ -234,7 +236,7 @@ class Configuration:
 
     @property
     def diagonal_moment(self) -> bool:
-        """Whether V is diagonal: each patch has one code, and nothing is taken off."""
+        """Whether V is diagonal: each patch has one active atom, and no mean is subtracted."""
         return self.one_hot and self.moment == "second"
 
     def replace(self, **changes: Any) -> Configuration:
@@ -242,9 +244,9 @@ class Configuration:
         return dataclasses.replace(self, **_known(changes))
 
     def with_atoms(self, n_atoms: int) -> Configuration:
-        """Return the settings of so many atoms, with at most as many components as those give.
+        """Return the settings with this number of atoms, and with no more components than these atoms give.
 
-        Raises ConfigurationError where none is left.
+        Raises ConfigurationError if none is left.
 
         >>> Configuration(n_components=384, drop=2).with_atoms(256).n_components
         254
@@ -310,12 +312,12 @@ def described() -> dict[str, dict[str, Any]]:
     """Return every setting with its default, the values it may have, and what it means.
 
     >>> described()["drop"]["values"], described()["drop"]["meaning"]
-    ('a whole number of at least 0', 'leading dimensions that are left out.')
+    ('a whole number of at least 0', 'number of leading dimensions that are left out.')
     """
     meanings, plain = meanings_of(Configuration), Configuration().to_dict()
     for name, value in GREY.items():
         meanings[name] += (
-            f" For grey images of at least {LEAST_GREY} x {LEAST_GREY} pixels the default is {value}, but for presets."
+            f" For grey images of at least {LEAST_GREY} x {LEAST_GREY} pixels the default is {value}; presets have their own."
         )
     return {
         name: {"default": plain[name], "values": _RULES[name][1], "meaning": meanings[name]}
@@ -371,15 +373,15 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
 
 PRESET_NOTES: Final[dict[str, str]] = {
     # benchmarks/quality/mnist_vq.py, choose: 97.6 and 97.0 %
-    "mnist-vq": "Ridge, mean, constant patches and drop are ours. On 2,000 held-out training images, 8,000 to learn from, "
-    "K = 2,048, the mean of each patch is 0.6 points ahead of the paper's contextual mean.",
+    "mnist-vq": "Ridge, mean, constant patches and drop are our choices. The mean of each patch is 0.6 points better than the "
+    "paper's contextual mean (2,000 held-out training images, 8,000 to learn from, K = 2,048).",
     # records 2026-11-2*-quality-recipe-train8000-test2000* and 2026-11-25-quality-6-batch5-votes_ours_paper
-    "cifar10-gq": "Mean, drop and votes are ours. With 8,000 images, K = 8,192, judged by 2,000 held-out images, mean=level is "
-    "1.05 points ahead of the paper's contextual mean (-0.4 to 2.5), and drop=32 is 0.6 points ahead of the paper's 16 (0.65, "
-    "0.3 and 0.85 with three dictionaries). 50 neighbours at T = 0.06, flipped images among them, are 2.0 points ahead of 30 at "
-    "T = 0.03 without (batch 5, 10,000 images). Nothing else that was tried is ahead for certain; pool_size=5, pool_stride=3 "
-    "gives the same accuracy with 2.25 times fewer numbers.",
-    "cifar10-gq-gray": "The votes are ours, as those of cifar10-gq.",
+    "cifar10-gq": "Mean, drop and votes are our choices. On 2,000 held-out training images, 8,000 to learn from, K = 8,192, "
+    "mean=level is 1.05 points better than the paper's contextual mean (-0.4 to 2.5), and drop=32 is 0.6 points better "
+    "than the paper's 16 (0.65, 0.3 and 0.85 with three dictionaries). 50 neighbours at T = 0.06 with flipped images among "
+    "them are 2.0 points better than 30 at T = 0.03 without (10,000 held-out images). Nothing else that we tried is certainly "
+    "better. pool_size=5, pool_stride=3 gives the same accuracy with 2.25 times fewer numbers.",
+    "cifar10-gq-gray": "The votes are our choice, as in cifar10-gq.",
     "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendix C).",
     "paper-cifar10-gq": "As SMT 2023 prints it (sections 3 and J, appendix D): the contextual mean, 30 neighbours at T = 0.03.",
     "paper-cifar10-gq-gray": "As SMT 2023 prints it (sections 3 and J, appendix D).",
@@ -419,7 +421,7 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigurationError(f"{text!r} is no setting; write name=value.")
+            raise ConfigurationError(f"{text!r} is not a setting; write name=value.")
         changes[name] = parse_value(value)
     return changes
 

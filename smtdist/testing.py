@@ -40,9 +40,11 @@ Int64 = NDArray[np.int64]
 def check_encoder(cls: type[PatchEncoder], images: NDArray[np.generic], **settings: Any) -> None:
     """Fit an encoder on images (n, H, W[, C]), n >= 20, with settings by name, and check what smtdist relies on.
 
-    - Codes are finite, (patches, K), and the same bits whatever patches are beside them and however many threads there are.
-    - It can be pickled, written and read again, without a change of its codes or of its `identity`; other atoms have another.
-    - A small one (`few`) has codes of its own size.
+    - Codes are finite, have the shape (patches, K), and have the same bits whatever other patches are coded
+      with them and for any number of threads.
+    - It can be pickled, and written and read again, without a change of its codes or of its `identity`.
+      With other atoms it has another `identity`.
+    - A small encoder (`few`) has codes of its own size.
     - Sums of codes add and subtract exactly: an update of a transform, withdrawn again, leaves it as it was, bit for bit.
 
     AssertionError says which promise is not kept. Memory: all images twice.
@@ -101,11 +103,11 @@ def check_context(
     columns: int = 4,
     orders: tuple[int, ...] = (1, 2),
 ) -> None:
-    """Check a context over all sites of a lattice, for codes drawn in whole steps.
+    """Check a context over all sites of a lattice, with random integer codes.
 
     - `factors` returns whole numbers with as many rows each, whose product is symmetric and has no negative eigenvalue.
-    - Samples do not meet: the product over two samples is the sum of those over each.
-    - `own` returns codes that are there.
+    - Samples are independent: the product over two samples is the sum of those over each.
+    - `own` returns codes that it was given.
 
     AssertionError says which promise is not kept.
     """
@@ -151,7 +153,7 @@ def check_sites(
 ) -> None:
     """Check a kind of samples on an array of them (n, ...), n >= 20, with settings by name.
 
-    - Rows are finite, as many of each sample, and the same numbers for a sample alone as beside others.
+    - Rows are finite, their number is the same for each sample, and they do not depend on the other samples.
     - It can be pickled, and its settings are plain JSON.
     - Its operator keeps the promises of a context (`check_context`), for each order.
     - Sums of its codes add and subtract exactly.

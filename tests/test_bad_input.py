@@ -197,7 +197,7 @@ def short_model(path):
 BAD_MODELS = {
     newer_schema: "install a newer smtdist",
     not_a_model: "not an smtdist model",
-    half_a_model: "not a whole smtdist model",
+    half_a_model: "not a complete smtdist model",
     short_model: "not a readable HDF5 file",
     not_hdf5: "not a readable HDF5 file",
 }

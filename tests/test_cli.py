@@ -317,7 +317,7 @@ def test_fit_keeps_to_the_memory_that_it_is_given(data, tmp_path):
     _, err = fit(data, tmp_path / "n.h5", "--memory", "8GB", "--cluster", "tcp://127.0.0.1:9", code=2)
     assert "--memory is for workers of this machine" in err
     _, err = fit(data, tmp_path / "n.h5", "--memory", "much", code=2)
-    assert "'much' is no number of bytes" in err
+    assert "'much' is not a number of bytes" in err
 
 
 def test_workers_of_this_machine_get_the_memory_that_is_given(data, tmp_path, monkeypatch):
@@ -421,7 +421,7 @@ def test_an_output_that_appears_during_a_fit_is_kept_and_the_fit_too(data, tmp_p
     with monkeypatch.context() as patch:
         patch.setattr("smtdist.cli.fit.fit_model", meanwhile)
         _, err = fit(data, out, "--checkpoint", folder, code=1)
-        way = f"the run is kept, and smtdist resume '{folder}' --overwrite puts its result there"
+        way = f"the run is kept, and smtdist resume '{folder}' --overwrite replaces the file"
         (last,) = [line for line in err.splitlines() if line.startswith("smtdist: ")]
         assert last == f"smtdist: {out} exists already; {way}."
         out.unlink()
@@ -533,7 +533,7 @@ def test_signals_end_a_fit_that_can_be_resumed(tmp_path, number, code, workers):
             process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
-    assert err.splitlines()[-1] == f"smtdist: Stopped as asked; go on with smtdist resume {folder}."
+    assert err.splitlines()[-1] == f"smtdist: Stopped as asked; continue with smtdist resume {folder}."
     assert "Traceback" not in err
     assert not out.exists()
     assert (folder / "run.json").exists()

@@ -320,7 +320,7 @@ def test_signals_leave_what_goes_on(number, code, tmp_path):
     if code > 0:
         last = err.splitlines()[-1]
         assert last.startswith("smtdist: Stopped as asked after ")
-        assert last.endswith(" images; the same command goes on from there.")
+        assert last.endswith(" images; repeat the command to continue.")
     assert not out.exists()
     stdout, err = run("import", root, "--out", out, "--layout", "plain", "--json")
     assert "Going on after" in err

@@ -121,7 +121,7 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
     # what a process has in memory differs a little from call to call
     run_afresh(data, *small, dictionary=round(0.9 * most))
     text = run_afresh(data, *small, code=1, dictionary=round(1.1 * most))
-    assert "what would do: at most" in text
+    assert "it would fit with at most" in text
     first, _, would_do = text.partition("; ")
     assert "does not fit into" in first
     assert "of its 476.8 MiB" in first
@@ -132,7 +132,7 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
 def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data):
     few = ("--no-calibrate", "--workers", 0, "--memory")
     text = " ".join(run(data, *few, "64GB", dictionary=65_536).split())
-    assert "Up to 65,536 atoms, the most there can be, would fit." in text
+    assert "Up to 65,536 atoms, the maximum, would fit." in text
     tight = planner(small_images(1, 600, 8, 8))
     worker = replace(tight.machines.worker, limit_bytes=10**9)
     tight = replace(tight, machines=replace(tight.machines, worker=worker, driver_limit=10**9))
@@ -151,7 +151,7 @@ def test_a_refusal_says_which_memory_would_do(data):
     # even tiles of rows are too large there
     workers = ("--no-calibrate", "--workers", 4)
     text = run(data, *workers, "--memory", "70MB", **large)
-    assert "what would do: at most" in text
+    assert "it would fit with at most" in text
     enough = re.search(r"workers of ([\d.]+ .iB)", text)[1]
     planned(data, *workers, "--memory", enough, dictionary=8192)
     text = run(data, *workers, "--memory", "70MB", "--driver-memory", "500MB", **large)

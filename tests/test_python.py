@@ -46,7 +46,7 @@ def test_a_plan_says_what_a_fit_costs_and_fits_nothing():
     assert (plan.seconds, hasattr(asked, "model_")) == (None, False)
     assert one_line(plan).startswith("<FitPlan: 3 passes, ")
     assert plan._repr_html_().count("<tr>") == 1 + len(plan.costs)
-    with pytest.raises(smtdist.SmtdistError, match="what would do"):
+    with pytest.raises(smtdist.SmtdistError, match="it would fit with"):
         asked.plan(X, memory="100MiB", calibrate=False)
 
 
@@ -95,7 +95,7 @@ def test_all_classifiers_judge_all_estimators(smt):
     ("asked", "message"),
     [
         ({"metric": "linear", "neighbours": 5}, "neighbours is for metric"),
-        ({"labels": [6]}, 'labels goes with metric="svm"'),
+        ({"labels": [6]}, 'labels needs metric="svm"'),
         ({"metric": "near"}, "choose knn, linear, svm, kernel"),
         ({"folds": 1, "metric": "svm"}, "at least 2"),
         ({"neighbors": 5}, "neighbors"),

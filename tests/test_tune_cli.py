@@ -117,7 +117,7 @@ def test_the_share_is_the_seeds(data):
         (("--grid", "ridge=0.1", "--validation", "bare"), 1, "bare/labels"),
         (("--grid", "ridge=0.1", "--limit", "12"), 1, "fewer than 30 neighbours"),
         (("--grid", "null_tolerance=0.5", "--set", "n_components=20"), 1, "span only"),
-        (("--grid", "ridge=0.1", "--plot", "tune.txt"), 2, "no picture"),
+        (("--grid", "ridge=0.1", "--plot", "tune.txt"), 2, "not a picture"),
         (("--grid", "ridge=0.1", "--out", "/nowhere/tune.json"), 1, "does not exist"),
     ],
 )

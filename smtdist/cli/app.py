@@ -39,7 +39,7 @@ KERNEL_MODELS = "kernel-"
 HELP = (
     "Learn representations of images from data larger than memory, with the sparse manifold transform.\n\n"
     "Results go to standard output, progress and errors to standard error. "
-    "Exit code 0: done; 1: failed; 2: wrong usage; 130 and 143: stopped by Ctrl-C and SIGTERM."
+    "Exit code 0: done; 1: failed; 2: wrong usage; 130: stopped by Ctrl-C; 143: stopped by SIGTERM."
 )
 
 
@@ -106,16 +106,14 @@ def sentences() -> Iterator[None]:
 
 def _sentence(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
-        return _with_way_on("Stopped.", "go on with {resume}"), 130
+        return _with_way_on("Stopped.", "continue with {resume}"), 130
     if isinstance(error, MemoryError):
-        return f"Out of memory ({error}); use a smaller dictionary, or a machine with more.", FAILED
+        return f"Out of memory ({error}); use a smaller dictionary, or a machine with more memory.", FAILED
     sentence = " ".join(str(error).split())
     if isinstance(error, InterruptedRun):
-        return _with_way_on(sentence, "go on with {resume}"), error.exit_code
+        return _with_way_on(sentence, "continue with {resume}"), error.exit_code
     if isinstance(error, OutputExistsError):
-        return _with_way_on(
-            sentence, "the run is kept, and {resume} --overwrite puts its result there"
-        ), FAILED
+        return _with_way_on(sentence, "the run is kept, and {resume} --overwrite replaces the file"), FAILED
     return sentence, USAGE if isinstance(error, WrongUsage) else FAILED
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -34,91 +35,91 @@ COMMANDS: Final = {
     "demo": Command(
         "demo",
         "demo",
-        "Fit and judge a model on scikit-learn's handwritten digits, on a Dask cluster of this machine.",
+        "Fit a model on scikit-learn's handwritten digits, on a local Dask cluster, and compare it with raw pixels.",
         "--workers 2",
     ),
     "import": Command(
         "import_",
         "import_",
-        "Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated.",
+        "Import images from a folder, arrays or archives into an HDF5 file; repeat the command to continue a stopped import.",
         "images/train --out data.h5 --group train",
     ),
     "manifest": Command(
         "manifest",
         "manifest",
-        "Write what many files hold to one manifest, which is DATA in their place; or check the files of a manifest.",
+        "Write a manifest of many files, so that they can be used as one; or check the files of a manifest.",
         "train-*.h5 --out train.json",
     ),
     "plan": Command(
         "plan",
         "plan",
-        "Say what a fit will cost, pass by pass: tasks, bytes, memory and time.",
+        "Print what a fit will cost, pass by pass: tasks, bytes, memory and time.",
         "data.h5 --dataset train --set dictionary=8192 --workers 4 --memory 16GB",
     ),
     "fit": Command(
         "fit",
         "fit",
-        "Fit a model: whitening, dictionary, statistics, solve.",
+        "Fit a model of images: whitening, dictionary, statistics, solve.",
         "data.h5 --dataset train --out model.h5 --preset mnist-vq --set dictionary=2048",
     ),
     "resume": Command(
         "resume",
         "resume",
-        "Go on with a run that was stopped, from its checkpoint folder; the result is the same as without the stop.",
+        "Continue a stopped run from its checkpoint folder; the result is the same as without the stop.",
         "checkpoint/",
     ),
     "watch": Command(
         "watch",
         "watch",
-        "Watch a run that was started elsewhere, until it ends; the run does not notice.",
+        "Show a run that was started elsewhere, live, until it ends; this does not change the run.",
         "checkpoint/",
     ),
     "update": Command(
         "merge",
         "update",
-        "Add samples to a model, or withdraw them: one pass over them alone, then a solve.",
+        "Add samples to a model, or withdraw them, and solve again; only these samples are read.",
         "model.h5 more.h5 --dataset train",
     ),
     "merge": Command(
         "merge",
         "merge",
-        "Add the sums of models, withdraw those of others, and solve again; no data are read.",
+        "Add the sums of models, subtract those of others, and solve again; no data are read.",
         "a.h5 b.h5 --subtract c.h5 --out m.h5",
     ),
     "transform": Command(
         "transform",
         "transform",
-        "Write the representation of every image to an HDF5 file, reading and writing piece by piece.",
+        "Write the representation of every image to an HDF5 file.",
         "model.h5 data.h5 --dataset test --out z.h5",
     ),
     "evaluate": Command(
         "evaluate",
         "evaluate",
-        "Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression.",
+        "Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.",
         "model.h5 data.h5 --train train --test test --metric knn",
     ),
     "head": Command(
         "head",
         "head",
-        "Classifiers of representations that are kept: fitted, applied to other data, and changed by rows that come and go.",
+        "Fit a classifier of representations, keep it in a file, apply it, and add or withdraw rows.",
         "fit ztrain.h5 --out head.h5",
     ),
     "tune": Command(
         "tune",
         "tune",
-        "Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits.",
+        "Try every combination of a grid of settings on held-out images, in far less time than separate fits.",
         "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256",
     ),
     "concepts": Command(
         "concepts",
         "concepts",
-        "Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.",
+        "Find binary concepts of rows, such as embeddings or word vectors; shared concepts reproduce their similarity.",
         "z.h5 --dataset z --method hybrid --n-concepts 50 --out concepts.h5",
     ),
     "kernel": Command(
         "kernel",
         "kernel",
-        "Representations by kernels: contrastive losses and an autoencoder, exact or in explicit features.",
+        "Fit and apply kernel models: contrastive losses and an autoencoder, exact or with explicit features.",
         "fit data.h5 --dataset train --out k.h5",
     ),
     "filters": Command(
@@ -130,7 +131,7 @@ COMMANDS: Final = {
     "video": Command(
         "video",
         "video",
-        "The sparse manifold transform of video: sparse codes of patches, and an embedding that straightens their paths.",
+        "Fit and apply the transform of video: sparse codes of patches, and an embedding that straightens their paths.",
         "fit clips.h5 --out video.h5",
     ),
     "export": Command(
@@ -142,43 +143,43 @@ COMMANDS: Final = {
     "words": Command(
         "words",
         "words",
-        "Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.",
+        "Embed words by the words that occur near them: a pass for the vocabulary, a pass for the pairs, a sparse solve.",
         "corpus.txt.gz --vocabulary 30000 --window 4 --near february",
     ),
     "points": Command(
         "points",
         "points",
-        "Tables of points embedded by who is near whom: neighbours, noise, local weights or time.",
+        "Embed the rows of a table by their neighbours: nearest rows, noisy copies, local weights, or rows before and after.",
         "fit table.h5 --dataset x --size 50 --out p.h5",
     ),
     "spirals": Command(
         "spirals",
         "spirals",
-        "Tell two spirals apart by noisy copies of their points, and show what the components are.",
+        "Separate two entangled spirals by noisy copies of their points, and show the components.",
         "--out spirals.png",
     ),
     "disc": Command(
         "disc",
         "disc",
-        "Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them.",
+        "Find the functionals that straighten the paths of a point on the unit disc, and recover sparse functions from them.",
         "--out disc.png",
     ),
     "report": Command(
         "report",
         "report",
-        "Write a page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts.",
+        "Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts.",
         "model.h5 --data data.h5 --train train --test test --out report.html",
     ),
     "tls": Command(
         "tls",
         "tls",
-        "Certificates that let scheduler, workers and clients of one cluster know one another.",
+        "Make certificates for the scheduler, workers and clients of a cluster.",
         "init tls/",
     ),
     "info": Command(
         "info",
         "info",
-        "Show what a file holds: a model of images, words, points or kernels, concepts, representations, a head or images.",
+        "Show what a file holds: a model, concepts, representations, a head or images.",
         "model.h5 --json",
     ),
     "check": Command(
@@ -210,6 +211,11 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _help(function: Callable[..., Any]) -> str:
+    """Return a docstring with one line for each paragraph, so that the terminal alone says where lines end."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
+
+
 def load(name: str) -> Any:
     """Import a command and return it as the command line needs it."""
     known = COMMANDS[name]
@@ -217,7 +223,9 @@ def load(name: str) -> Any:
         function = getattr(import_module(f"smtdist.cli.{known.module}"), known.function)
     if isinstance(function, typer.Typer):  # a group of commands of its own
         for inner in function.registered_commands:
-            inner.callback = inner.callback and with_common_options(inner.callback)
+            assert inner.callback is not None
+            inner.help = _help(inner.callback)
+            inner.callback = with_common_options(inner.callback)
         group = typer.main.get_command(function)
         group.name, group.epilog = name, f"Example: smtdist {name} {known.arguments}"
         return group
@@ -226,5 +234,7 @@ def load(name: str) -> Any:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command(name, epilog=f"Example: smtdist {name} {known.arguments}")(with_common_options(function))
+    app.command(name, help=_help(function), epilog=f"Example: smtdist {name} {known.arguments}")(
+        with_common_options(function)
+    )
     return typer.main.get_command(app)

@@ -34,34 +34,46 @@ def concepts(
         Path,
         typer.Argument(
             metavar="X.h5",
-            help="HDF5 file with rows of numbers, or a .npy file; or concepts, to --search or --draw.",
+            help="HDF5 file with rows of numbers, or a .npy file. For --search and --draw: a file of concepts.",
         ),
     ],
-    dataset: Annotated[str, typer.Option(help="Rows in the file: (points, dimensions).")] = "z",
-    out: Annotated[Path | None, typer.Option(metavar="CONCEPTS.h5", help="File to write.")] = None,
-    method: Annotated[str, typer.Option(help="rejection, hopfield, hybrid or convex.")] = "hybrid",
-    n_concepts: Annotated[int, typer.Option(min=1, help="Concepts to look for.")] = 32,
+    dataset: Annotated[str, typer.Option(help="Dataset with the rows (points, dimensions).")] = "z",
+    out: Annotated[
+        Path | None, typer.Option(metavar="CONCEPTS.h5", help="File of concepts to write.")
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="Search: rejection (fast), hopfield (any data), hybrid (both), or convex (up to 500 rows)."
+        ),
+    ] = "hybrid",
+    n_concepts: Annotated[int, typer.Option(min=1, help="Number of concepts to look for.")] = 32,
     set_: opt.Set = None,
     search: Annotated[
         str | None,
         typer.Option(
             metavar="FORMULA",
-            help='List the points of X.h5, a file of concepts, that hold a formula: "17 and not 4".',
+            help='List the points whose concepts fulfil a formula, such as "17 and not 4". X.h5 is a file of concepts.',
         ),
     ] = None,
     draw: Annotated[
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Draw points of X.h5, a file of concepts, by name or number: how concepts part them, and all others.",
+            help="Draw which concepts separate these points, given by name or number, and where all others lie. X.h5 is a "
+            "file of concepts.",
         ),
     ] = None,
     names: Annotated[
         str | None,
-        typer.Option(metavar="FILE.h5:DATASET", help="Names of the points, one a row, for --draw."),
+        typer.Option(metavar="FILE.h5:DATASET", help="Dataset with the names of the points, for --draw."),
     ] = None,
     figure: Annotated[
-        Path, typer.Option(metavar="PREFIX", help="PREFIX-analogram.png, PREFIX-projection.png.")
+        Path,
+        typer.Option(
+            metavar="PREFIX",
+            help="Name of the pictures of --draw: PREFIX-analogram.png, PREFIX-projection.png.",
+        ),
     ] = Path("points"),
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -70,10 +82,9 @@ def concepts(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.
+    """Find binary concepts of rows, such as embeddings or word vectors; shared concepts reproduce their similarity.
 
-    A search that was stopped goes on, to the same concepts, when it is started again with the same
-    --checkpoint.
+    With --checkpoint, a stopped search continues when you start it again, and finds the same concepts.
     """
     from smtdist.concepts import files
     from smtdist.concepts.fit import fit_concepts
@@ -166,7 +177,9 @@ def _draw(path: Path, text: str, names: str | None, figure: Path, overwrite: boo
             word.strip() for word, held in zip(text.split(","), kind.pattern, strict=True) if held
         )
         console.print(
-            f"  {len(kind.concepts):>4} concepts part off {inside}", highlight=False, soft_wrap=True
+            f"  {len(kind.concepts):>4} concepts separate {inside} from the others",
+            highlight=False,
+            soft_wrap=True,
         )
 
 

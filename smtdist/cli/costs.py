@@ -16,7 +16,7 @@ Plan = Annotated[
     bool,
     typer.Option(
         "--plan",
-        help="Say what the command would take: size, memory, disk, and the time that a few images tell. Nothing is written.",
+        help="Print what the command would cost: size, memory, disk, and time, measured on a few images. Write nothing.",
     ),
 ]
 Range = tuple[float, float] | None
@@ -40,7 +40,7 @@ def say_evaluation_plan(plan: EvaluationPlan, json: bool, **about: Any) -> None:
     if json:
         print_json({**plan.to_dict(), **about})
         return
-    names = ("to learn from", "to judge by")
+    names = ("training images", "test images")
     rows = [(name, one.size_phrase()) for name, one in zip(names, plan.transforms, strict=False)]
     workers = max((one.slots for one in plan.transforms), default=0)
     rows += _memory(plan.driver_bytes, plan.worker_bytes, workers)

@@ -20,13 +20,14 @@ from smtdist.monitor import tables
 
 def disc(
     out: opt.Picture = None,
-    landmarks: Annotated[int, typer.Option(min=40, help="Landmarks that tile the disc.")] = 300,
-    sequences: Annotated[int, typer.Option(min=100, help="Straight paths of a point.")] = 10000,
+    landmarks: Annotated[int, typer.Option(min=40, help="Number of landmarks on the disc.")] = 300,
+    sequences: Annotated[int, typer.Option(min=100, help="Number of straight paths of a point.")] = 10000,
     functionals: Annotated[
-        int, typer.Option(min=10, help="Functionals, the rows of the embedding.")
+        int, typer.Option(min=10, help="Number of functionals (rows of the embedding).")
     ] = unit_disc.FUNCTIONALS,
     functions: Annotated[
-        int, typer.Option(min=1, help="Sparse functions to recover, for each number of functionals.")
+        int,
+        typer.Option(min=1, help="Number of sparse functions to recover, for each number of functionals."),
     ] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of landmarks, paths and functions.")] = 0,
     workers: opt.Workers = None,
@@ -35,7 +36,7 @@ def disc(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them."""
+    """Find the functionals that straighten the paths of a point on the unit disc, and recover sparse functions from them."""
     started = time.perf_counter()
     if functionals > landmarks:
         raise WrongUsage(

@@ -36,56 +36,66 @@ def evaluate(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL.h5", help="Model written by smtdist fit; or training representations, or a head."
+            metavar="MODEL.h5",
+            help="A model, training representations (smtdist transform), or a head (smtdist head fit).",
         ),
     ],
     data: opt.Data,
-    train: Annotated[str | None, typer.Option(help="Group with images and labels to learn from.")] = None,
-    test: Annotated[str | None, typer.Option(help="Group with images and labels to judge by.")] = None,
-    metric: Annotated[Metric | None, typer.Option(help="Classifier.", show_default="knn")] = None,
+    train: Annotated[str | None, typer.Option(help="Group with training images and labels.")] = None,
+    test: Annotated[str | None, typer.Option(help="Group with test images and labels.")] = None,
+    metric: Annotated[
+        Metric | None,
+        typer.Option(
+            help="Classifier: soft k-NN, linear probe, linear SVM, or kernel ridge regression.",
+            show_default="knn",
+        ),
+    ] = None,
     neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="T of the vote exp(cosine / T), default as the model says; of the kernel, 0.5.",
+            help="T of the votes exp(cosine / T) of knn (default: the model's setting), or of the kernel (default: 0.5).",
         ),
     ] = None,
     vote: Annotated[
         Vote | None,
         typer.Option(
-            help="Weight of a neighbour: exp(cosine / T), the cosine, or one. Default: as the model says."
+            help="Weight of a neighbour (knn): exp(cosine / T), the cosine, or 1. Default: the model's setting."
         ),
     ] = None,
     folds: Annotated[
         int | None,
         typer.Option(
             min=2,
-            help="Folds of the cross-validation that chooses the penalty (svm).",
+            help="Number of folds of the cross-validation that chooses the penalty (svm).",
             show_default=str(run.Svm.folds),
         ),
     ] = None,
     validation: Annotated[
         float | None,
         typer.Option(
-            help="Share of the training images that chooses the penalty (linear).",
+            help="Share of the training images that is held out to choose the penalty (linear).",
             show_default=str(run.Linear.validation),
         ),
     ] = None,
     labels: Annotated[
         list[int] | None,
         typer.Option(
-            min=2, help="Judge with so many labels, in several draws; may be repeated (svm, kernel)."
+            min=2,
+            help="Use only this many labels, in several draws (svm, kernel). Repeat it for a learning curve.",
         ),
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option(min=1, help="Draws for each number of labels.", show_default=str(judging.DRAWS)),
+        typer.Option(
+            min=1, help="Number of draws for each number of labels.", show_default=str(judging.DRAWS)
+        ),
     ] = None,
     mirrored: Annotated[
         bool | None,
         typer.Option(
             "--mirrored/--not-mirrored",
-            help="Learn from mirrored images too. Default: as the model says (knn), no (linear, svm), yes (kernel).",
+            help="Also use mirrored training images. Default: the model's setting (knn), no (linear, svm), yes (kernel).",
             show_default=False,
         ),
     ] = None,
@@ -93,21 +103,21 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            help="Compare in the N directions in which training representations differ most.",
+            help="Compare only the first N principal components of the training representations.",
             metavar="N",
         ),
     ] = None,
     whiten: Annotated[
         float | None,
         typer.Option(
-            help="0: leading directions as they are; 1: of equal variance.",
+            help="Whitening of the components of --leading: 0 keeps their variances, 1 makes them equal.",
             show_default="0.5",
         ),
     ] = None,
     features: opt.Features = None,
     pool: opt.Pool = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Learn from the first N training images only.")
+        int | None, typer.Option(min=1, metavar="N", help="Use only the first N training images.")
     ] = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
@@ -120,9 +130,10 @@ def evaluate(
     events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
-    """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression.
+    """Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.
 
-    Two files of smtdist transform, or a head and such a file, are judged as they are.
+    You can also give two files of smtdist transform, one with training and one with test images, or a head and such
+    a file, without --train and --test.
     """
     where = Where(workers, cluster, quiet, events)
     changes = (components, drop, with_, set_, features, pool, limit, train, test, leading, whiten)
@@ -142,7 +153,7 @@ def evaluate(
         )
         if any(one is not None and one != [] for one in given) or len(data) > 1:
             raise WrongUsage(
-                "A head is judged as it was fitted, on one file of smtdist transform; leave out other options."
+                "A head is evaluated with the settings of its fit, on one file of smtdist transform; leave out other options."
             )
         _evaluate_head(model, Path(data[0]), where, json)
         return
@@ -168,8 +179,8 @@ def evaluate(
     if stored.holds(model, "representation"):
         if any(one is not None and one != [] for one in changes) or len(data) > 1:
             raise WrongUsage(
-                "Two files of smtdist transform, one to learn from and one to judge by, are classified as they are; leave out "
-                "--train, --test and all that changes representations."
+                "Two files of smtdist transform (training and test) are classified as they are; leave out --train, --test "
+                "and options that change representations."
             )
         _evaluate_files(
             model,
@@ -182,16 +193,17 @@ def evaluate(
         return
     if train is None or test is None:
         raise WrongUsage(
-            "--train and --test say which groups to learn from and to judge by; give both, or two whole files of "
+            "An evaluation needs --train and --test, the groups of training and test images; give both, or two files of "
             "smtdist transform without them."
         )
     if stored.holds(model, "kernel"):
         if plan:
-            raise WrongUsage("The evaluation of a kernel model is not planned; leave out --plan.")
+            raise WrongUsage("There is no --plan for the evaluation of a kernel model; leave it out.")
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
-                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored, "
+                "A kernel model is evaluated on one file, with all its components and no second model; leave out "
+                "--components, --drop, --with, --mirrored, "
                 "--leading, --labels, --features, --pool and --set."
             )
         _evaluate_kernel(model, data[0], train, test, how.settings(Configuration()), where, json)
@@ -228,11 +240,13 @@ def _evaluate_files(
         near.require_like(far)
         if known.samefile(asked):
             engine.note(
-                f"{known} is judged by its own samples, which says nothing of new ones; give another group as the second"
+                f"{known} is evaluated on its own samples, which says nothing about new ones; give another group as the second"
             )
         settings, mirrored = how.settings(near.votes), how.mirrored
         if how.labels and not isinstance(settings, run.Kernel):
-            raise WrongUsage("Files of smtdist transform are judged by few labels with --metric kernel.")
+            raise WrongUsage(
+                "With files of smtdist transform, --labels works only with --metric kernel; add that."
+            )
         if mirrored and not near.has_mirrored:
             raise WrongUsage(
                 f"{known} has no features of mirror images; write it with smtdist transform --mirrored."
@@ -251,7 +265,7 @@ def _evaluate_files(
             train, test = near.views(mirrored), far.views(False)
         if isinstance(settings, run.Neighbours) and sum(map(len, near.layout)) > 1:
             engine.note(
-                "Rows have several parts side by side, which neighbours compare as one; --metric kernel weighs them alike"
+                "Rows have several parts, and k-NN compares them as one vector; --metric kernel gives each part the same weight"
             )
         costs = run.planned_files(*train, *test, settings, how.labels)
         if plan:

@@ -25,7 +25,7 @@ def export(
     format: Annotated[
         Format,
         typer.Option(
-            help="onnx and torch (.pt2) take images to representations; zarr and npz hold the arrays."
+            help="onnx and torch (.pt2): an encoder from images to representations; zarr and npz: only the arrays."
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; a folder for zarr.")],

@@ -19,10 +19,13 @@ from smtdist.models.coders.manifold import Manifold
 def filters(
     model: Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist fit.")],
     out: Annotated[Path, typer.Option(metavar="FILE.png", help="Picture to write.")],
-    most: Annotated[int, typer.Option(min=1, help="Atoms to draw, the first ones.")] = 1024,
+    most: Annotated[int, typer.Option(min=1, help="Draw at most this many atoms.")] = 1024,
     whitened: Annotated[
         bool,
-        typer.Option("--whitened", help="As they are compared with patches, not taken back to pixels."),
+        typer.Option(
+            "--whitened",
+            help="Draw the atoms of a learned code in whitened space, not converted back to pixels.",
+        ),
     ] = False,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,

@@ -45,11 +45,12 @@ def fit(
     events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
-    """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
+    """Fit a model of images: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
-    With --set feature=l1, s3c, omp or sc a fit has two steps: it learns a sparse code of patches (L1,
-    spike-and-slab, or two that it is compared with), then a transform of that code. smtdist settings
-    --feature l1 lists the settings of both steps.
+    smtdist settings lists the settings that --set takes.
+
+    With --set feature=l1, s3c, omp or sc the fit has two steps. It learns a sparse code of patches, then a
+    transform of that code. smtdist settings --feature l1 lists the settings of both steps.
     """
     opt.refuse_model(model)
     feature = coded_feature(set_)
@@ -63,7 +64,7 @@ def fit(
             idle = {"--preset": preset, "--atoms": atoms, "--solve-on": solve_on}
             idle |= {} if coder is not None and model == opt.SMT else {"--from-model": from_model}
             raise WrongUsage(
-                f"{what} goes without {', '.join(name for name, one in idle.items() if one)}; leave it out."
+                f"{what} cannot be combined with {', '.join(name for name, one in idle.items() if one)}; leave it out."
             )
 
         from smtdist.cli import patch_coders

@@ -31,7 +31,7 @@ EXACT: Final = 100_000
 """Rows up to which the kernel of all pairs is made, in 2 n² bytes: 20 GB of files."""
 
 head = typer.Typer(
-    help="Classifiers of representations that are kept: fitted, applied to other data, and changed by rows that come and go.",
+    help="Fit a classifier of representations, keep it in a file, apply it, and add or withdraw rows.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -56,27 +56,28 @@ def fit(
         typer.Option(
             min=2,
             metavar="M",
-            help=f"Compare with M training rows only: for any number of rows, on any cluster, and with smtdist head update. "
-            f"Default: the exact kernel of all rows, up to {EXACT:,}.",
+            help=f"Approximate the kernel by M training rows. This works for any number of rows, on any cluster, and with "
+            f"smtdist head update. Default: the exact kernel of all rows, at most {EXACT:,}.",
         ),
     ] = None,
     penalties: Annotated[
         str | None,
         typer.Option(
             metavar="P,P,...",
-            help="Penalties to choose from, as shares of the kernel's mean diagonal (default: 0.0003 to 1); with landmarks, of "
-            "the mean eigenvalue (default: 1e-06 to 10).",
+            help="Penalties to try, as shares of the kernel's mean diagonal (default: 0.0003 to 1); with --landmarks, of the "
+            "mean eigenvalue (default: 1e-06 to 10).",
         ),
     ] = None,
     temperature: Annotated[float, typer.Option(help="T of the kernel exp((cosine - 1) / T).")] = 0.5,
     mirrored: Annotated[
         bool,
         typer.Option(
-            "--mirrored/--not-mirrored", help="See features of mirror images, where the file has some."
+            "--mirrored/--not-mirrored", help="Use the features of mirror images, if the file has any."
         ),
     ] = True,
     seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Of the landmarks, or of the rows held out.")
+        int,
+        typer.Option(min=0, metavar="N", help="Seed of the choice of landmarks, or of held-out rows."),
     ] = 0,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -87,8 +88,8 @@ def fit(
 ) -> None:
     """Fit kernel ridge regression on labelled representations, choose its penalty, and keep it.
 
-    The memory is worked out first, and a head that does not fit is refused before a row is read. A fit that was
-    stopped goes on with smtdist resume.
+    smtdist works out the memory first, and refuses a head that does not fit before it reads a row. A stopped fit
+    with --checkpoint continues with smtdist resume.
     """
     import scipy.optimize  # noqa: F401  # before memory is measured
 
@@ -101,7 +102,7 @@ def fit(
     chosen = {} if penalties is None else {"penalties": _penalties(penalties)}
     if landmarks is None and (workers or cluster is not None):
         raise WrongUsage(
-            "The exact kernel is made by one process; give --landmarks, or leave out --workers and --cluster."
+            "The exact kernel is computed in one process; give --landmarks, or leave out --workers and --cluster."
         )
     with stored.opened(train) as known:
         layout = known.layout if mirrored else readout.without_mirrored(known.layout)
@@ -156,11 +157,13 @@ def predict(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="PREDICTIONS.h5", help="File to write: label(sample), probability(sample, class)."
+            metavar="PREDICTIONS.h5",
+            help="File to write, with label (sample) and probability (sample, class).",
         ),
     ],
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="Write comma-separated values: sample, label, probabilities.")
+        bool,
+        typer.Option("--csv", help="Write comma-separated values instead: sample, label, probabilities."),
     ] = False,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -168,8 +171,8 @@ def predict(
 ) -> None:
     """Classify representations: the label of each row and the probability of each class.
 
-    The rows come from the model and the options that the head was fitted with; others are refused. Probabilities
-    are a soft-max whose one factor was fitted on training rows that were left out.
+    The rows must come from the model and the options that the head was fitted with; others are refused.
+    Probabilities are a soft-max with one factor, which was fitted on left-out training rows.
     """
     from smtdist.evaluate import heads, predictions, run, stored
 
@@ -218,7 +221,9 @@ def update(
     out: Annotated[
         Path | None, typer.Option(metavar="H.h5", help="File to write. Default: replace HEAD.h5.")
     ] = None,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the rows out instead.")] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Withdraw the rows instead of adding them.")
+    ] = False,
     allow_repeats: opt.Repeats = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -227,11 +232,11 @@ def update(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Add rows to a head that was fitted with landmarks, or withdraw them: one pass over them alone, then a solve.
+    """Add rows to a head that was fitted with landmarks, or withdraw them, and solve again; only these rows are read.
 
-    The landmarks and the penalty's share stay; with them the result has the bits of one fit of what is left. A head knows
-    its rows by hashes: what was never added cannot be withdrawn, what is in cannot be added again unnoticed. HEAD.h5 is
-    replaced once the new one is whole.
+    Landmarks and penalty stay. The result is bit-identical to one fit of the remaining rows with them. A head
+    identifies its rows by hashes: you cannot withdraw what was never added, or add the same rows twice without
+    --allow-repeats. HEAD.h5 is replaced when the new head is complete.
     """
     from smtdist.evaluate import heads, stored
     from smtdist.evaluate.ridge_head import RidgeHead
@@ -244,7 +249,8 @@ def update(
         present = heads.load(model)
         if not isinstance(present, RidgeHead):
             raise DataError(
-                f"{model} holds an exact kernel, whose rows cannot come and go; fit it again, or with --landmarks."
+                f"{model} holds an exact kernel, to which no rows can be added; fit it again, with --landmarks if rows will "
+                f"change."
             )
         with stored.opened(z) as more:
             labels = more.labels
@@ -284,7 +290,9 @@ def _penalties(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise WrongUsage(f"--penalties {text} is no list of numbers; write it as 0.1,0.01,0.001.") from None
+        raise WrongUsage(
+            f"--penalties {text} is not a list of numbers; write it as 0.1,0.01,0.001."
+        ) from None
 
 
 def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:

@@ -43,14 +43,15 @@ def import_(
         ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="DATA.h5", help="File to write, or a manifest with --shard-samples.")
+        Path,
+        typer.Option(metavar="DATA.h5", help="File to write. With --shard-samples: a manifest (.json)."),
     ],
     group: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Group to write to, such as train or test. Default: train, or one for each of the folders train, test and "
-            "the like that SOURCE holds.",
+            help="Group to write, such as train or test. Default: train; if SOURCE has folders such as train and test, a group "
+            "for each.",
         ),
     ] = None,
     shard_samples: Annotated[
@@ -58,60 +59,81 @@ def import_(
         typer.Option(
             min=1,
             metavar="N",
-            help="Write files of N images each and a manifest of them: --out data.json makes data-00000.h5 and so on.",
+            help="Write files of N images each, and a manifest of them: --out data.json writes data-00000.h5 and so on.",
         ),
     ] = None,
     append: Annotated[bool, typer.Option("--append", help="Add the group to a file that exists.")] = False,
     layout: Annotated[
         Layout,
         typer.Option(
-            help="plain: pixels; encoded: JPEG, PNG, WebP bytes as they are. auto: encoded unless resized."
+            help="plain: store pixels; encoded: store the JPEG, PNG or WebP bytes as they are; auto: encoded unless resized."
         ),
     ] = Layout.auto,
     resize: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST_SIDE, metavar="N", help="Scale the shorter side to N, then cut the middle."
+            min=1,
+            max=MOST_SIDE,
+            metavar="N",
+            help="Scale the shorter side to N pixels, then cut out the middle square.",
         ),
     ] = None,
     crop: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST_SIDE, metavar="N", help="Side of the middle square. Default: as --resize."
+            min=1,
+            max=MOST_SIDE,
+            metavar="N",
+            help="Side of the middle square, in pixels. Default: as --resize.",
         ),
     ] = None,
-    kind: Annotated[Kind | None, typer.Option(help="Kind of source. Default: by its contents.")] = None,
+    kind: Annotated[
+        Kind | None, typer.Option(help="Kind of SOURCE. Default: found from its contents.")
+    ] = None,
     labels_from: Annotated[
-        LabelsFrom, typer.Option(help="folders: the labels that the source has; none: no labels.")
+        LabelsFrom, typer.Option(help="folders: take the labels of the source; none: import no labels.")
     ] = LabelsFrom.folders,
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the labels, for .npy, .npz and IDX.")
     ] = None,
     array: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Images in an .npz. Default: by usual names.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the images in an .npz file. Default: the usual names."),
     ] = None,
-    label_array: Annotated[str | None, typer.Option(metavar="NAME", help="Labels in an .npz.")] = None,
+    label_array: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the labels in an .npz file.")
+    ] = None,
     image_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Images in a Parquet file. Default: the only bytes.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of the images in a Parquet file. Default: the only column of bytes.",
+        ),
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Labels in a Parquet file.")
+        str | None, typer.Option(metavar="NAME", help="Column of the labels in a Parquet file.")
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Decode every image once, or read headers only.")
+        bool,
+        typer.Option(
+            "--verify/--no-verify", help="Decode every image once to check it, or only read its header."
+        ),
     ] = True,
     on_error: Annotated[
-        OnError, typer.Option(help="raise: end at an unreadable image; skip: leave it out and list it.")
+        OnError,
+        typer.Option(
+            help="If an image cannot be read: raise ends the import, skip leaves it out and lists it."
+        ),
     ] = OnError.stop,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, help="Processes that decode, 0: this one. Default: the cores of this machine."),
+        typer.Option(min=0, help="Processes that decode; 0 means this one. Default: one for each core."),
     ] = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated."""
+    """Import images from a folder, arrays or archives into an HDF5 file; repeat the command to continue a stopped import."""
     started = time.perf_counter()
     with usage():
         found = images.looked_at(
@@ -164,7 +186,7 @@ def _imported(
                 note=lambda text: events.emit("note", text=text),
             )
         except KeyboardInterrupt:
-            raise InterruptedRun("Stopped; the same command goes on where it was.", 130) from None
+            raise InterruptedRun("Stopped; repeat the command to continue.", 130) from None
         events.emit(
             "pass_finished",
             **{"pass": PASS, "seconds": result.seconds, "n_samples": result.samples, "n_positions": 0},

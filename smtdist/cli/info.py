@@ -16,7 +16,7 @@ AnyFile = Annotated[Path, typer.Argument(metavar="FILE.h5", help="A file written
 
 
 def info(model: AnyFile, json: opt.Json = False) -> None:
-    """Show what a file holds: a model of images, words, points or kernels, concepts, representations, a head or images."""
+    """Show what a file holds: a model, concepts, representations, a head or images."""
     facts, readable = facts_of(model), KINDS[kind_of(model)].readable
     if json:
         print_json(facts)

@@ -43,7 +43,7 @@ from smtdist.models.kernel.settings import KernelSettings
 from smtdist.monitor import tables
 
 kernel = typer.Typer(
-    help="Representations by kernels: contrastive losses and an autoencoder, exact or in explicit features.",
+    help="Fit and apply kernel models: contrastive losses and an autoencoder, exact or with explicit features.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -67,9 +67,11 @@ Metric = enum.StrEnum("Metric", "knn linear")
 )
 def fit(
     data: opt.DataFile,
-    dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
+    dataset: Annotated[
+        str, typer.Option(help="Samples in the file: rows of numbers (samples, features), or images.")
+    ],
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
-    model: Annotated[Method, typer.Option(help="Which model.")] = Method.contrastive,
+    model: Annotated[Method, typer.Option(help="Kernel model to use.")] = Method.contrastive,
     set_: opt.Set = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -78,9 +80,9 @@ def fit(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Fit a kernel model: exactly, or with --set features=... in passes over data of any size.
+    """Fit a kernel model: exactly, in memory; or with --set features=fourier in passes over data of any size.
 
-    The printed spectral loss (negatives=one) need not have a minimum; the default negatives=all always has.
+    The spectral loss of the paper (negatives=one) may have no minimum. The default, negatives=all, always has one.
     """
     check_target(out, overwrite, data=data)
     settings = settings_from(model, set_)
@@ -103,33 +105,40 @@ def fit(
 )
 def plan(
     data: opt.DataFile,
-    dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
-    model: Annotated[Method, typer.Option(help="Which model.")] = Method.contrastive,
+    dataset: Annotated[
+        str, typer.Option(help="Samples in the file: rows of numbers (samples, features), or images.")
+    ],
+    model: Annotated[Method, typer.Option(help="Kernel model to use.")] = Method.contrastive,
     set_: opt.Set = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Memory of each worker, such as 16GB. Default: this machine's, shared."
+            metavar="SIZE",
+            help="Memory of each worker, such as 16GB. Default: an equal share of this machine's.",
         ),
     ] = None,
     checkpoint: opt.Checkpoint = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL.h5", help="Ignored; taken so that the arguments of fit can stay."),
+        typer.Option(
+            metavar="MODEL.h5", help="Ignored, so that you can use the same arguments as for fit."
+        ),
     ] = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Say what a kernel fit will cost, pass by pass: tasks, bytes and memory; what cannot fit is refused."""
+    """Print what a kernel fit will cost, pass by pass: tasks, bytes and memory. A fit that needs too much memory is refused."""
     settings, source = settings_from(model, set_), samples_of((data, dataset))
     where = Where(workers, cluster, quiet)
     with usage():
         limit = None if memory is None else size_of(memory)
     if limit is not None and not where.is_local:
-        raise WrongUsage("A running cluster states its workers' memory; leave out --memory.")
+        raise WrongUsage(
+            "The workers of a running cluster have a memory limit of their own; leave out --memory."
+        )
     about = {"configuration": loads(settings.to_json())}
     say_costs(
         lambda engine: plan_kernel(source, settings, engine),
@@ -157,15 +166,19 @@ def settings_from(model: Method, assignments: list[str] | None) -> KernelSetting
 def transform(
     model: opt.ModelFile,
     data: opt.DataFile,
-    dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
-    out: Annotated[Path, typer.Option(metavar="Z.h5", help="File to write: z(sample, feature).")],
+    dataset: Annotated[
+        str, typer.Option(help="Samples in the file: rows of numbers (samples, features), or images.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
+    ],
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Write the embedding of every sample to an HDF5 file, piece by piece."""
+    """Write the embedding of every sample to an HDF5 file."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,), data=data)
     fitted = load_kernel(model)
@@ -195,8 +208,10 @@ def transform(
 def evaluate(
     model: opt.ModelFile,
     data: opt.DataFile,
-    train: Annotated[str, typer.Option(help="Samples to learn from; their labels lie beside them.")],
-    test: Annotated[str, typer.Option(help="Samples to judge by; their labels lie beside them.")],
+    train: Annotated[
+        str, typer.Option(help="Training samples: a dataset or group, with labels beside it.")
+    ],
+    test: Annotated[str, typer.Option(help="Test samples: a dataset or group, with labels beside it.")],
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
     neighbours: opt.NeighboursThatVote = None,
     workers: opt.Workers = None,
@@ -204,7 +219,7 @@ def evaluate(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
+    """Classify test samples in the embedding, with k-NN or a linear probe, as smtdist evaluate does."""
     with usage():
         judging.refuse_idle(metric, neighbours=neighbours)
     settings: run.Settings = (

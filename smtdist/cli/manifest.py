@@ -29,25 +29,27 @@ def manifest(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DATA.json", help="Manifest to write. Without: read a manifest's hashed samples."
+            metavar="DATA.json", help="Manifest to write. Without --out, the manifest DATA is checked."
         ),
     ] = None,
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="Images that every file has, a dataset or a group; may be repeated. Default: all that are found."
+            help="Dataset or group of images to include; may be repeated. Default: all that are found."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the samples whose content is hashed.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the choice of samples whose content is hashed.")
+    ] = 0,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Write what many files hold to one manifest, which is DATA in their place; or check the files of a manifest."""
+    """Write a manifest of many files, so that they can be used as one; or check the files of a manifest."""
     started = time.perf_counter()
     if out is not None:
         if out.suffix != ".json":
-            raise WrongUsage(f"--out {out} is no name of a manifest; let it end in .json.")
+            raise WrongUsage(f"--out {out} is not a name of a manifest; let it end in .json.")
         check_target(out, overwrite, data=data)
     found = locations.resolved(data)
     if out is None:
@@ -56,14 +58,14 @@ def manifest(
                 "Name the manifest to write with --out DATA.json, or give one alone to check its files."
             )
         if dataset:
-            raise WrongUsage("A manifest is checked as it is; leave out --dataset.")
+            raise WrongUsage("A manifest is checked as a whole; leave out --dataset.")
         checked = Manifest.of(found)
         with _counted(len(checked.content["files"]), quiet) as report:
             right = checked.verify(report)
         _show(checked, {"hashes_checked": right, "seconds": time.perf_counter() - started}, json)
         return
     if isinstance(found, Parsed):
-        raise WrongUsage(f"{found.path} is a manifest already; give its files to make it anew.")
+        raise WrongUsage(f"{found.path} is a manifest already; give its files to make it again.")
     paths = found.paths if isinstance(found, Files) else (found,)
     with changing.held(out), _counted(len(paths), quiet) as report:
         made = describe_files(paths, out, dataset or (), seed, report)

@@ -31,7 +31,7 @@ def merge(
     out: Annotated[Path, typer.Option(metavar="M.h5", help="Model file to write.")],
     subtract: Annotated[
         list[Path] | None,
-        typer.Option(metavar="C.h5", help="Model whose samples to withdraw; may be repeated."),
+        typer.Option(metavar="C.h5", help="Model whose samples are withdrawn; may be repeated."),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -45,12 +45,14 @@ def merge(
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
-    """Add the sums of models, withdraw those of others, and solve again; no data are read.
+    """Add the sums of models, subtract those of others, and solve again; no data are read.
 
-    Data that are in the sums already are refused without --allow-repeats; single samples, up to 5 %, are
-    added and their number is printed. All models must share whitening, dictionary and codes: fit the first,
-    and make the others with smtdist update --alone. The result has the bits of one fit of all samples. With
-    one model and --set it is a new solve of the same sums.
+    All models must have the same whitening, dictionary and codes: fit the first, and make the others with smtdist
+    update --alone. The result is bit-identical to one fit of all samples. With one model and --set, the same sums
+    are solved again with another setting.
+
+    Data that are in the sums already are refused without --allow-repeats. A few repeated samples, up to 5 %, are
+    added, and their number is printed.
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
@@ -74,7 +76,7 @@ def update(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Images in the file (a dataset, or a group), rows of a table, or a clip. Default: all clips of a file."
+            help="Images in the file (a dataset or a group), rows of a table, or a clip. Default for video: all clips."
         ),
     ] = None,
     out: Annotated[
@@ -83,14 +85,18 @@ def update(
     lengths: Annotated[
         str | None,
         typer.Option(
-            metavar="N,N,...", help="Rows of each sequence, of a table in time. Default: one sequence."
+            metavar="N,N,...",
+            help="Number of rows of each sequence, for a table in time. Default: one sequence.",
         ),
     ] = None,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the samples out instead.")] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Withdraw the samples instead of adding them.")
+    ] = False,
     alone: Annotated[
         bool,
         typer.Option(
-            "--alone", help="Sum these samples alone, with the codes of MODEL.h5: for a later merge."
+            "--alone",
+            help="Write a model of these samples only, with the codes of MODEL.h5, for a later merge.",
         ),
     ] = False,
     allow_repeats: opt.Repeats = False,
@@ -102,17 +108,18 @@ def update(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Add samples to a model, or withdraw them: one pass over them alone, then a solve.
+    """Add samples to a model, or withdraw them, and solve again; only these samples are read.
 
-    Samples are like those of the fit: images, rows of a table, clips or a text. Whitening and dictionary
-    stay, so ten updates have the bits of one fit with them. Data that are in the model already are refused
-    without --allow-repeats; single samples, up to 5 %, are added and their number is printed. MODEL.h5 is
-    replaced once the new one is whole.
-    A run that was stopped goes on when it is started again with the same --checkpoint.
+    Samples are of the same kind as in the fit: images, rows of a table, clips or a text. Whitening and dictionary
+    stay, so the result is bit-identical to one fit of all samples with them. MODEL.h5 is replaced when the new
+    model is complete.
+
+    Data that are in the model already are refused without --allow-repeats. A few repeated samples, up to 5 %, are
+    added, and their number is printed. With --checkpoint a stopped update can be continued.
     """
     if alone and (out is None or withdraw or allow_repeats):
         raise WrongUsage(
-            "--alone makes another model; give --out, and leave out --withdraw and --allow-repeats."
+            "--alone writes a separate model; give --out, and leave out --withdraw and --allow-repeats."
         )
     target = model if out is None else out
     if out is not None:

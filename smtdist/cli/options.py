@@ -69,43 +69,48 @@ Data = Annotated[
     list[str],
     typer.Argument(
         metavar="DATA...",
-        help="HDF5 file, Zarr store or address (https://, s3://) with the images; or many: files, "
-        "a quoted pattern, a folder, a list (.txt) or a manifest (.json).",
+        help="HDF5 file, Zarr store or address (https://, s3://) with the images. Many files: list them, or give a quoted "
+        "pattern, a folder, a list (.txt) or a manifest (.json).",
     ),
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist fit.")]
 Dataset = Annotated[
     str,
     typer.Option(
-        help="Images in the file: a dataset (samples, height, width[, channels]), or a group of plain or encoded ones."
+        help="Where the images are in the file, such as train: a dataset (samples, height, width[, channels]) or a group."
     ),
 ]
 Preset = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Settings of a published experiment, to start from.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Start from the settings of a published experiment; smtdist settings lists them.",
+    ),
 ]
 PlanOnly = Annotated[
     bool,
     typer.Option(
-        "--plan", help="Say what the fit would cost on this machine, pass by pass, and fit nothing."
+        "--plan", help="Print what the fit would cost on this machine, pass by pass, and do not fit."
     ),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, such as seed=1; may be repeated."),
 ]
 SetAfter = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a setting that may change after the fit: pool_size and pool_stride of an embedding; pooling, penalty and "
-        "others of a code alone. May be repeated.",
+        help="Change a setting that can change after the fit: pool_size and pool_stride of an embedding; pooling, penalty and "
+        "others of a code without an embedding. May be repeated.",
     ),
 ]
 FromModel = Annotated[
     Path | None,
     typer.Option(
-        metavar="MODEL.h5", help="Reuse this model's whitening and dictionary; sum statistics only."
+        metavar="MODEL.h5",
+        help="Reuse the whitening and dictionary of this model; compute only statistics and the solve.",
     ),
 ]
 SMT = "smt"
@@ -114,21 +119,23 @@ ModelName = Annotated[
     str,
     typer.Option(
         "--model",
-        help="The sparse manifold transform (smt); a learned code of patches alone: l1, s3c, omp or sc (sparse coding "
-        "beside s3c), which --from-model embeds later; or kernel-NAME with contrastive, spectral or autoencoder as NAME "
-        "(as smtdist kernel fit).",
+        help="What to fit: the sparse manifold transform (smt); only a learned code of patches (l1, s3c, omp or sc), which "
+        "--from-model can embed later; or kernel-NAME with contrastive, spectral or autoencoder as NAME, as smtdist kernel "
+        "fit does.",
     ),
 ]
 Atoms = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.npy", help="Atoms of your own, (atoms, pixels), in whitened space."),
+    typer.Option(
+        metavar="FILE.npy", help="Use your own atoms: an array (atoms, pixels) of whitened patches."
+    ),
 ]
 Workers = Annotated[
     int | None,
     typer.Option(
         min=0,
         metavar="N",
-        help="Worker processes; 0 works in this one. Default: 0; half the cores for more than 1 GiB of data.",
+        help="Number of worker processes; 0 does the work in this one. Default: 0; for more than 1 GiB of data half the cores.",
     ),
 ]
 Cluster = Annotated[
@@ -136,50 +143,56 @@ Cluster = Annotated[
     typer.Option(
         parser=ClusterChoice,
         metavar="KIND|ADDRESS",
-        help="local, slurm, pbs, sge, lsf, oar, moab, ssh, kubernetes or cuda, or the address of a Dask scheduler, tls://host:8786.",
+        help="Where workers run: local, slurm, pbs, sge, lsf, oar, moab, ssh, kubernetes or cuda, or the address of a Dask "
+        "scheduler, such as tls://host:8786.",
     ),
 ]
 ClusterConfig = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="YAML for --cluster: Dask's configuration, with a section of the kind's own (see deploy/).",
+        help="YAML file that configures the cluster; deploy/ has an example for each kind.",
     ),
 ]
 Tls = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Certificates for --cluster, made by smtdist tls init."),
+    typer.Option(
+        metavar="FOLDER", help="Folder with certificates for --cluster, made by smtdist tls init."
+    ),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Accept connections to other machines without encryption, and other users of this one.",
+        help="Allow connections to other machines without encryption, and from other users of this one.",
     ),
 ]
 MaxWorkers = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        metavar="N",
-        help="Let the number of workers grow from --workers to this while there is work for them.",
+        min=1, metavar="N", help="Start more workers while there is work for them, up to this number."
     ),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
-        metavar="SIZE", help="Memory of each worker, such as 16GB. Default: this machine's, shared."
+        metavar="SIZE",
+        help="Memory of each worker, such as 16GB. Default: an equal share of this machine's.",
     ),
 ]
 Checkpoint = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Folder for partial sums, visible to all workers.")
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Keep partial sums in this folder, so that smtdist resume can continue; all workers must see it.",
+    ),
 ]
 OnBadChunk = Annotated[
     str | None,
     typer.Option(
         "--on-bad-chunk",
         metavar="raise|skip",
-        help="Samples that cannot be read or decoded end the run (raise, the default), or are left out and named (skip).",
+        help="If samples cannot be read or decoded: raise ends the run (the default), skip leaves them out and lists them.",
     ),
 ]
 SolveOn = Annotated[
@@ -187,23 +200,26 @@ SolveOn = Annotated[
     typer.Option(
         "--solve-on",
         metavar="driver|workers",
-        help="Where the matrices of a large eigenproblem are multiplied: by the driver (the default), from its memory or from "
-        "files beside the checkpoint where they do not fit; or by the workers, who hold them together.",
+        help="Who multiplies the matrices of a large eigenproblem: the driver (the default), from memory or else from files in "
+        "the checkpoint folder; or the workers, which then hold the matrices together.",
     ),
 ]
 Repeats = Annotated[
-    bool, typer.Option("--allow-repeats", help="Let samples count again that are in the sums already.")
+    bool,
+    typer.Option(
+        "--allow-repeats", help="Also add samples that are in the sums already; they then count twice."
+    ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Events = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write the run's events, one JSON object a line; - is standard error, without bars.",
+        help="Write the run's events to this file, one JSON object a line; - writes them to standard error, without bars.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Debug = Annotated[
     bool,
     typer.Option(
@@ -221,41 +237,49 @@ Follow = Annotated[
         metavar="FOLDER|ADDRESS",
         callback=_follow,
         expose_value=False,
-        help="Read files that a manifest or an HDF5 file names there, and not beside it alone; may be repeated.",
+        help="If a manifest or an HDF5 file refers to other files, also read them in this place, and not only in its own folder. "
+        "May be repeated.",
     ),
 ]
 Components = Annotated[
     int | None,
     typer.Option(
-        "--components", min=1, help="Components to use, of those stored. Default: as the model was fitted."
+        "--components", min=1, help="Number of components to use. Default: as the model was fitted."
     ),
 ]
 Drop = Annotated[
     int | None,
-    typer.Option(min=0, help="Leading components to leave out. Default: as the model was fitted."),
+    typer.Option(
+        min=0, help="Number of leading components to leave out. Default: as the model was fitted."
+    ),
 ]
 NeighboursThatVote = Annotated[
-    int | None, typer.Option(min=1, help="Neighbours that vote, k. Default: as the model says, else 30.")
+    int | None,
+    typer.Option(
+        min=1, help="Number of neighbours that vote (knn). Default: the model's setting, else 30."
+    ),
 ]
 Features = Annotated[
     str | None,
     typer.Option(
-        help="What of an image's codes is seen: embedding, codes (roots of their counts in 2 x 2 cells), or both."
+        help="Features of an image: embedding; codes (square roots of how often each atom is active, in 2 x 2 cells); or both."
     ),
 ]
 Pool = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="G", help="Pool the embedding over G x G windows that cover an image; with both, 4."
+        min=1,
+        metavar="G",
+        help="Pool the embedding over G x G windows that cover the image. Default with --features both: 4.",
     ),
 ]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Take the first N samples only.")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Use only the first N samples.")]
 With = Annotated[
     list[Path] | None,
     typer.Option(
         "--with",
         metavar="MODEL.h5",
-        help="Append the representation of another model, such as one fitted with grey=true; may be repeated.",
+        help="Append the representation by another model, such as one fitted with grey=true; may be repeated.",
     ),
 ]
 
@@ -336,7 +360,7 @@ def picture_kind(path: Path) -> str:
     """Return the format of a picture by the end of its name; another end is wrong usage."""
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
-        raise WrongUsage(f"{path} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+        raise WrongUsage(f"{path} is not a picture name; let it end in .{', .'.join(FORMATS)}.")
     return kind
 
 
@@ -416,7 +440,8 @@ def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, A
     fixed = sorted(set(changes) & set(FROZEN))
     if fixed:
         raise WrongUsage(
-            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave them out."
+            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave them "
+            f"out."
         )
     # a mean that follows the context must not follow it to another one
     settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
@@ -429,5 +454,5 @@ def sequence_lengths(text: str | None) -> tuple[int, ...]:
         return ()
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
-        raise WrongUsage(f"--lengths {text} is no list of lengths; write it as 100,250,80.")
+        raise WrongUsage(f"--lengths {text} is not a list of lengths; write it as 100,250,80.")
     return tuple(int(part) for part in parts)

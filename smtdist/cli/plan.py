@@ -38,7 +38,7 @@ def plan(
     driver_memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Memory of the machine that starts the fit. Default: this one's."
+            metavar="SIZE", help="Memory of the machine that starts the fit. Default: that of this machine."
         ),
     ] = None,
     gpu_memory: Annotated[
@@ -46,27 +46,32 @@ def plan(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Cores of each worker. Default: this machine's, shared."),
+        typer.Option(
+            min=1, metavar="N", help="Cores of each worker. Default: an equal share of this machine's."
+        ),
     ] = None,
     checkpoint: opt.Checkpoint = None,
     calibrate: Annotated[
         bool,
         typer.Option(
-            help="Measure, for at most ten seconds, how fast this machine is; without it no times are stated."
+            help="Measure for at most ten seconds how fast this machine is. With --no-calibrate the plan has no times."
         ),
     ] = True,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL.h5", help="Ignored; taken so that the arguments of fit can stay."),
+        typer.Option(
+            metavar="MODEL.h5", help="Ignored, so that you can use the same arguments as for fit."
+        ),
     ] = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Say what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
+    """Print what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
 
-    What cannot fit is refused, with what would do. Times come from the fit's own kernels on some of the data.
-    `transform --plan` and `evaluate --plan` say what a fitted model costs.
+    If the job does not fit, smtdist stops and says what would: fewer atoms, more workers or more memory. Times
+    are measured with the fit's own kernels on some of the data. `transform --plan` and `evaluate --plan` plan the
+    use of a fitted model.
     """
     opt.refuse_model(model)
     where = Where(workers, cluster, quiet)
@@ -74,8 +79,8 @@ def plan(
     if model != opt.SMT or coder is not None or coded_feature(set_) is not None:
         if preset or atoms or not where.is_local or (from_model and model != opt.SMT):
             raise WrongUsage(
-                "The fit of a learned code is planned for this machine, from its settings; leave out --preset, --atoms and "
-                "--cluster, and --from-model with --model."
+                "The plan of a learned code is for this machine and takes no --preset, --atoms or --cluster, and no "
+                "--from-model together with --model; leave them out."
             )
         run = coded_run(model, data, dataset, set_, coder)
         machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)
@@ -118,7 +123,9 @@ def say_fit(
 ) -> None:
     """Say what a fit would cost on this machine, which is called with an engine that plans; it solves for so many components."""
     if not where.is_local:
-        raise WrongUsage("--plan is for this machine, as it is or with --workers; leave out --cluster.")
+        raise WrongUsage(
+            "--plan works for this machine only, with or without --workers; leave out --cluster."
+        )
     machines = _machines(where, source)
     planned = planned_run(fit, machines, components, checkpoint=checkpoint)
     _say(planned, checkpoint, json, {"data": source.describe()})
@@ -159,12 +166,12 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
     else:
         lines.append(
             f"{worker.workers} workers like this machine, each with {worker.threads} threads and "
-            f"{readable(worker.limit_bytes)}; peak is for each, the solve runs on the driver "
+            f"{readable(worker.limit_bytes)}; the peak is for each of them, and the solve runs on the driver "
             f"({readable(planned.machines.driver_limit)})."
         )
     lines.extend(
-        f"For the memory of a worker the sums of the {cost.name} pass are made in {cost.tiles} tiles of rows: the same "
-        f"numbers, and the data are read {cost.tiles} times."
+        f"The sums of the {cost.name} pass are computed in {cost.tiles} tiles of rows, because a worker's memory is too "
+        f"small for all: the numbers are the same, and the data are read {cost.tiles} times."
         for cost in planned.costs
         if cost.tiles > 1
     )
@@ -178,7 +185,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
             f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
         )
         most = planned.largest_dictionary
-        bound = ", the most there can be," if most == forecast.MOST_ATOMS else ""
+        bound = ", the maximum," if most == forecast.MOST_ATOMS else ""
         lines.append(f"Up to {most:,} atoms{bound} would fit. {files}")
     calibration = planned.calibration
     if calibration is None:
@@ -199,6 +206,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         lines.append(f"Expect the fit to take between {low} and {high}.")
     if calibration.compile_seconds >= 1:
         lines.append(
-            f"Before that kernels were compiled for {calibration.compile_seconds:.0f} s, once for this installation."
+            f"Before that, kernels were compiled for {calibration.compile_seconds:.0f} s; this happens once for each "
+            f"installation."
         )
     return lines

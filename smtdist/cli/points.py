@@ -28,7 +28,7 @@ from smtdist.models.points.sites import SiteKind
 _DEFAULT = tables_of_points.PointSettings()
 
 points = typer.Typer(
-    help="Tables of points embedded by who is near whom: neighbours, noise, local weights or time.",
+    help="Embed the rows of a table by their neighbours: nearest rows, noisy copies, local weights, or rows before and after.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -39,11 +39,9 @@ Context = enum.StrEnum("Context", "noise knn mean lle time")
 Moment = enum.StrEnum("Moment", "second centred")
 Method = enum.StrEnum("Method", "auto exact faiss")
 
-Table = Annotated[
-    str, typer.Argument(metavar="TABLE", help="An HDF5 file, with --dataset, or a .npy file.")
-]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="HDF5 file (with --dataset) or .npy file.")]
 Dataset = Annotated[
-    str | None, typer.Option(help="Dataset of the HDF5 file: rows of numbers (points, numbers).")
+    str | None, typer.Option(help="Dataset of the HDF5 file with rows of numbers (points, numbers).")
 ]
 
 
@@ -58,47 +56,61 @@ def fit(
     features: Annotated[
         Features,
         typer.Option(
-            help="f: one-hot landmarks, those within an angle (threshold), L1 codes over them (l1), matching pursuit (omp), "
-            "interpolation between them, rbf around them, random fourier, quadratic."
+            help="Code of a point: the nearest landmark (landmarks), all within an angle (threshold), an L1 code over landmarks "
+            "(l1), matching pursuit (omp), interpolation between them, Gaussians around them (rbf), random Fourier features "
+            "(fourier), or products of two numbers (quadratic)."
         ),
     ] = Features.landmarks,
-    size: Annotated[int, typer.Option(min=1, help="Landmarks, or random features.")] = _DEFAULT.size,
-    width: Annotated[float, typer.Option(help="Of the Gaussian of rbf and fourier.")] = _DEFAULT.width,
+    size: Annotated[
+        int, typer.Option(min=1, help="Number of landmarks or random features.")
+    ] = _DEFAULT.size,
+    width: Annotated[float, typer.Option(help="Width of the Gaussian (rbf, fourier).")] = _DEFAULT.width,
     threshold: Annotated[
         float, typer.Option(min=-1, max=1, help="Cosine from which a landmark is active (threshold).")
     ] = _DEFAULT.threshold,
-    penalty: Annotated[float, typer.Option(help="Of L1 codes (l1).")] = _DEFAULT.penalty,
-    active: Annotated[int, typer.Option(min=1, help="Landmarks of a code (omp).")] = _DEFAULT.active,
+    penalty: Annotated[float, typer.Option(help="Penalty of the L1 code (l1).")] = _DEFAULT.penalty,
+    active: Annotated[int, typer.Option(min=1, help="Number of active landmarks (omp).")] = _DEFAULT.active,
     context: Annotated[
         Context,
         typer.Option(
-            help="Who is near: two noisy copies (noise), the k nearest (knn), their mean (mean), what "
-            "rebuilds a point from them (lle), rows that follow one another (time)."
+            help="Neighbours of a point: its k nearest points (knn), their mean (mean), the weights that rebuild it from them "
+            "(lle), a noisy copy of it (noise), or the rows before and after it (time)."
         ),
     ] = Context.knn,
-    neighbours: Annotated[int, typer.Option(min=1, help="k.")] = _DEFAULT.neighbours,
-    noise: Annotated[float, typer.Option(min=0.0, help="Standard deviation of noise.")] = _DEFAULT.noise,
-    order: Annotated[int, typer.Option(min=1, max=2, help="Of differences in time.")] = _DEFAULT.order,
+    neighbours: Annotated[
+        int, typer.Option(min=1, help="Number k of nearest points.")
+    ] = _DEFAULT.neighbours,
+    noise: Annotated[
+        float, typer.Option(min=0.0, help="Standard deviation of the noise of copies (noise).")
+    ] = _DEFAULT.noise,
+    order: Annotated[
+        int, typer.Option(min=1, max=2, help="Order of the differences (time).")
+    ] = _DEFAULT.order,
     lengths: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Rows of each sequence in time. Default: one sequence."),
+        typer.Option(
+            metavar="N,N,...", help="Number of rows of each sequence (time). Default: one sequence."
+        ),
     ] = None,
     moment: Annotated[
-        Moment, typer.Option(help="V: second, or centred, as in slow feature analysis.")
+        Moment,
+        typer.Option(
+            help="Moment of the codes that is normalised: second, or centred as in slow feature analysis."
+        ),
     ] = Moment.second,
-    components: Annotated[int, typer.Option(min=1, help="Components.")] = _DEFAULT.n_components,
+    components: Annotated[int, typer.Option(min=1, help="Number of components.")] = _DEFAULT.n_components,
     sites: Annotated[
         str,
         typer.Option(
-            help="What samples are: rows, or a kind that an installed package brings, which says what is near."
+            help="Kind of sample: rows, or a kind that an installed package brings and that defines its own neighbours."
         ),
     ] = point_sites.ROWS_OF_TABLES,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of --sites; may be repeated."),
     ] = None,
-    method: Annotated[Method, typer.Option(help="How neighbours are found.")] = Method.auto,
-    seed: Annotated[int, typer.Option(min=0, help="Of noise and random features.")] = 0,
+    method: Annotated[Method, typer.Option(help="How nearest points are found.")] = Method.auto,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of noise and random features.")] = 0,
     plan: opt.PlanOnly = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -114,7 +126,7 @@ def fit(
         kind = point_sites.site_kind(sites, own)
         if kind is not None and (context.value != _DEFAULT.context or lengths):
             raise ConfigurationError(
-                f"{sites} says itself what is near; leave out --context and --lengths."
+                f"Samples of the kind {sites} define their own neighbours; leave out --context and --lengths."
             )
         settings = tables_of_points.PointSettings(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
@@ -149,7 +161,9 @@ def fit(
 def transform(
     model: opt.ModelFile,
     table: Table,
-    out: Annotated[Path, typer.Option(metavar="Z.h5", help="File to write: z(sample, feature).")],
+    out: Annotated[
+        Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
+    ],
     dataset: Dataset = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,

@@ -27,20 +27,27 @@ def report(
     out: Annotated[Path, typer.Option(metavar="REPORT.html", help="Page to write.")],
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DATA.h5", help="Labelled images that a model of images is looked at with."),
+        typer.Option(
+            metavar="DATA.h5", help="Labelled images, for neighbours and mistakes of a model of images."
+        ),
     ] = None,
-    train: Annotated[str | None, typer.Option(help="Group with images and labels to learn from.")] = None,
-    test: Annotated[str | None, typer.Option(help="Group with images and labels to judge by.")] = None,
+    train: Annotated[str | None, typer.Option(help="Group with training images and labels.")] = None,
+    test: Annotated[str | None, typer.Option(help="Group with test images and labels.")] = None,
     limit: Annotated[
-        int, typer.Option(min=2, help="Use so many images of each group, drawn by the seed.")
+        int, typer.Option(min=2, help="Use at most this many images of each group, drawn at random.")
     ] = 2000,
     run: Annotated[
         Path | None,
-        typer.Option(metavar="FIT.json", help="What smtdist fit --json printed: plan against measured."),
+        typer.Option(
+            metavar="FIT.json",
+            help="Output of smtdist fit --json; the page then compares its memory with the plan.",
+        ),
     ] = None,
     and_: Annotated[
         list[Path] | None,
-        typer.Option("--and", metavar="FILE.h5", help="Another file for the same page; may be repeated."),
+        typer.Option(
+            "--and", metavar="FILE.h5", help="Show another file on the same page; may be repeated."
+        ),
     ] = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -48,14 +55,14 @@ def report(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Write a page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts."""
+    """Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts."""
     if out.suffix.lower() not in (".html", ".htm"):
-        raise WrongUsage(f"{out} is no page by its name; end it with .html.")
+        raise WrongUsage(f"{out} is not a name of a page; let it end in .html.")
     if (data is None) != (train is None) or (data is None) != (test is None):
         raise WrongUsage("Labelled images need all three of --data, --train and --test.")
     kind = kind_of(model)
     if data is not None and kind not in kinds.OF_IMAGES:
-        raise WrongUsage(f"{model} holds {kind}, which images cannot be looked at with; leave --data out.")
+        raise WrongUsage(f"--data is for models of images, but {model} holds {kind}; leave it out.")
     check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
     looked, names = None, None
     if data is not None and train is not None and test is not None:

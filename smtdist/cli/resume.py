@@ -28,10 +28,10 @@ def resume(
     events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
-    """Go on with a run that was stopped, from its checkpoint folder; the result is the same as without the stop.
+    """Continue a stopped run from its checkpoint folder; the result is the same as without the stop.
 
-    The command that began the run is repeated with its options. An option that is given here replaces the
-    one it had, so that the run can go on with other workers or on another cluster.
+    The command that started the run is repeated with its options. Options that you give here replace them, so
+    that the run can continue with other workers or on another cluster.
     """
     from smtdist.cli.app import app
 

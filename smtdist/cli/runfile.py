@@ -91,8 +91,8 @@ def read_command(checkpoint: Path) -> Command:
     path = checkpoint / NAME
     if not path.is_file():
         raise CheckpointError(
-            f"{checkpoint} is no checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
-            f"A run of a Python program goes on when it is started again."
+            f"{checkpoint} is not a checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
+            f"To continue a run of a Python program, start the program again."
         )
     folders.require_own(checkpoint)
     try:
@@ -117,8 +117,8 @@ def read_command(checkpoint: Path) -> Command:
         )
     if any(f"://{MASK}@" in word or f"?{MASK}" in word for word in given):
         raise CheckpointError(
-            f"The command that began the run in {checkpoint} has an address with credentials, which are not kept; start it again "
-            f"with the same --checkpoint."
+            f"The command of the run in {checkpoint} has an address with credentials, which are not stored; start that "
+            f"command again with the same --checkpoint."
         )
     if not Path(folder).is_dir():
         raise CheckpointError(

@@ -18,8 +18,8 @@ def settings(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="List the settings of a fit with --set feature=NAME: gq or vq (the default list), l1, s3c, omp, sc, or an "
-            "encoder of another package.",
+            help="List the settings of a fit with --set feature=NAME: gq or vq (the default), l1, s3c, omp, sc, or the name of "
+            "an encoder from another package.",
         ),
     ] = None,
     json: opt.Json = False,

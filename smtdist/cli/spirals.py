@@ -18,9 +18,13 @@ from smtdist.monitor import tables
 
 def spirals(
     out: opt.Picture = None,
-    points: Annotated[int, typer.Option(min=100, help="Points of both spirals.")] = 8000,
-    landmarks: Annotated[int, typer.Option(min=8, help="Landmarks that tile them.")] = 300,
-    noise: Annotated[float, typer.Option(min=0.0, help="Standard deviation of the noise of pairs.")] = 0.03,
+    points: Annotated[int, typer.Option(min=100, help="Number of points on both spirals.")] = 8000,
+    landmarks: Annotated[
+        int, typer.Option(min=8, help="Number of landmarks, chosen among the points.")
+    ] = 300,
+    noise: Annotated[
+        float, typer.Option(min=0.0, help="Standard deviation of the noise of copies.")
+    ] = 0.03,
     seed: Annotated[int, typer.Option(min=0, help="Seed of points and noise.")] = 0,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -28,7 +32,7 @@ def spirals(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Tell two spirals apart by noisy copies of their points, and show what the components are."""
+    """Separate two entangled spirals by noisy copies of their points, and show the components."""
     started = time.perf_counter()
     if landmarks > points:
         raise WrongUsage(f"--landmarks is {landmarks}, more than the {points} points; ask for fewer.")

@@ -12,7 +12,7 @@ from smtdist.cli.session import print_json, result_console
 from smtdist.engine.tls import DAYS, create
 
 tls = typer.Typer(
-    help="Certificates that let scheduler, workers and clients of one cluster know one another.",
+    help="Make certificates for the scheduler, workers and clients of a cluster.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -25,14 +25,18 @@ def _group() -> None:
 
 @tls.command("init", epilog="Example: smtdist tls init tls/")
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make; it must not exist.")],
-    days: Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")] = DAYS,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to make; it must not exist yet.")
+    ],
+    days: Annotated[
+        int, typer.Option(min=1, help="Number of days for which the certificates are valid.")
+    ] = DAYS,
     json: opt.Json = False,
 ) -> None:
-    """Make an authority and one certificate each for scheduler, workers and clients, with a configuration for Dask.
+    """Make an authority, one certificate each for scheduler, workers and clients, and a configuration for Dask.
 
-    Whoever has the folder may take part in the cluster, and so run code on it: keep it private. The
-    authority's key is not kept, so nothing else can be signed; to renew, make a new folder.
+    Anyone who has the folder can join the cluster and run code on it: keep it private. The authority's key is not
+    kept, so no more certificates can be signed. To renew them, make a new folder.
     """
     made = create(folder, days)
     names = sorted(path.name for path in made.iterdir())

@@ -41,13 +41,20 @@ def transform(
     model: opt.ModelFile,
     data: opt.Data,
     dataset: opt.Dataset,
-    out: Annotated[Path, typer.Option(metavar="Z.h5", help="File to write: z(sample, feature).")],
+    out: Annotated[
+        Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
+    ],
     features: opt.Features = None,
     pool: opt.Pool = None,
     mirrored: Annotated[
-        bool, typer.Option("--mirrored", help="Features of mirror images too, behind those of the images.")
+        bool,
+        typer.Option(
+            "--mirrored", help="Also write the features of mirror images, after those of the images."
+        ),
     ] = False,
-    half: Annotated[bool, typer.Option("--half", help="Write float16, in half the bytes.")] = False,
+    half: Annotated[
+        bool, typer.Option("--half", help="Write float16, which takes half the space.")
+    ] = False,
     limit: opt.Limit = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
@@ -62,7 +69,7 @@ def transform(
     events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
-    """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
+    """Write the representation of every image to an HDF5 file."""
     if not plan:
         check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
 

@@ -35,32 +35,33 @@ SHARE = "0.2"
 
 def tune(
     data: opt.Data,
-    train: Annotated[
-        str, typer.Option(metavar="GROUP", help="Group with images and labels to learn from.")
-    ],
+    train: Annotated[str, typer.Option(metavar="GROUP", help="Group with training images and labels.")],
     grid: Annotated[
         list[str] | None,
         typer.Option(
-            "--grid", metavar="KEY=VALUE,VALUE", help="Values of one setting to try; may be repeated."
+            "--grid",
+            metavar="KEY=VALUE,VALUE",
+            help="Values of one setting to try, such as ridge=0.01,0.1; may be repeated.",
         ),
     ] = None,
     validation: Annotated[
         str,
         typer.Option(
             metavar="GROUP|SHARE",
-            help="Images to judge by: another group, or a share of the training group.",
+            help="Held-out images: another group, or a share of the training group, such as 0.2.",
         ),
     ] = SHARE,
     limit: Annotated[
-        int | None, typer.Option(min=2, help="Use so many images of the training group, drawn by the seed.")
+        int | None,
+        typer.Option(min=2, help="Use only this many images of the training group, drawn at random."),
     ] = None,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     atoms: opt.Atoms = None,
-    metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
+    metric: Annotated[Metric, typer.Option(help="Classifier that compares the settings.")] = Metric.knn,
     neighbours: opt.NeighboursThatVote = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="TUNE.json", help="Write all results to this file too.")
+        Path | None, typer.Option(metavar="TUNE.json", help="Also write all results to this file.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="TUNE.png", help="Draw the effect of every setting.")
@@ -71,7 +72,7 @@ def tune(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits."""
+    """Try every combination of a grid of settings on held-out images, in far less time than separate fits."""
     started = time.perf_counter()
     with usage():
         judging.refuse_idle(metric, neighbours=neighbours)
@@ -79,7 +80,7 @@ def tune(
         if target is not None:
             check_target(target, overwrite, inputs=(atoms,), data=data)
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise WrongUsage(f"{plot} is no picture by its name; end it with .png, .svg or .pdf.")
+        raise WrongUsage(f"{plot} is not a picture name; let it end in .png, .svg or .pdf.")
     given = None if atoms is None else read_atoms(atoms)
     is_learnt = _is_learnt(set_, grid)
     if is_learnt and (preset or given is not None):

@@ -27,15 +27,17 @@ from smtdist.models.functional.video_judge import judged_clips
 from smtdist.monitor import tables
 
 video = typer.Typer(
-    help="The sparse manifold transform of video: sparse codes of patches, and an embedding that straightens their paths.",
+    help="Fit and apply the transform of video: sparse codes of patches, and an embedding that straightens their paths.",
     no_args_is_help=True,
     add_completion=False,
 )
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist video fit.")]
-Clips = Annotated[Path, typer.Argument(metavar="CLIPS.h5", help="Clips, one group each, with frames.")]
+Clips = Annotated[
+    Path, typer.Argument(metavar="CLIPS.h5", help="File of clips, written by smtdist video import.")
+]
 Names = Annotated[
-    list[str] | None, typer.Option("--clip", help="Clip to take; may be repeated. All of them by default.")
+    list[str] | None, typer.Option("--clip", help="Clip to use; may be repeated. Default: all.")
 ]
 
 
@@ -47,15 +49,22 @@ def import_(
         list[Path], typer.Argument(metavar="FILE...", help="Video files, or HDF5 files of clips.")
     ],
     out: Annotated[Path, typer.Option(metavar="CLIPS.h5", help="File to write.")],
-    crop: Annotated[int | None, typer.Option(min=4, help="Side of the central square to keep.")] = None,
+    crop: Annotated[
+        int | None, typer.Option(min=4, help="Side of the middle square to keep, in pixels.")
+    ] = None,
     levels: Annotated[
-        int, typer.Option(min=0, help="Times to halve the size, by a steerable pyramid.")
+        int, typer.Option(min=0, help="Number of times to halve the size, with a steerable pyramid.")
     ] = 0,
-    limit: Annotated[int, typer.Option(min=0, help="Frames of each clip to take; 0 for all.")] = 0,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Number of frames to use of each clip; 0 means all.")
+    ] = 0,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
-    """Bring the luminance of clips into an HDF5 file, cropped and down-sampled; cuts are looked for where none are stated."""
+    """Import the luminance of clips into an HDF5 file, cropped and down-sampled.
+
+    If a file does not list its cuts, smtdist looks for them.
+    """
     with usage():
         VideoSettings(crop, levels, limit)
     written = import_videos(files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite)
@@ -84,7 +93,9 @@ def fit(
     clip: Names = None,
     below: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL.h5", help="Model to stack a layer on; the file gets all layers."),
+        typer.Option(
+            metavar="MODEL.h5", help="Model on which to stack this layer; the output holds all layers."
+        ),
     ] = None,
     set_: opt.Set = None,
     plan: opt.PlanOnly = False,
@@ -95,7 +106,7 @@ def fit(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Fit a transform of video: whitening, dictionary, codes, embedding; repeat with --checkpoint to resume."""
+    """Fit a transform of video: whitening, dictionary, codes, embedding."""
     check_target(out, overwrite, inputs=(clips, below))
     settings = asked_for(FunctionalSettings(), set_)
     found = open_clips(str(clips.absolute()), clip)
@@ -107,7 +118,7 @@ def fit(
     if plan:
         if settings.sgd_rounds:
             raise WrongUsage(
-                "--plan knows no mini-batches; set sgd_rounds=0 to plan what comes before them."
+                "--plan does not include mini-batches; set sgd_rounds=0 to plan the steps before them."
             )
         say_fit(
             lambda engine: video_model.fit_video(found, settings, engine, lower),
@@ -132,10 +143,10 @@ def judge(
     model: Model,
     clips: Clips,
     clip: Names = None,
-    sequences: Annotated[int, typer.Option(min=1, help="Sequences to judge by, at most.")] = 1000,
+    sequences: Annotated[int, typer.Option(min=1, help="Use at most this many sequences.")] = 1000,
     json: opt.Json = False,
 ) -> None:
-    """Say how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt beside PCA."""
+    """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
     fitted = load_video(model)
     taken = open_clips(str(clips.absolute()), clip)
     result = judged_clips(fitted, taken, sequences)
@@ -172,12 +183,12 @@ def groups(
     out: Annotated[
         Path, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(opt.FORMATS)}.")
     ],
-    count: Annotated[int, typer.Option(min=1, help="Groups to draw.")] = 12,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="Number of groups to draw.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of groups.")] = 0,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
-    """Draw atoms with their nearest in the embedding, as patches and as needles."""
+    """Draw groups of atoms that are nearest in the embedding, as patches and as lines of their length and orientation."""
     kind = opt.picture_kind(out)
     check_target(out, overwrite, inputs=(model,))
     fitted = load_video(model)

@@ -25,21 +25,27 @@ def watch(
         str,
         typer.Argument(
             metavar="CHECKPOINT|ADDRESS",
-            help="Folder of fit --checkpoint, or the address of a Dask scheduler, tcp://host:8786.",
+            help="Checkpoint folder of the run, or the address of its Dask scheduler, such as tcp://host:8786.",
         ),
     ],
-    once: Annotated[bool, typer.Option("--once", help="Say how the run is doing now, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the present state of the run, and end.")
+    ] = False,
     json: Annotated[
         bool,
         typer.Option(
-            "--json", help="Events as they come, one JSON object a line; with --once, the state as one."
+            "--json",
+            help="Print events as they come, one JSON object a line; with --once, the state as one object.",
         ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only wait for the run to end.")] = False,
     cluster_config: opt.ClusterConfig = None,
     tls: opt.Tls = None,
 ) -> None:
-    """Watch a run that was started elsewhere, until it ends; the run does not notice. Exit code 1: it failed or was stopped."""
+    """Show a run that was started elsewhere, live, until it ends; this does not change the run.
+
+    The exit code is 1 if the run failed or was stopped.
+    """
     with usage():
         watched = watching.watch(where, tls=tls, config=cluster_config)
     with watched as view:
@@ -58,7 +64,7 @@ def watch(
     if found["status"] == "failed":
         raise SmtdistError(f"The run failed: {found['text']}")
     if found["status"] == "stopped":
-        how = "" if "://" in where else f" Go on with smtdist resume {where}."
+        how = "" if "://" in where else f" Continue with smtdist resume {where}."
         raise SmtdistError(f"The run was stopped.{how}")
 
 

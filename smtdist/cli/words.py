@@ -29,99 +29,123 @@ _DEFAULT = WordSettings()
 def words(
     text: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT", help="Text files, plain or gzipped, UTF-8, a paragraph a line."),
+        typer.Argument(
+            metavar="TEXT", help="Text files in UTF-8, plain or gzipped, with one paragraph a line."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="MODEL.h5", help=f"Model file to write. Default: {OUT}.")
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option(min=2, help=f"Most frequent tokens to embed. Default: {_DEFAULT.vocabulary}."),
+        typer.Option(
+            min=2, help=f"Number of words: the most frequent tokens. Default: {_DEFAULT.vocabulary}."
+        ),
     ] = None,
     min_count: Annotated[
-        int | None, typer.Option(min=1, help="How often a token must occur to be a word. Default: 1.")
+        int | None,
+        typer.Option(min=1, help="A token must occur at least this often to be a word. Default: 1."),
     ] = None,
     window: Annotated[
-        int | None, typer.Option(min=1, help=f"Neighbours on either side. Default: {_DEFAULT.window}.")
+        int | None,
+        typer.Option(
+            min=1, help=f"Number of tokens on either side that are neighbours. Default: {_DEFAULT.window}."
+        ),
     ] = None,
     tokens: Annotated[
-        str | None, typer.Option(help="basic_english (default), or given: part at white space only.")
+        str | None,
+        typer.Option(help="How text is split: basic_english (default), or given: at white space only."),
     ] = None,
     unknown: Annotated[
         str | None,
-        typer.Option(help="Tokens that are no words: place (default) keeps their places, skip does not."),
+        typer.Option(
+            help="Tokens that are not in the vocabulary: place (default) keeps their places, skip removes them."
+        ),
     ] = None,
     moment: Annotated[
         str | None,
         typer.Option(
-            help="V: second (default), the paper's sum of a aᵀ over tokens; degree, the sum of (number of "
-            "neighbours) a aᵀ, mostly the better one."
+            help="How tokens count: second (default), once, as in the paper; or degree, once for each neighbour, which was "
+            "usually better in our tests."
         ),
     ] = None,
     components: Annotated[
-        int | None, typer.Option(min=1, help=f"Components. Default: {_DEFAULT.n_components}.")
+        int | None, typer.Option(min=1, help=f"Number of components. Default: {_DEFAULT.n_components}.")
     ] = None,
     drop: Annotated[
-        int | None, typer.Option(min=0, help=f"Components left out before them. Default: {_DEFAULT.drop}.")
+        int | None,
+        typer.Option(min=0, help=f"Number of leading components to leave out. Default: {_DEFAULT.drop}."),
     ] = None,
     max_words: Annotated[
         int | None,
-        typer.Option(min=2, help=f"Different tokens to make room for. Default: {_DEFAULT.max_words}."),
+        typer.Option(
+            min=2, help=f"Reserve memory for this many different tokens. Default: {_DEFAULT.max_words}."
+        ),
     ] = None,
     parts: Annotated[
         int | None,
-        typer.Option(min=1, help="Count the pairs in so many parts, each with a reading, to save memory."),
+        typer.Option(
+            min=1, help="Count the pairs in this many parts, to save memory. Each part reads the text once."
+        ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL.h5", help="Ask this model; with TEXT, add the text to it and write --out."
+            metavar="MODEL.h5",
+            help="Use this fitted model, for example with --near. With TEXT: add the text to it and write --out.",
         ),
     ] = None,
     from_model: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL.h5", help="Take vocabulary and settings from this model; count TEXT alone."
+            metavar="MODEL.h5", help="Take vocabulary and settings from this model, and count only TEXT."
         ),
     ] = None,
     merge: Annotated[
         list[Path] | None,
-        typer.Option(metavar="MODEL.h5", help="Add the counts of a model with the vocabulary of --model."),
+        typer.Option(
+            metavar="MODEL.h5",
+            help="Add the counts of another model, which has the vocabulary of --model; may be repeated.",
+        ),
     ] = None,
     subtract: Annotated[
         list[Path] | None,
-        typer.Option(metavar="MODEL.h5", help="Take the counts of such a model out of --model."),
+        typer.Option(metavar="MODEL.h5", help="Subtract the counts of such a model; may be repeated."),
     ] = None,
     allow_repeats: opt.Repeats = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what the passes will cost, before any text is read.")
+        bool, typer.Option("--plan", help="Print what the passes will cost, and read no text.")
     ] = False,
     withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Withdraw TEXT from --model instead.")
+        bool, typer.Option("--withdraw", help="Withdraw TEXT from --model instead of adding it.")
     ] = False,
     lines: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIRST-LAST", help="With --withdraw: only these lines of the file, the first being 1."
+            metavar="FIRST-LAST",
+            help="With --withdraw: only these lines of the file, counted from 1; may be repeated.",
         ),
     ] = None,
     near: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORD", help="Show the words nearest this one, and those most often beside it."
+            metavar="WORD",
+            help="Show the nearest words, and the words that co-occur most; may be repeated.",
         ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Number of words to show with --near.")] = 10,
     picture: Annotated[
         Path | None,
         typer.Option(
             metavar="PICTURE",
-            help=f"Draw the words of --near by cosine and times beside: {', '.join(opt.FORMATS)} (SMT 2023, figure 5).",
+            help=f"Draw the words of --near by cosine and co-occurrence: {', '.join(opt.FORMATS)} (SMT 2023, figure 5).",
         ),
     ] = None,
     word2vec: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.txt", help="Write the vectors as word2vec text too; gensim reads it."),
+        typer.Option(
+            metavar="FILE.txt", help="Also write the vectors in word2vec's text format, which gensim reads."
+        ),
     ] = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -130,7 +154,7 @@ def words(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.
+    """Embed words by the words that occur near them: a pass for the vocabulary, a pass for the pairs, a sparse solve.
 
     Many files, plain or gzipped, are one text: smtdist words books/*.txt.gz notes.txt --out w.h5
 
@@ -150,19 +174,22 @@ def words(
     target = _checked(text, out, model, withdraw, changes)
     ranges = [_range(one) for one in lines or []]
     if ranges and (not withdraw or plan):
-        raise WrongUsage("--lines says which lines of TEXT to withdraw; give it with --withdraw.")
+        raise WrongUsage("--lines says which lines of TEXT to withdraw; add --withdraw.")
     if allow_repeats and model is None:
-        raise WrongUsage("--allow-repeats is for what is added to --model; leave it out.")
+        raise WrongUsage("--allow-repeats works only with --model; leave it out.")
     kind = _picture_kind(picture, near)
     both = [*(merge or []), *(subtract or [])]
     if (both and (model is None or text)) or (from_model and (model or changes or not text)):
-        raise WrongUsage("--merge and --subtract go with --model alone, --from-model with TEXT alone.")
+        raise WrongUsage(
+            "--merge and --subtract need --model and no TEXT; --from-model needs TEXT, and no --model or "
+            "settings."
+        )
     if both:
         target = out or Path(OUT)
     where = Where(workers, cluster, quiet)
     if plan:
         if not text:
-            raise WrongUsage("Give the text that is to be planned for.")
+            raise WrongUsage("--plan needs the text; give its files.")
         source = TextSource.open(text)
         settings, base = _asked(changes, model or from_model)
         say_costs(
@@ -238,7 +265,7 @@ def _checked(
 ) -> Path | None:
     """Refuse options that have no meaning together; return the file to write, None where a model is only asked."""
     if not text and model is None:
-        raise WrongUsage("Give text files to embed the words of, or --model to ask one.")
+        raise WrongUsage("Give text files to fit, or a fitted model with --model.")
     if not text and (changes or withdraw):
         raise WrongUsage("Without text there is nothing to compute; leave out --withdraw and settings.")
     if withdraw and model is None:
@@ -256,11 +283,11 @@ def _range(text: str) -> tuple[int, int]:
     """Return the lines that "12-80" or "12" names."""
     first, dash, last = text.partition("-")
     if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise WrongUsage(f"--lines {text} is no range of lines; write it as 12-80, or 12 for one line.")
+        raise WrongUsage(f"--lines {text} is not a range of lines; write it as 12-80, or 12 for one line.")
     lines = int(first), int(last if dash else first)
     if not 1 <= lines[0] <= lines[1]:
         raise WrongUsage(
-            f"--lines {text} is no range of lines; count from 1, and write the smaller number first."
+            f"--lines {text} is not a range of lines; count from 1, and write the smaller number first."
         )
     return lines
 

@@ -70,11 +70,11 @@ def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
     >>> called("mine", lambda sites: 1 / sites, 0)
     Traceback (most recent call last):
-    smtdist.errors.ConfigurationError: mine failed (ZeroDivisionError('division by zero')); mend or uninstall its package.
+    smtdist.errors.ConfigurationError: mine failed (ZeroDivisionError('division by zero')); fix or uninstall its package.
     """
     try:
         return function(*arguments)
     except (SmtdistError, MemoryError):
         raise
     except Exception as error:  # whatever it raises
-        raise ConfigurationError(f"{what} failed ({error!r}); mend or uninstall its package.") from error
+        raise ConfigurationError(f"{what} failed ({error!r}); fix or uninstall its package.") from error

@@ -121,7 +121,7 @@ class PatchEncoder(Coder):
         kind = getattr(found, "dtype", np.dtype(object))
         if kind.kind not in "fiub":
             raise ConfigurationError(
-                f"{type(self).__name__} makes codes of the type {kind}, not of real numbers; mend the encoder."
+                f"{type(self).__name__} makes codes of the type {kind}, not of real numbers; fix the encoder."
             )
         return found
 
@@ -213,7 +213,7 @@ def require_encoder(cls: Any, name: str, taken: Iterable[str]) -> None:
     """
     if not (isinstance(cls, type) and issubclass(cls, PatchEncoder)):
         raise ConfigurationError(
-            f"The encoder {name} is {cls!r}, no subclass of smtdist.codes.encoder.PatchEncoder; mend or uninstall its package."
+            f"The encoder {name} is {cls!r}, no subclass of smtdist.codes.encoder.PatchEncoder; fix or uninstall its package."
         )
     wrong = None
     settings = getattr(cls, "Settings", None)
@@ -237,4 +237,4 @@ def require_encoder(cls: Any, name: str, taken: Iterable[str]) -> None:
     elif not inspect.ismethod(cls.learn) or len(inspect.signature(cls.learn).parameters) != 3:
         wrong = "has a learn that is no class method learn(cls, start, settings, engine)"
     if wrong:
-        raise ConfigurationError(f"The encoder {name} of {cls.__module__} {wrong}; mend its package.")
+        raise ConfigurationError(f"The encoder {name} of {cls.__module__} {wrong}; fix its package.")

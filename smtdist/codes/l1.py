@@ -34,34 +34,34 @@ class SparseSettings(PatchSettings):
 
     Attributes
     ----------
-    units : K atoms; 10 to 20 times the numbers of a patch in the paper.
+    units : number of atoms K. The paper has 10 to 20 times as many as a patch has numbers.
     patch : side of a patch in pixels.
-    contrast_bias : added to the variance of a patch in [0, 1] before it is brought to unit contrast.
-    ridge : of the ZCA whitening.
+    contrast_bias : number added to the variance of a patch (pixels in [0, 1]) before contrast is normalised.
+    ridge : λ of the ZCA whitening.
     penalty : λ of the L1 norm, for whitened patches.
-    positive : codes of one sign (equation 10); false: of both (9).
+    positive : true for codes that are not negative (equation 10), false for codes of both signs (9).
     method : the solver of the codes.
-    gap : relative duality gap at which a code is good enough.
-    learning : "gradient", a step a round with a diagonal Hessian, or "sums", Φ in closed form from Σ a aᵀ
-        and Σ x aᵀ.
-    images : of a round; 0 takes all.
-    patches : of each image of a round; 0 takes all.
-    whiten_images : images of the passes before the rounds; 0 takes all.
-    rounds : of learning; 0 keeps the patches that atoms start from.
-    rate : the step of "gradient".
-    decay : rounds after which the step is halved; 0 for never.
-    memory : what a round keeps of the sums, or of the Hessian, of those before it.
-    sweeps : times that "sums" goes over all atoms in a round.
-    idle : rounds in a row without a use after which an atom is replaced by a drawn patch.
-    start : atoms start from patches, or at random.
-    feature : l1, omp of `k` atoms, or linear above `threshold`.
-    k : atoms of an omp feature.
-    threshold : of a linear feature.
-    pooling : grids, such as [2].
+    gap : relative duality gap at which the solver stops.
+    learning : how atoms are learned: "gradient", one step a round with a diagonal Hessian; or "sums", Φ in
+        closed form from Σ a aᵀ and Σ x aᵀ.
+    images : images in a round; 0 means all.
+    patches : patches of each image in a round; 0 means all.
+    whiten_images : images from which the whitening is computed; 0 means all.
+    rounds : rounds of learning; 0 leaves the atoms as they start.
+    rate : step size of "gradient" in the first round.
+    decay : the step is halved every `decay` rounds; 0 means never.
+    memory : share of the earlier rounds' sums, or Hessian, that a round keeps.
+    sweeps : number of times that "sums" goes over all atoms in a round.
+    idle : an atom that no code used for this many rounds in a row is replaced by a random patch.
+    start : start from random "patches", or from "random" numbers.
+    feature : the code of a patch: "l1", "omp" (`k` atoms by matching pursuit) or "linear" (above `threshold`).
+    k : number of active atoms of "omp".
+    threshold : threshold of "linear".
+    pooling : grids over which codes are pooled, such as [2] for 2 x 2.
     pixel_range : (black, white) of float images.
-    flip : see every image mirrored left to right too.
-    grey : turn colour into luminance first.
-    seed : of every random choice.
+    flip : also use the mirror image (left to right) of every image.
+    grey : convert colour images to greyscale (luminance) first.
+    seed : seed of every random choice.
     """
 
     OF: ClassVar[str] = "sparse coding"

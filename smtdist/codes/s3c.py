@@ -39,42 +39,43 @@ class S3CSettings(PatchSettings):
 
     Attributes
     ----------
-    model : s3c, or a rival: omp (OMP-1 dictionary, soft threshold), sc (sparse coding).
-    units : N atoms.
-    patch : side of a patch in pixels; the whole image where it is that large.
-    contrast_bias : added to the variance of a patch in [0, 1] before it is brought to unit contrast.
-    ridge : of the ZCA whitening.
-    images : of a round; 0 takes all.
-    patches : of each image of a round; 0 takes all.
-    whiten_images : images of the passes before the rounds; 0 takes all.
-    rounds : of learning.
-    start : atoms start from patches, or at random.
-    alpha, bias, mu : where this parameter starts.
-    beta_start : where β starts.
-    beta : β has an entry for each input (diagonal), or is one number (scalar).
-    h_damping, s_damping : share of the way that each iteration of the E-step goes, for h or for s; null: a
-        schedule that is known to do.
-    rho : of the E-step: a slab that changes its sign goes at most so far, as a share of what it was.
-    block : of the E-step. 0 is Algorithm 1; with 96, blocks of units in turn come nearer the optimum in a
-        third of the time, but learned so slabs grow wide and μ small, until E_Q[h] no longer tells an atom
-        from its negative. Start at μ = 1, α = 4, β = 16 and hold these and the bias back then
-        (rate_mu=0.01, ...; `docs/few_labels.md`).
-    m_step : small gradient steps, or closed form.
-    rate : step size of "gradient".
-    rate_atoms, rate_mu, rate_alpha, rate_beta, rate_bias : share of `rate` that this parameter's step has.
+    model : s3c, or one of the two codes that the paper compares it with: omp (OMP-1 dictionary, soft
+        threshold) or sc (sparse coding).
+    units : number of atoms N.
+    patch : side of a patch in pixels; at most the side of the image.
+    contrast_bias : number added to the variance of a patch (pixels in [0, 1]) before contrast is normalised.
+    ridge : λ of the ZCA whitening.
+    images : images in a round; 0 means all.
+    patches : patches of each image in a round; 0 means all.
+    whiten_images : images from which the whitening is computed; 0 means all.
+    rounds : rounds of learning.
+    start : start from random "patches", or from "random" numbers.
+    alpha, bias, mu : value of this parameter at the start.
+    beta_start : value of β at the start.
+    beta : β has one entry for each input ("diagonal") or is a single number ("scalar").
+    h_damping, s_damping : step of each iteration of the E-step, for h or for s, as a share of the full step;
+        null means a schedule that works in our tests.
+    rho : in the E-step, if a slab changes its sign, its new size is at most this share of the old one.
+    block : 0 for Algorithm 1. With 96, the E-step updates blocks of 96 units in turn. This comes nearer to
+        the optimum in a third of the time. But with learning, slabs grow wide and μ shrinks, until E_Q[h] no
+        longer tells an atom from its negative. If you use blocks, start at μ = 1, α = 4, β = 16 and slow
+        these and the bias down (rate_mu=0.01, ...; see `docs/few_labels.md`).
+    m_step : "gradient" for small steps, or the closed form.
+    rate : step size of "gradient" in the first round.
+    rate_atoms, rate_mu, rate_alpha, rate_beta, rate_bias : step of this parameter, as a share of `rate`.
     newton : divide steps by curvatures.
-    decay : rounds after which the step is halved; 0 for never.
+    decay : the step is halved every `decay` rounds; 0 means never.
     penalty_mu, penalty_alpha, penalty_beta : weight of a penalty that keeps this parameter small.
-    alpha_bounds, beta_bounds, bias_bounds, mu_bounds : between which this parameter is kept.
-    penalty : λ of sc.
-    threshold : of the codes of omp.
-    feature : h, hs or both of E_Q[h] and E_Q[h s], or signs for the positive and negative parts of E_Q[h
-        s]; null: h, and for the rivals always signs.
-    pooling : grids, such as [3] or [1, 2, 3].
+    alpha_bounds, beta_bounds, bias_bounds, mu_bounds : lowest and highest value of this parameter.
+    penalty : λ of "sc".
+    threshold : threshold of the codes of "omp".
+    feature : the code of a patch: "h" (E_Q[h]), "hs" (E_Q[h s]), "both", or "signs" (positive and negative
+        part of E_Q[h s]). null means "h" for s3c; omp and sc always have "signs".
+    pooling : grids over which codes are pooled, such as [3] for 3 x 3, or [1, 2, 3].
     pixel_range : (black, white) of float images.
-    flip : see every image mirrored left to right too.
-    grey : turn colour into luminance first.
-    seed : of every random choice.
+    flip : also use the mirror image (left to right) of every image.
+    grey : convert colour images to greyscale (luminance) first.
+    seed : seed of every random choice.
     """
 
     OF: ClassVar[str] = "patch coders"

@@ -42,7 +42,7 @@ class Settings:
         try:
             return cls().replace(**json.loads(text))
         except (ValueError, TypeError) as error:
-            raise ConfigurationError(f"These are no settings of {cls.OF} ({error}).") from error
+            raise ConfigurationError(f"These are not settings of {cls.OF} ({error}).") from error
 
 
 class PatchSettings(Settings):

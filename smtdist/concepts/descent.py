@@ -84,8 +84,8 @@ class DescentSettings:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
         if self.temperature < 0 or self.penalty < 0 or not 0 < self.cooling <= 1:
             raise ConfigurationError(
-                f"temperature {self.temperature}, penalty {self.penalty} and cooling {self.cooling} have no meaning; "
-                f"give numbers of at least 0, and a cooling in (0, 1]."
+                f"temperature {self.temperature}, penalty {self.penalty} and cooling {self.cooling} are not valid; give "
+                f"numbers of at least 0, and a cooling in (0, 1]."
             )
         if self.weights not in ("scale", "concept"):
             raise ConfigurationError(f"weights is {self.weights!r}; choose scale or concept.")

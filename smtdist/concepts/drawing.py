@@ -90,7 +90,9 @@ def draw_points(
     label = [str(point) for point in range(model.points)] if names is None else names
     kinds = sub_concepts(model.concepts, points, model.weights)
     if not kinds:
-        raise DataError("No concept parts these points; choose points that differ, or find more concepts.")
+        raise DataError(
+            "No concept separates these points; choose points that differ, or find more concepts."
+        )
     paths = [f"{os.fspath(prefix)}-analogram.png"]
     chosen = [label[point] for point in points]
     graph = analogram(np.array([kind.pattern for kind in kinds], np.uint8).T)

@@ -31,15 +31,15 @@ ROWS = 4096
 class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Binary concepts S of a table X: X̄X̄ᵀ ≈ S̄ΠS̄ᵀ ("Unsupervised learning of categories", equation 3).
 
-    Settings are those of `smtdist.concepts.settings.ConceptSettings`, with the same names and defaults; its seed is
-    `random_state`. X
-    is an array (p, n), the (path, dataset) of an HDF5 file, or a .npy path. Where the work is done, not its
-    result, is changed by `cluster`, `workers`, `folder` (for scores larger than 256 MiB), `checkpoint` (a
-    folder from which a fit that was stopped goes on) and `on_event`.
+    The parameters are the settings of `smtdist.concepts.settings.ConceptSettings`, with the same names and
+    defaults; the seed is called `random_state`. X is an array (p, n), the (path, dataset) of an HDF5 file,
+    or a .npy path. These parameters change where the work is done, not its result: `cluster`, `workers`,
+    `folder` (for scores larger than 256 MiB), `checkpoint` (a folder from which a stopped fit continues)
+    and `on_event`.
 
     Fitted attributes: `model_`, `concepts_` (p, b) uint8, `weights_` π, `components_` (b, n) rows of Wᵀ,
-    `cka_`, `n_features_in_`, `n_features_out_`. `transform` infers concepts of new points; those of the
-    fitted ones are `concepts_`.
+    `cka_`, `n_features_in_`, `n_features_out_`. `transform` finds the concepts of new points; those of the
+    fitted points are `concepts_`.
 
     >>> square = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     >>> found = BinaryConcepts(n_concepts=2, penalty=0.0).fit(square)
@@ -167,7 +167,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.reconstruct(np.asarray(S))
 
     def score(self, X: Any = None, y: Any = None) -> float:
-        """Return the centred kernel alignment of the fitted points; X is ignored, as in density estimators' fits."""
+        """Return the centred kernel alignment of the fitted points; X is ignored."""
         check_is_fitted(self)
         return self.cka_
 

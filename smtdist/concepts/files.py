@@ -72,7 +72,7 @@ def load(path: str | os.PathLike[str]) -> ConceptModel:
             return _read(file)
         except hdf5.DAMAGE as error:
             raise ModelError(
-                f"{path} is not a whole file of concepts ({hdf5.reason_of(error)}); make it again."
+                f"{path} is not a complete file of concepts ({hdf5.reason_of(error)}); make it again."
             ) from error
 
 

@@ -76,7 +76,7 @@ class RowPasses:
         needed = waiting + carried + reading + statistic.batch_bytes(unit) + pass_plan.ALLOWANCE
         if needed > BUDGET_SHARE * limits.limit_bytes:
             raise MemoryBudgetError(
-                f"An iteration needs {readable(needed)} a worker, but may plan for "
+                f"An iteration needs {readable(needed)} a worker, but may use "
                 f"{readable(BUDGET_SHARE * limits.limit_bytes)}; use fewer and larger workers, or fewer candidates."
             )
         return cls(source, used, silent, limits.workers, limits.threads, limits.baseline_bytes + needed)

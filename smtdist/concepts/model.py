@@ -91,7 +91,9 @@ class ConceptModel(Shown):
         """Return X̂ = mean + (S - mean of S) Wᵀ for rows of S (m, b), the fitted ones by default: (m, n)."""
         s = self.concepts if concepts is None else np.asarray(concepts)
         if s.ndim != 2 or s.shape[1] != self.n_concepts:
-            raise ModelError(f"Rows of {self.n_concepts} concepts are needed, found the shape {s.shape}.")
+            raise ModelError(
+                f"The array has the shape {s.shape}, but rows of {self.n_concepts} concepts are needed."
+            )
         return self.coordinates.mean + (s - self.members / self.points) @ self.features.T
 
     def transform(self, rows: NDArray[np.generic]) -> NDArray[np.uint8]:

@@ -41,7 +41,7 @@ def names_by_enrichment(
     s = np.asarray(concepts, np.uint8)
     if len(labels) != len(s):
         raise DataError(
-            f"There are labels of {len(labels)} points, but concepts of {len(s)}; give one set a point."
+            f"There are labels of {len(labels)} points, but concepts of {len(s)}; give one set of labels for each point."
         )
     places: dict[str, list[int]] = {}
     for point, own in enumerate(labels):

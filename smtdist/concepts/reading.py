@@ -199,7 +199,7 @@ def search(concepts: NDArray[np.uint8], query: str) -> NDArray[np.int64]:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise ConfigurationError(
-            f"{query!r} is no formula of concepts; write, say, 17 and not 4."
+            f"{query!r} is not a formula of concepts; write, say, 17 and not 4."
         ) from error
     held = _held(tree, np.asarray(concepts, bool), query)
     return np.asarray(np.flatnonzero(held), np.int64)
@@ -219,7 +219,7 @@ def _held(node: Any, concepts: NDArray[np.bool_], query: str) -> NDArray[np.bool
             )
         return concepts[:, node.value]
     raise ConfigurationError(
-        f"{query!r} is no formula of concepts; use numbers, and, or, not and parentheses only."
+        f"{query!r} is not a formula of concepts; use numbers, and, or, not and parentheses only."
     )
 
 

@@ -80,7 +80,8 @@ class SamplingSettings:
             raise ConfigurationError(f"tolerance is {self.tolerance}; give a number in [0, 1), or none.")
         if self.temperature < 0 or not 0 < self.distinct <= 1:
             raise ConfigurationError(
-                f"temperature {self.temperature} and distinct {self.distinct} mean nothing; give at least 0, and one in (0, 1]."
+                f"temperature {self.temperature} and distinct {self.distinct} are not valid; give a temperature of at least "
+                f"0, and a distinct in (0, 1]."
             )
         if not 0 <= self.discourage <= 1:
             raise ConfigurationError(f"discourage is {self.discourage}; give a number from 0 to 1.")

@@ -29,43 +29,45 @@ FEATURES: Final = ("least_squares", "procrustes")
 
 @dataclass(frozen=True)
 class ConceptSettings:
-    """What concepts depend on besides the table.
+    """Settings of binary concepts.
 
-    method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, 2 with projections onto the
-        image), "convex" (3).
-    rank : components of X that Algorithm 1 and projections use; None is all that are not rounding.
-    kernel_rank : components of X whose kernel is searched; None is all. The kernel of b concepts has rank b
-        at most: what noise adds beyond tells nothing of them. The last descent, W and the alignment are of
-        all of X.
-    tolerance, discourage, distinct, annealing, candidates, rounds : Algorithm 1, as in `SamplingSettings`;
-    annealing is its
-        first temperature, candidates are those of a round; there are up to 8 times as many rounds while
-        concepts are missing.
-    penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in
-    `DescentSettings`; no temperature
-        is 0.15 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
-        cooling is the rate that leaves the last fifth of the sweeps to T < 0.01 for hopfield, T < 0.002 for
-        hybrid.
-    other_penalty : where given, hopfield and hybrid search with it too, and the S that aligns better with X
-        stands, by its CKA: what suits concepts of few members costs those of half the points.
-    floor : where more concepts than points are asked of points of full rank, each point is a concept, for
-        the kernel's floor, and hopfield and hybrid search the others above it (`smtdist.concepts.floor`).
-    refine : sweeps of a last descent of all concepts on the whole kernel, those of one point among them,
-        with a penalty that follows the share of noise in X (`smtdist.concepts.reliability`): S aligns
-        better with the data, and is less sparse. With weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.
-    mild : the first temperature of the last descent. At 0.07 concepts that stand change by some points and
-        few melt; the more points there are, the more a concept may take up, and those of one point melt
-        earlier: 0.015 keeps them at 256 points.
-    heated : the share of the last descent's sweeps until T = 0.01, where weights less than the unit begin
-        to be believed. With many sweeps, more than a half in the cold align better than as many in the
-        warmth.
-    refine_penalty : the penalty of the last descent; None is `penalty` times the share of noise in X.
-    aim : alignment (CKA) that the last descent is to reach. Where it falls short, it is done again from the
-        same S with a sixth of the penalty, and the better aligned stands.
-    branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of
-        the random tilt.
-    features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most
-        n.
+    Attributes
+    ----------
+    method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, then 2 with projections onto
+        the image) or "convex" (3).
+    n_concepts : number of concepts to look for.
+    rank : components of X that Algorithm 1 and projections use; None means all above rounding error.
+    kernel_rank : search the kernel of this many leading components of X; None means all. The kernel of b
+        concepts has rank b at most, so components beyond that are noise. The last descent, W and the
+        alignment always use all of X.
+    tolerance, discourage, distinct, annealing, candidates, rounds : settings of Algorithm 1; see
+        `SamplingSettings`. `annealing` is its first temperature. `candidates` are drawn in each round. If
+        concepts are missing, there are up to 8 times as many rounds.
+    penalty, temperature, cooling, sweeps, weights, blocks, project_every : settings of Algorithm 2; see
+        `DescentSettings`. Without `temperature`, hopfield starts at 0.15 and hybrid at 0.05, because a warmer
+        start would destroy what Algorithm 1 has found. Without `cooling`, the last fifth of the sweeps is at
+        T < 0.01 for hopfield and T < 0.002 for hybrid.
+    other_penalty : if given, hopfield and hybrid also search with this penalty, and keep the result with the
+        higher CKA. A penalty that suits concepts of few members loses concepts that hold half of the points.
+    floor : if you ask for more concepts than there are points, and the points have full rank, make each point
+        a concept of its own, for the floor of the kernel. hopfield and hybrid search the other concepts
+        above it (`smtdist.concepts.floor`).
+    refine : sweeps of a last descent of all concepts on the whole kernel. Its penalty follows the share of
+        noise in X (`smtdist.concepts.reliability`). S then aligns better with the data and is less sparse.
+        With weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.
+    mild : first temperature of the last descent. At 0.07 existing concepts change by a few points, and few
+        are destroyed. With more points, a concept can take up more of them, and concepts of one point are
+        destroyed earlier: 0.015 keeps them at 256 points.
+    heated : share of the last descent's sweeps above T = 0.01. Below that, weights less than the unit are
+        used as they are fitted. With many sweeps, the alignment is best if more than half are below.
+    refine_penalty : penalty of the last descent; None means `penalty` times the share of noise in X.
+    aim : if the CKA after the last descent is below this, repeat the descent from the same S with a sixth of
+        the penalty, and keep the result with the higher CKA.
+    branches, items, perturbation : settings of Algorithm 3: parallel branches, points started by brute
+        force, size of the random tilt.
+    features : how W is fitted afterwards. "procrustes" keeps its columns orthogonal if there are at most as
+        many as dimensions.
+    seed : seed of every random choice.
     """
 
     method: str = "hybrid"
@@ -223,7 +225,7 @@ class ConceptSettings:
         for text in texts:
             name, equals, value = text.partition("=")
             if not equals:
-                raise ConfigurationError(f"{text!r} is no setting; write KEY=VALUE.")
+                raise ConfigurationError(f"{text!r} is not a setting; write KEY=VALUE.")
             changes[name.strip()] = None if value.lower() == "none" else configuration.parse_value(value)
         return self.replace(**changes)
 

@@ -175,7 +175,7 @@ def as_source(
         return _at_path(samples, settings, fitted)
     if isinstance(samples, list | tuple) and samples and isinstance(samples[0], str | os.PathLike):
         if not all(isinstance(one, str | os.PathLike) for one in samples):
-            raise DataError("A list that begins with a path holds more than paths; give paths of images.")
+            raise DataError("The list holds paths and other things; give only paths of images.")
         return picture_files(samples, settings)
     place = _place_of(samples)
     if place is not None:
@@ -216,7 +216,7 @@ def _place_of(samples: Any) -> tuple[str, str] | None:
         file = samples.file
         if not os.path.isfile(file.filename) or samples.name is None:
             raise DataError(
-                f"The HDF5 dataset {samples.name} lies in no file that workers could open; give its values, dataset[:]."
+                f"The HDF5 dataset {samples.name} is in no file that workers could open; give its values, dataset[:]."
             )
         if file.mode != "r":
             file.flush()  # what was written and is still in memory

@@ -224,10 +224,10 @@ def _decode_turbo(data: Encoded, wanted: str, **scale: int) -> Pixels:
 def _png_header(data: Encoded) -> Header:
     start = bytes(data[8:29])
     if len(start) < 21 or start[4:8] != b"IHDR":
-        raise DataError("the PNG image ends within its header; restore it from its origin.")
+        raise DataError("the PNG image ends within its header; restore it from a good copy.")
     width, height, depth, colour = struct.unpack(">IIBB", start[8:18])
     if 0 in (width, height) or colour not in _PNG_COLOURS:
-        raise DataError("the PNG image has a header that makes no sense; restore it from its origin.")
+        raise DataError("the PNG image has an invalid header; restore it from a good copy.")
     if depth > 8:
         raise DataError(
             f"the PNG image has {depth} bits a channel, but pixels have 8; convert it to 8 bits."
@@ -240,16 +240,16 @@ def _verify_png(data: Encoded) -> None:
     view, at, kind = memoryview(data), len(_PNG), b""
     while kind != b"IEND":
         if at + 12 > len(view):
-            raise DataError("the PNG image is cut short; restore it from its origin.")
+            raise DataError("the PNG image is cut short; restore it from a good copy.")
         length, kind = struct.unpack(">I4s", view[at : at + 8])
         end = at + 8 + length
         if end + 4 > len(view):
-            raise DataError("the PNG image is cut short; restore it from its origin.")
+            raise DataError("the PNG image is cut short; restore it from a good copy.")
         if kind == b"acTL":
             raise DataError("the PNG image has several frames; keep one of them, as an image of its own.")
         if zlib.crc32(view[at + 4 : end]) != struct.unpack(">I", view[end : end + 4])[0]:
             name = kind.decode("ascii", "replace")
             raise DataError(
-                f"the PNG image fails the checksum of its {name} chunk; restore it from its origin."
+                f"the PNG image fails the checksum of its {name} chunk; restore it from a good copy."
             )
         at = end + 4

@@ -255,7 +255,7 @@ class EncodedReader(Reader):
             self._require_planned(header)
             if header.channels > channels and source.channels is None:
                 raise DataError(
-                    "the image is in colour, but the group was taken for grey by its first look; set channels=3, or "
+                    "the image is in colour, but the first images of the group are grey; set channels=3, or "
                     "channels=1 to make every image grey."
                 )
             return resized(_sound(decode, part, channels, header), source.resize, source.crop)
@@ -271,8 +271,8 @@ class EncodedReader(Reader):
             )
         if height * width * header.pixel_bytes > limit * self.source.pixel_bytes:
             raise DataError(
-                f"the image is a {header.format.upper()} of {width} x {height}, which takes more memory to decode than the first "
-                f"images, JPEG and PNG, made plain; "
+                f"the image is a {header.format.upper()} of {width} x {height}, which needs more memory to decode than was "
+                f"planned from the first images; "
                 f"{self.source.raise_limit(-(-height * width * header.pixel_bytes // self.source.pixel_bytes))}."
             )
         if self.source.resize is not None and max(height, width) > LONGEST * min(height, width):

@@ -137,12 +137,12 @@ def parts_of(file: Any, path: str, group: str) -> tuple[Any, Any]:
     if data.dtype != np.uint8 or data.ndim != 1:
         raise DataError(
             f"{path}:{group}/bytes is {data.dtype} of shape {data.shape}, but encoded images are uint8, end to end in one "
-            f"dimension; store them so."
+            f"dimension; store them like that."
         )
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
         raise DataError(
-            f"{path}:{group}/offsets is {offsets.dtype} of shape {offsets.shape}, but offsets are whole numbers, one more than "
-            f"there are samples; store them so."
+            f"{path}:{group}/offsets is {offsets.dtype} of shape {offsets.shape}, but offsets are whole numbers, one more "
+            f"than there are samples; store them like that."
         )
     return data, offsets
 
@@ -156,14 +156,14 @@ def _checked_offsets(data: Any, offsets: Any, name: str) -> tuple[int, int, int]
         if len(bad):
             raise DataError(
                 f"{name}/offsets, index {at + bad[0]}: the offset {bounds[bad[0]]} lies outside the {len(data)} bytes; "
-                f"restore the file from its origin."
+                f"restore the file from a good copy."
             )
         lengths = np.diff(bounds.astype(np.int64))
         if (lengths < 0).any():
             index = at + int(np.argmax(lengths < 0)) + 1
             raise DataError(
-                f"{name}/offsets, index {index}: the offset {bounds[index - at]} runs back behind "
-                f"{bounds[index - at - 1]}, the one before it; restore the file from its origin."
+                f"{name}/offsets, index {index}: the offset {bounds[index - at]} is smaller than {bounds[index - at - 1]}, "
+                f"the one before it; restore the file from a good copy."
             )
         first = int(bounds[0]) if at == 0 else first
         largest = max(largest, int(lengths.max()))
@@ -201,7 +201,7 @@ def _attribute(group: Any, key: str, name: str, good: Any) -> int | None:
     value = group.attrs[key]
     if np.ndim(value) or np.asarray(value).dtype.kind not in "iu" or int(value) not in good:
         raise DataError(
-            f"{name} has the attribute {key} = {value!r}, but it must be a whole number that makes sense; mend it."
+            f"{name} has the attribute {key} = {value!r}, but it must be a positive number (channels: 1 or 3); fix it."
         )
     return int(value)
 
@@ -227,7 +227,7 @@ def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
     except (OSError, RuntimeError) as error:
         raise UnreadableError(
             f"{name}, {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: "
-            f"restore it from its origin."
+            f"restore it from a good copy."
         ) from error
 
 

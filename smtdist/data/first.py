@@ -31,8 +31,8 @@ class First(Derived):
     def __post_init__(self) -> None:
         if not 1 <= self.count <= self.source.n_samples:
             raise DataError(
-                f"{self.source.name} has {self.source.n_samples:,} samples, not {self.count:,}; ask for at most so many, and at "
-                f"least one."
+                f"{self.source.name} has {self.source.n_samples:,} samples, not {self.count:,}; ask for at least one, and "
+                f"at most that many."
             )
 
     @property

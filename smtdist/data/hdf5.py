@@ -199,7 +199,7 @@ class _Hdf5Reader(Reader):
         except (OSError, RuntimeError) as error:
             raise UnreadableError(
                 f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
-                f"({reason_of(error)}); the file is damaged there: restore it from its origin."
+                f"({reason_of(error)}); the file is damaged there: restore it from a good copy."
             ) from error
         return out.nbytes
 
@@ -253,7 +253,7 @@ def damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except DAMAGE as error:
         raise DataError(
-            f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from its origin."
+            f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from a good copy."
         ) from error
 
 
@@ -359,7 +359,8 @@ def _virtual_bytes(stored: Any, path: str) -> int | None:
         return None
     if is_url(path):
         raise DataError(
-            f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them here."
+            f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them "
+            f"here."
         )
     return MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * check_sources(stored, path, unlocked)
 
@@ -368,7 +369,8 @@ def require_plain(stored: Any, path: str) -> None:
     """Raise a DataError for a virtual dataset: its values, where a file is missing, would be made up."""
     if stored.is_virtual:
         raise DataError(
-            f"{path}:{stored.name.strip('/')} is a virtual dataset, which only plain images can be; copy it to one dataset, or "
+            f"{path}:{stored.name.strip('/')} is a virtual dataset, which is possible for plain images only; copy it to one "
+            f"dataset, or "
             f"list its files in a manifest: smtdist manifest FILES --out DATA.json."
         )
 

@@ -120,7 +120,7 @@ def _in_order(samples: Any, names: tuple[str, ...], name: str) -> Any:
         return samples.transpose(axes)
     if axes[0] != 0:
         raise DataError(
-            f"{name} keeps its samples along another axis than the first; give an array in memory."
+            f"{name} has its samples along another axis than the first; give an array in memory."
         )
     parts, inner = (
         (samples.parts, samples.axes) if isinstance(samples, Sliced) else (samples, range(len(shape)))
@@ -166,7 +166,7 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
         hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))
         if hidden:
             raise DataError(
-                f"{name} is a masked array with {hidden:,} masked pixels, for which there is no code; fill them "
+                f"{name} is a masked array with {hidden:,} masked pixels, which are not supported; fill them "
                 f"(X.filled(0)), or leave those images out."
             )
         return np.asarray(samples.data)
@@ -195,7 +195,7 @@ def _of_data_array(samples: Any) -> Any:
     found = samples.data
     if not is_dask(found) and not hasattr(found, "__array__"):
         raise DataError(
-            f"The DataArray holds a {type(found).__qualname__}, of which NumPy makes no array; load it first."
+            f"The DataArray holds a {type(found).__qualname__}, which NumPy cannot convert to an array; load it first."
         )
     return found
 
@@ -215,7 +215,7 @@ def _of_table(table: Any, name: str) -> Any:
     if found.dtype.kind not in "biuf":
         bad = next((str(column) for column, kind in table.dtypes.items() if not _is_number(kind)), "one")
         raise DataError(
-            f"{name}: the column {bad!r} of the table holds no plain numbers; leave out labels and fill what is missing."
+            f"{name}: the column {bad!r} of the table does not hold only numbers; leave out labels and fill missing values."
         )
     return found
 
@@ -242,7 +242,7 @@ def _of_list(items: Sequence[Any], name: str) -> Any:
         if (array.shape, array.dtype) != (first.shape, first.dtype):
             raise DataError(
                 f"{name}, image {number} is {array.dtype} of the shape {array.shape}, but image 0 is {first.dtype} of "
-                f"{first.shape}; bring them to one shape and type."
+                f"{first.shape}; convert them to one shape and type."
             )
     shape = (len(arrays), *first.shape)
     return Sliced(_Listed(arrays), shape, first.dtype, tuple(range(len(shape))))
@@ -262,7 +262,7 @@ def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | No
     if deep:
         if any(picture.mode != pictures[0].mode for picture in pictures):
             raise DataError(
-                f"{name} has images of several modes, of more than 8 bits; bring them to one mode."
+                f"{name} has images of several modes with more than 8 bits; convert them to one mode."
             )
         if settings is not None:
             refuse_scaling(name, settings)

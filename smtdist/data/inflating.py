@@ -97,13 +97,14 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
             return
         if not (set(filters[:at]) <= set(BEFORE) and set(filters[at + 1 :]) <= set(AFTER)):
             raise UnreadableError(
-                f"{self._called()} goes through an unusual row of filters; store it with gzip alone."
+                f"{self._called()} uses an unusual combination of filters; store it with gzip alone."
             )
         # deflate adds little to what it cannot pack
         if stored.size > most + most // 64 or _unpacks_beyond(self.id.read_direct_chunk(place)[1], most):
             raise UnreadableError(
-                f"{self._called()}: the chunk at {place} unpacks to more than its {most - SLACK:,} bytes; the file is damaged or "
-                f"forged: restore it from its origin."
+                f"{self._called()}: the chunk at {place} unpacks to more than its {most - SLACK:,} bytes; the file is "
+                f"damaged or "
+                f"forged: restore it from a good copy."
             )
 
     def _called(self) -> str:

@@ -109,12 +109,12 @@ def _listed(path: str) -> str | Files | Parsed:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise DataError(
-                f"{path} is no JSON that can be read ({error}); make the manifest anew."
+                f"{path} is not JSON that can be read ({error}); make the manifest again."
             ) from error
         if isinstance(content, dict):
             return Parsed(path, content)
         if not isinstance(content, list) or not all(isinstance(name, str) for name in content):
-            raise DataError(f"{path} is neither a manifest nor a list of paths; make the manifest anew.")
+            raise DataError(f"{path} is neither a manifest nor a list of paths; make the manifest again.")
         names = content
     if not names:
         raise DataError(f"{path} lists no file; name at least one.")
@@ -132,7 +132,7 @@ def _text(path: str) -> str:
         with open(path, encoding="utf-8") as text:
             return text.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as text ({error}); make it anew.") from error
+        raise DataError(f"{path} cannot be read as text ({error}); make it again.") from error
 
 
 def beside(path: str, name: str) -> str:

@@ -152,13 +152,13 @@ class Manifest:
             about = os.stat(path)
         except OSError:
             raise DataError(
-                f"{path}, which {self.path} names, does not exist; put it back, or make the manifest anew."
+                f"{path}, which {self.path} names, does not exist; restore it, or make the manifest again."
             ) from None
         if about.st_size != size:
             how = "is cut short" if about.st_size < size else "was changed"
             raise DataError(
-                f"{path} {how}: it has {about.st_size:,} bytes, but had {size:,} when {self.path} was made; restore it, or make "
-                f"the manifest anew."
+                f"{path} {how}: it has {about.st_size:,} bytes, but had {size:,} when {self.path} was made; restore it, or "
+                f"make the manifest again."
             )
         return about
 
@@ -168,12 +168,12 @@ class Manifest:
                 same = content_hash(look, int(sample)) == expected
             except DataError as error:
                 raise DataError(
-                    f"{path} was changed since {self.path} was made ({error}); make the manifest anew."
+                    f"{path} was changed since {self.path} was made ({error}); make the manifest again."
                 ) from error
             if not same:
                 raise DataError(
-                    f"{path} was changed since {self.path} was made: sample {sample} is another one; restore the file, or make "
-                    f"the manifest anew."
+                    f"{path} was changed since {self.path} was made: sample {sample} is another one; restore the file, or "
+                    f"make the manifest again."
                 )
 
     @contextmanager
@@ -185,7 +185,7 @@ class Manifest:
             raise
         except DAMAGE as error:
             raise DataError(
-                f"{self.path} is damaged ({type(error).__name__}: {error}); make the manifest anew."
+                f"{self.path} is damaged ({type(error).__name__}: {error}); make the manifest again."
             ) from error
 
 
@@ -271,7 +271,7 @@ def _entry(look: Look, labelled: bool, seed: int, number: int) -> Entry:
         }
     if not isinstance(look, Hdf5Source):
         raise DataError(
-            f"{look.name} is not in an HDF5 file, but a manifest names such files only; list the stores."
+            f"{look.name} is not in an HDF5 file, and a manifest can only name such files; use a list (.txt) of the stores."
         )
     return {
         "kind": "plain",
@@ -339,7 +339,7 @@ def _require_alike(first: Look, look: Look) -> None:
         if one != other:
             raise DataError(
                 f"{look.name} has {other[0]} images of {other[1]} (height, width, channels), but {first.name} has {one[0]} of "
-                f"{one[1]}; bring them to one shape and type."
+                f"{one[1]}; convert them to one shape and type."
             )
 
 

@@ -125,7 +125,7 @@ def _webp_size(start: bytes) -> Header:
     elif len(start) == 30 and kind == b"VP8 ":
         width, height = (int.from_bytes(body[at : at + 2], "little") & 0x3FFF for at in (6, 8))
     else:
-        raise DataError("the bytes are no whole WEBP image; restore it from its origin.")
+        raise DataError("the bytes are not a complete WEBP image; restore it from a good copy.")
     return Header(height, width, 3, "webp")
 
 
@@ -137,7 +137,9 @@ def loaded(data: Encoded, header: Header) -> Pixels:
     name = header.format.upper()
     with open_picture(data, name) as picture:
         if picture.size != (header.width, header.height):
-            raise DataError(f"the {name} image states two sizes; restore it from its origin.")
+            raise DataError(
+                f"the {name} image has two different sizes in its header; restore it from a good copy."
+            )
         picture.info.pop("transparency", None)  # one colour or palette entry that would be see-through
         try:
             picture.load()
@@ -167,7 +169,7 @@ def open_picture(data: Encoded, name: str = "") -> Image.Image:
             f"the {name or 'encoded'} image says that it has more than {MAX_PIXELS:,} pixels; scale it down first."
         ) from error
     except UnidentifiedImageError as error:
-        said = f"the bytes are no whole {name} image; restore it from its origin."
+        said = f"the bytes are not a complete {name} image; restore it from a good copy."
         if not name:
             said = (
                 "the bytes are no image in a known format, such as JPEG, PNG or WebP; leave out that sample, or encode it "
@@ -177,11 +179,11 @@ def open_picture(data: Encoded, name: str = "") -> Image.Image:
     except _UNREADABLE as error:
         # Pillow's own message names an object in memory
         raise DataError(
-            f"the bytes are no whole {name or 'encoded'} image; restore it from its origin."
+            f"the bytes are not a complete {name or 'encoded'} image; restore it from a good copy."
         ) from error
 
 
 def damaged(name: str, error: BaseException) -> DataError:
     """Return the sentence for an image in the format `name` whose pixels cannot be decoded."""
     reason = str(error).strip().rstrip(".") or type(error).__name__
-    return DataError(f"the {name} image is damaged ({reason}); restore it from its origin.")
+    return DataError(f"the {name} image is damaged ({reason}); restore it from a good copy.")

@@ -131,7 +131,7 @@ def _size(filesystem: Any, inside: str, url: str) -> int:
         raise DataError(f"{url} is a folder, but an HDF5 file is needed; name the file.")
     if about.get("size") is None or about.get("partial") is False:
         raise DataError(
-            f"{url} comes from a server that serves no ranges of bytes; copy the file here first."
+            f"{url} is on a server that does not support ranges of bytes; copy the file here first."
         )
     return int(about["size"])
 

@@ -237,8 +237,8 @@ def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     native: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
     if native.kind not in PIXEL_KINDS or native.itemsize > 8:
         raise DataError(
-            f"{name} has the type {native.name}, but pixels are whole numbers, floats of at most 64 bits, or true and false; "
-            f"convert them to uint8, or to float32 with a stated pixel_range."
+            f"{name} has the type {native.name}, but pixels are whole numbers, floats of at most 64 bits, or booleans; "
+            f"convert them to uint8, or to float32 and set pixel_range."
         )
     return native
 
@@ -259,8 +259,9 @@ def put_pixels(values: npt.NDArray[Any], out: npt.NDArray[Any], name: str, start
         if low < 0 or high > 255:
             at = int(np.argmax(((values < 0) | (values > 255)).reshape(len(values), -1).any(axis=1)))
             raise DataError(
-                f"{name}, sample {start + at}: pixels lie between {low} and {high}, outside of 0 to 255; set pixel_range to the "
-                f"(black, white) of the data, or mend the data."
+                f"{name}, sample {start + at}: pixels lie between {low} and {high}, outside of 0 to 255; set pixel_range to "
+                f"the "
+                f"(black, white) of the data, or correct the data."
             )
     out[...] = values
     if values.dtype.kind == "b":

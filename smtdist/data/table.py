@@ -96,7 +96,7 @@ def _unread(source: Source, start: int, stop: int) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         raise DataError(
             f"{source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); "
-            f"restore the file from its origin."
+            f"restore the file from a good copy."
         ) from error
 
 
@@ -125,7 +125,7 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
         return _stored_table(path, None, array.shape, array.dtype, aligned)
     if scipy.sparse.issparse(rows):
         raise DataError(
-            "The rows are a sparse matrix, and rows are dense here; give rows.toarray(), or fewer columns if that is too large."
+            "The rows are a sparse matrix, which is not supported; give rows.toarray(), or fewer columns if that is too large."
         )
     array = np.asarray(getattr(rows, "data", rows) if not isinstance(rows, np.ndarray) else rows)
     if array.dtype.kind in "biu" and array.dtype != np.uint8:
@@ -201,7 +201,7 @@ def _stored_table(path: str, dataset: str | None, shape: Any, dtype: Any, chunk:
 def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int]:
     if shape is None or len(shape) < 2 or 0 in shape:
         raise DataError(
-            f"{name} has the shape {shape}, but rows of numbers are (points, dimensions), neither of them empty; "
+            f"{name} has the shape {shape}, but rows of numbers must be (points, dimensions), with at least one of each; "
             f"reshape it."
         )
     kind = np.dtype(dtype)

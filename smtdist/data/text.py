@@ -253,7 +253,7 @@ def _unreadable(path: str, error: Exception) -> DataError:
     if isinstance(error, FileNotFoundError):
         return DataError(f"The file {path} does not exist; check the name.")
     why = " ".join(str(error).split()).rstrip(".")
-    return DataError(f"{path} cannot be read ({why}); restore the file from its origin.")
+    return DataError(f"{path} cannot be read ({why}); restore the file from a good copy.")
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def _require_end(raw: Any, unpacked: Any, size: int) -> None:
         piece = unpacked.read(min(_PIECE, size - at))
         found, at = zlib.crc32(piece, found), at + len(piece)
     if length > size or found != checksum:
-        raise DataError(f"{_name(raw)} ends in the middle of its gzip stream; restore it from its origin.")
+        raise DataError(f"{_name(raw)} ends in the middle of its gzip stream; restore it from a good copy.")
 
 
 def _name(raw: Any) -> str:
@@ -82,5 +82,5 @@ def _open(raw: Any, spacing: int) -> Iterator[Any]:
         except indexed_gzip.ZranError as error:
             why = " ".join(str(error).split()).rstrip(".")
             raise DataError(
-                f"{_name(raw)} is not a whole gzip file ({why}); restore it from its origin."
+                f"{_name(raw)} is not a complete gzip file ({why}); restore it from a good copy."
             ) from error

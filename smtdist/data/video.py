@@ -268,7 +268,7 @@ class _SequenceReader(Reader):
             except OSError as error:
                 raise DataError(
                     f"{clip.name}, frames {first} to {first + source.length - 1}: the stored data cannot be read "
-                    f"({reason_of(error)}); restore the file from its origin."
+                    f"({reason_of(error)}); restore the file from a good copy."
                 ) from error
         frames = raw.astype(np.float32)
         if raw.dtype == np.uint8:

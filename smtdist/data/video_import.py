@@ -59,9 +59,9 @@ def import_videos(
 
     files : video files, or HDF5 files of clips. crop, levels, limit : as in `VideoSettings`.
 
-    HDF5 files bring all their clips with the cuts they state; cuts of other files are looked for
-    (`cuts_of`). Memory: 64 frames, and the small frames of one clip. The file is whole or not there. Raises
-    DataError for what cannot be decoded.
+    HDF5 files of clips keep the cuts that they list. In other files, `cuts_of` looks for cuts. Memory: 64
+    frames, and the small frames of one clip. The file is written completely or not at all. Raises DataError
+    for a file that cannot be decoded.
     """
     settings, out = VideoSettings(crop, levels, limit), Path(out)
     given = [files] if isinstance(files, str | os.PathLike) else files
@@ -161,7 +161,7 @@ def _blocks(path: str) -> Block:
                     block = []
     except (av.FFmpegError, ValueError) as error:
         raise DataError(
-            f"{path}: a frame cannot be decoded ({error}); restore the file from its origin."
+            f"{path}: a frame cannot be decoded ({error}); restore the file from a good copy."
         ) from error
     if block:
         yield np.stack(block)

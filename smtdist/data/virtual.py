@@ -74,8 +74,8 @@ def pieces_of(stored: Any, path: str) -> list[Piece]:
         pieces.append(Piece(int(low[0]), int(high[0]) + 1, file, source.dset_name, needs, taken))
     if values < math.prod(stored.shape):
         raise DataError(
-            f"{name} is a virtual dataset that takes {values:,} of its {math.prod(stored.shape):,} values from other files; the "
-            f"rest would be made up: leave them out."
+            f"{name} is a virtual dataset that takes {values:,} of its {math.prod(stored.shape):,} values from other files; "
+            f"HDF5 would make up the rest: leave it out."
         )
     return sorted(pieces, key=lambda piece: (piece.start, piece.stop))
 
@@ -127,7 +127,7 @@ def require_present(pieces: list[Piece], name: str) -> None:
     for piece in pieces:
         if not os.path.exists(piece.path):
             raise DataError(
-                f"{name} is a virtual dataset whose file {piece.path} does not exist; put it back."
+                f"{name} is a virtual dataset whose file {piece.path} does not exist; restore it."
             )
 
 

@@ -121,7 +121,7 @@ class _ZarrReader(Reader):
             except Exception as error:  # stores and codecs have errors of their own
                 raise UnreadableError(
                     f"{self.source.name}, samples {at} to {end - 1}: the stored data cannot be read "
-                    f"({' '.join(str(error).split()).rstrip('.') or type(error).__name__}); restore them from their origin."
+                    f"({' '.join(str(error).split()).rstrip('.') or type(error).__name__}); restore them from a good copy."
                 ) from error
             out[at - start : end - start] = rows.reshape(end - at, *out.shape[1:])
             at = end

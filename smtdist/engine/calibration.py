@@ -315,7 +315,7 @@ def on_processes(
     good = [(ready - started, result) for ready, result in filter(None, answers)]
     if not good:
         raise SmtdistError(
-            "The calibration's processes gave no answer; plan with --no-calibrate, which states no times."
+            "The calibration's processes gave no answer; plan with --no-calibrate, which gives no times."
         )
     return good
 

@@ -57,7 +57,7 @@ class ClusterChoice:
         if not self.is_address and self.name not in KINDS:
             near = difflib.get_close_matches(self.name, KINDS, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; give {', '.join(KINDS)}, or an address."
-            raise ConfigurationError(f"{self.name!r} is no cluster{hint}")
+            raise ConfigurationError(f"{self.name!r} is not a kind of cluster{hint}")
         if self.max_workers is not None and self.name not in SCALING:
             raise ConfigurationError(
                 f"The number of workers follows the work with {', '.join(SCALING)} only, not with {self.name}; "
@@ -109,7 +109,7 @@ def refuse_open(choice: ClusterChoice, what: str, remedy: str) -> None:
     """Refuse connections that leave this machine without encryption, unless they were asked for."""
     if not choice.insecure:
         raise ConfigurationError(
-            f"{what}: whoever shares the network could read the data and run code on all its machines; {remedy}, "
+            f"{what}: anyone on the network could read the data and run code on all machines; {remedy}, "
             f"or accept that with --insecure."
         )
 

@@ -22,7 +22,9 @@ def started(kind: str, make: Callable[..., Any], *arguments: Any, **options: Any
     try:
         return make(*arguments, **options)
     except TypeError as error:  # a keyword that it does not know
-        raise ConfigurationError(f"The {kind} cluster cannot be started so ({error}).") from error
+        raise ConfigurationError(
+            f"The {kind} cluster cannot be started with this configuration ({error})."
+        ) from error
     except Exception as error:
         cause = error.__cause__ or error
         said = " ".join(str(cause).split()) or type(cause).__name__
@@ -52,12 +54,14 @@ def sections(choice: ClusterChoice, required: bool = True) -> tuple[dict[str, An
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{choice.config} is not a readable YAML file ({error}).") from error
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{choice.config} holds no mapping; give Dask's configuration.")
+        raise ConfigurationError(
+            f"{choice.config} is not a mapping of keys to values; give Dask's configuration."
+        )
     if choice.name == "kubernetes":
         return content, {}
     own = content.pop(choice.name, None) or {}
     if not isinstance(own, dict):
-        raise ConfigurationError(f"The section {choice.name} of {choice.config} is no mapping.")
+        raise ConfigurationError(f"The section {choice.name} of {choice.config} is not a mapping.")
     return own, dict(_dotted(content))
 
 

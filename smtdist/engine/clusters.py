@@ -86,7 +86,7 @@ def client_of(choice: ClusterChoice, **options: Any) -> Iterator[Client]:
         encrypted = scheme in ENCRYPTED
         if encrypted and security is None:
             raise ConfigurationError(
-                f"{address} asks who connects; give --tls with the folder of `smtdist tls init` that it was started "
+                f"{address} asks for certificates; give --tls with the folder of `smtdist tls init` that it was started "
                 f"with, or name your certificates in Dask's configuration (distributed.comm.tls)."
             )
         if not encrypted and choice.tls is not None:
@@ -157,7 +157,7 @@ def _queue(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
     """Jobs of a batch queue; lost ones are submitted again."""
     if not workers:
         raise ConfigurationError(
-            f"A {QUEUES[choice.name].name} cluster has no size of its own; say how many workers with --workers."
+            f"A {QUEUES[choice.name].name} cluster needs a number of workers; give --workers."
         )
     with queue_cluster(choice) as (cluster, processes):
         jobs = -(-workers // processes)
@@ -204,8 +204,8 @@ def _ssh(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) ->
             inherited = tls.configuration_of(security)
             if any("\n" in str(value) for value in inherited.values()):
                 raise ConfigurationError(
-                    "Dask's configuration holds a key itself, which everybody on the hosts would see in the list of "
-                    "processes; keep it in a file and name that."
+                    "Dask's configuration contains a TLS key as text, which every user of the hosts could read in the list "
+                    "of processes; put it into a file and name that."
                 )
             scheduler["protocol"] = worker["protocol"] = "tls://"
         with dask.config.set(inherited):

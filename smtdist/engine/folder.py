@@ -59,7 +59,7 @@ def require_own(path: Path) -> None:
         if not path.exists():
             return
         if not path.is_dir():
-            raise CheckpointError(f"{path} is no folder; name one for the checkpoint.")
+            raise CheckpointError(f"{path} is not a folder; name one for the checkpoint.")
         names = [name for name in os.listdir(path) if name not in OF_THE_DISK and not is_change(name)]
         if names and not any(_is_record(path / name, RECORDS[name]) for name in names if name in RECORDS):
             raise CheckpointError(
@@ -86,7 +86,7 @@ def _require_unshared(path: Path, about: os.stat_result) -> None:
     mode = about.st_mode
     if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_alone(about.st_gid)):
         raise CheckpointError(
-            f"Others may write to {path}, whose files a run believes; take that away with chmod go-w, or name a new folder."
+            f"Other users can write to {path}, and a run trusts its files; forbid that with chmod go-w, or name a new folder."
         )
     if about.st_uid not in (os.geteuid(), 0):
         raise CheckpointError(f"{path} belongs to another user; name a folder of your own.")

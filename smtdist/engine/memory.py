@@ -120,11 +120,11 @@ def size_of(text: str) -> int:
             raise ValueError
         number = float(found[1])
     except ValueError:
-        raise ConfigurationError(f"{text!r} is no number of bytes; write it as 16GB or 16GiB.") from None
+        raise ConfigurationError(f"{text!r} is not a number of bytes; write it as 16GB or 16GiB.") from None
     base = 1024 if found[3] else 1000
     size = int(number * base ** "_kMGTP".index(found[2].replace("K", "k") or "_"))
     if size < 1:
-        raise ConfigurationError(f"{text!r} is no memory; give at least one byte.")
+        raise ConfigurationError(f"{text!r} is not an amount of memory; give at least one byte.")
     return size
 
 

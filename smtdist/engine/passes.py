@@ -318,10 +318,10 @@ class Engine:
         if n_skipped and self.on_bad_chunk == "raise":
             raise DataError(
                 f"The {name} pass in {self.checkpoint} has left out samples of {source.name} that could not be read "
-                f"({retry.phrase(ranges)}); resume with --on-bad-chunk skip, or start anew with sound data."
+                f"({retry.phrase(ranges)}); resume with --on-bad-chunk skip, or start again with undamaged data."
             )
         if n_skipped == source.n_samples:
-            raise DataError(f"No sample of {source.name} can be read; restore the file from its origin.")
+            raise DataError(f"No sample of {source.name} can be read; restore the file from a good copy.")
         if n_skipped and place not in self.skipped:
             self.note(
                 f"{name}: {n_skipped:,} of {source.n_samples:,} samples cannot be read and are skipped: {retry.phrase(ranges)}"
@@ -410,8 +410,8 @@ class Engine:
         """Refuse rounds that have left samples out where that is not allowed any more."""
         if self.on_bad_chunk == "raise" and any(record["n_skipped"] for record in records):
             raise DataError(
-                f"A pass in {self.checkpoint} has left out samples that could not be read; resume with --on-bad-chunk skip, or "
-                f"start anew with sound data."
+                f"A pass in {self.checkpoint} has left out samples that could not be read; resume with --on-bad-chunk skip, "
+                f"or start again with undamaged data."
             )
 
     def solve(

@@ -217,8 +217,9 @@ def plan_pass(
     device = state + statistic.device_batch_bytes(batch) if on_device else 0
     if limits.device_bytes is not None and device > DEVICE_SHARE * limits.device_bytes:
         raise MemoryBudgetError(
-            f"The {name} pass needs {readable(device)} on the GPU ({readable(state)} for its sum, {readable(device - state)} for "
-            f"one batch of {batch}), but may plan for {readable(DEVICE_SHARE * limits.device_bytes)} of its "
+            f"The {name} pass needs {readable(device)} on the GPU ({readable(state)} for its sum, "
+            f"{readable(device - state)} for "
+            f"one batch of {batch}), but may use {readable(DEVICE_SHARE * limits.device_bytes)} of its "
             f"{readable(limits.device_bytes)}; use GPUs with more memory, workers without, or a smaller dictionary."
         )
     if needed > budget:
@@ -229,9 +230,9 @@ def plan_pass(
         )
         raise MemoryBudgetError(
             f"The {name} pass needs {readable(needed)} a worker ({readable(state)} for each of its sums, "
-            f"{readable(fixed + workspace)} for one batch of {batch}{travelling}), but a worker may plan for {readable(budget)} "
+            f"{readable(fixed + workspace)} for one batch of {batch}{travelling}), but a worker may use {readable(budget)} "
             f"of its {readable(limits.limit_bytes)}; use fewer and larger workers, a smaller dictionary, or smaller chunks.",
-            f"The {name} pass does not fit into what a worker may plan for, {readable(budget)} of its "
+            f"The {name} pass does not fit into what a worker may use, {readable(budget)} of its "
             f"{readable(limits.limit_bytes)}",
         )
     return PassPlan(

@@ -98,5 +98,5 @@ def _require_acceptable(queue: Queue, kind: str, script: str) -> None:
     if asked.returncode:
         said = " ".join(asked.stderr.split())
         raise SmtdistError(
-            f"{queue.name} would not take a worker's job ({said}); change the section jobqueue.{kind} of --cluster-config."
+            f"{queue.name} refused a worker's job ({said}); change the section jobqueue.{kind} of --cluster-config."
         )

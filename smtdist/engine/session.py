@@ -67,7 +67,7 @@ def _connected(client: Any) -> Iterator[Executor]:
 
     if not isinstance(client, Client):
         raise ConfigurationError(
-            f"{client!r} is no cluster; give local, a scheduler's address such as tls://host:8786, or a Client."
+            f"{client!r} is not a cluster; give local, a scheduler's address such as tls://host:8786, or a Client."
         )
     executor = DaskExecutor(client)
     try:

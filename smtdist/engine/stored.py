@@ -91,7 +91,7 @@ def read_arrays(path: Path) -> tuple[State, dict[str, str]]:
         raise
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be read: {why_unwritable(error)}; see to the disk, then resume."
+            f"{path} cannot be read: {why_unwritable(error)}; check the disk, then resume."
         ) from error
 
 

@@ -46,7 +46,7 @@ def create(folder: Path, days: int = DAYS) -> Path:
     folder = Path(os.path.abspath(folder))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SmtdistError(
-            f"{folder} exists; give a new folder, or delete that one and give its certificates to all machines anew."
+            f"{folder} exists; give a new folder, or delete that one and give its certificates to all machines again."
         )
     contents = _signed(days)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -232,9 +232,10 @@ def _require_same_skipped(job: Job, found: list[tuple[int, int]], leaf: int) -> 
     )
     if now != then:
         raise DataError(
-            f"{job.source.name}, samples {start} to {stop - 1}: an earlier pass skipped {retry.phrase(then) or 'none'} of them, "
-            f"the {job.name} pass {retry.phrase(now) or 'none'}, so the storage is not reliable; restore the data from their "
-            f"origin and start again."
+            f"{job.source.name}, samples {start} to {stop - 1}: an earlier pass skipped {retry.phrase(then) or 'none'} of "
+            f"them, "
+            f"the {job.name} pass {retry.phrase(now) or 'none'}, so the storage is not reliable; restore the data from a "
+            f"good copy and start again."
         )
 
 

@@ -66,6 +66,6 @@ def places_in(classes: NDArray[Any], labels: NDArray[Any]) -> Int64:
     unknown = np.flatnonzero(~known)
     if len(unknown):
         raise DataError(
-            f"Row {unknown[0]:,} has the class {labels[unknown[0]]}, which the head was not fitted with; fit it anew."
+            f"Row {unknown[0]:,} has the class {labels[unknown[0]]}, which the head was not fitted with; fit it again."
         )
     return places.astype(np.int64)

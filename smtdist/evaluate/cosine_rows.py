@@ -252,7 +252,7 @@ class Comparer:
         require_alike(sets)
         if [len(parts) for parts in sets] != [len(scales) for scales in self.scales]:
             raise DataError(
-                f"The images have {[len(parts) for parts in sets]} parts, those to learn from had "
+                f"The images have {[len(parts) for parts in sets]} parts, the training images had "
                 f"{[len(scales) for scales in self.scales]}; give features of the same kinds."
             )
         found: list[View] = []
@@ -284,8 +284,9 @@ class Comparer:
         for (own, odd), (other, other_odd) in zip(left, right, strict=True):
             if own.shape[1] != other.shape[1] or (odd is None) != (other_odd is None):
                 raise DataError(
-                    f"Images with {own.shape[1]:,} features {'without' if odd is None else 'and'} mirror images meet others with "
-                    f"{other.shape[1]:,} {'without' if other_odd is None else 'and'} them; give features of the same kinds."
+                    f"Images have {own.shape[1]:,} features {'without' if odd is None else 'with'} mirror images, and the "
+                    f"others "
+                    f"{other.shape[1]:,} {'without' if other_odd is None else 'with'} them; give features of the same kinds."
                 )
             if odd is None or other_odd is None:
                 mirror_kernel.add_cosine_kernel(out, own, other, self.temperature)

@@ -51,14 +51,14 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def require_settings(self) -> None:
-        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        """Raise ConfigurationError for parameters that are not valid. Raises ConfigurationError."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on beside the rows, as plain JSON."""
+        """Return what the fit depends on besides the rows, as plain JSON."""
 
     def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
-        """Return what a fit, or a change, is computed from, as a checkpoint folder keeps it."""
+        """Return what the sums of a fit or an update depend on, as a checkpoint folder records it."""
         plain = None if self.seen is None else readout.layout_to_plain(self.seen)
         parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
         own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
@@ -79,29 +79,29 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
-        """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
+        """Return the most memory that a fit of rows (n, F) needs besides the rows, before any is read."""
 
     @abstractmethod
     def told(self) -> dict[str, Any]:
-        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        """Return figures of the fit, with the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
 
     @property
     def mirrored(self) -> bool:
-        """Whether the head sees features of mirror images."""
+        """Whether the head uses features of mirror images."""
         return self.seen is not None and readout.has_mirrored(self.seen)
 
     @property
     def seen(self) -> readout.Layout | None:
-        """Parts of a row: those given, else those of the file of the fit; None for rows that are one part."""
+        """The parts of a row: as given, else as in the file of the fit. None means that a row is one part."""
         return self.layout or getattr(self, "layout_", None)
 
     @property
     def n_rows(self) -> int:
-        """Rows that the head was fitted on: those added, without those withdrawn."""
+        """Number of rows that the head was fitted on: those added, without those withdrawn."""
         return head_files.rows_of(self.audit_)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the label of the largest f of each row."""
+        """Return the class with the largest f for each row."""
         places = self.decision_function(X).argmax(axis=1)
         return np.asarray(self.classes_[places])
 
@@ -110,11 +110,11 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.probabilities(self.decision_function(X))
 
     def probabilities(self, decision: Float64) -> Float64:
-        """Return `predict_proba` of rows with these f."""
+        """Return the class probabilities of rows with these decision values f."""
         return softmax(self.heat_ * decision)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-        """Write the head to one open HDF5 file and return its bytes; an existing file is refused unless `overwrite`."""
+        """Write the head to an HDF5 file and return its size in bytes; an existing file is refused unless `overwrite`."""
         check_is_fitted(self)
         about = head_files.About(
             self.KIND,
@@ -142,7 +142,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of_file(cls, file: Any, about: head_files.About) -> Self:
-        """Return the head of an open file of its kind."""
+        """Read a head of this kind from an open file."""
         head = cls._read(file, about)
         head.classes_, head.n_features_in_ = about.classes, about.n_features
         head.representation_ = about.representation
@@ -175,7 +175,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = stored.representation_of(source)
         if None not in (found, self.representation_) and found != self.representation_:
             raise DataError(
-                f"{source.name} was written by another model than the head was fitted with, or with other options; transform "
-                f"these data as those of the fit."
+                f"{source.name} was written by another model than the head was fitted with, or with other options; "
+                f"transform these data in the same way as those of the fit."
             )
         return source

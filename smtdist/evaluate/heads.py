@@ -65,8 +65,8 @@ def evaluate(head: AnyHead, X: Any, y: Any, progress: Progress | None = None) ->
     """
     if head.classes_.dtype.kind not in "iu":
         raise DataError(
-            f"The classes of the head are {', '.join(map(str, head.classes_[:3]))} ..., and labels of representations are whole "
-            f"numbers; judge it with its method score."
+            f"The classes of the head are {', '.join(map(str, head.classes_[:3]))} ..., and labels of representations are "
+            f"whole numbers; evaluate it with its method score."
         )
     classes = checked_labels(head.classes_, len(head.classes_), "classes of the head")
     n = head.known(X).n_samples

@@ -95,17 +95,21 @@ class Asked:
                 raise ConfigurationError(sentence.format(value))
         refuse_idle(self.metric, **{name: getattr(self, name) for name in _OF_METRICS})
         if self.whiten is not None and self.leading is None:
-            raise ConfigurationError("--whiten is for leading directions; give --leading too.")
+            raise ConfigurationError("--whiten needs --leading; give it too.")
         if self.leading is not None and self.metric == "kernel":
             raise ConfigurationError(
-                "The kernel compares images by all that is seen of them; leave out --leading, or judge by another metric."
+                "--metric kernel uses all features; leave out --leading, or choose another metric."
             )
         if self.labels and (self.metric in ("knn", "linear") or self.leading):
-            raise ConfigurationError("--labels goes with --metric svm or kernel, and without --leading.")
+            raise ConfigurationError(
+                "--labels needs --metric svm or kernel, and cannot be combined with --leading."
+            )
         if self.labels and self.metric == "svm" and (self.mirrored or self.others):
-            raise ConfigurationError("--labels and --metric svm go without --mirrored and --with.")
+            raise ConfigurationError(
+                "--metric svm with --labels cannot be combined with --mirrored or --with."
+            )
         if self.draws is not None and not self.labels:
-            raise ConfigurationError("--draws is for --labels; give --labels too.")
+            raise ConfigurationError("--draws needs --labels; give it too.")
 
     @property
     def directions(self) -> run.Directions | None:
@@ -156,8 +160,8 @@ class Asked:
         draws, n_classes = self.draws or DRAWS, len(np.unique(near_y))
         for count in (one for one in self.labels if one < n_classes):
             engine.note(
-                f"With {count:,} labels {n_classes - count:,} of the {n_classes:,} classes have none, and none of their samples "
-                f"can be right"
+                f"With {count:,} labels {n_classes - count:,} of the {n_classes:,} classes have none, so none of their "
+                f"samples can be classified correctly"
             )
         with run.in_pass(engine, "few labels", len(near), run.projected(needed)):
             if isinstance(settings, run.Kernel):

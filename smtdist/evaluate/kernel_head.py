@@ -36,21 +36,25 @@ class KernelHead(Head):
 
     Parameters
     ----------
-    temperature : T. penalties : shares of the kernel's mean diagonal; the one with the smallest squared error of rows that
-        are left out is taken.
-    layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
-        the row is one part.
-    random_state : of the rows that are held out, where there are more than 4,096. checkpoint : a folder that
-        keeps finished tiles of the kernel, so that a fit that was killed goes on.
+    temperature : T.
+    penalties : shares of the kernel's mean diagonal to choose from, by the squared error of left-out rows.
+    layout : which columns are which part of a row, and which are features of mirror images, as `smtdist transform`
+        writes it (`parts`). None: the row is one part.
+    random_state : seed of the choice of held-out rows, if there are more than 4,096.
+    checkpoint : a folder that keeps finished tiles of the kernel, so that a killed fit can continue.
 
     Attributes
     ----------
-    classes_ : (c,) labels. fitted_ : `smtdist.evaluate.kernel_ridge.KernelRidge`, with the duals. penalty_ : the share that
-        was chosen; path_ : of each its squared error and top-1 share. heat_ : β of `predict_proba`. rows_ : training rows.
+    classes_ : labels (c,).
+    fitted_ : `smtdist.evaluate.kernel_ridge.KernelRidge`, with the duals.
+    penalty_ : the share that was chosen.
+    path_ : for each penalty its squared error and top-1 share on held-out rows.
+    heat_ : β of `predict_proba`.
+    rows_ : the training rows.
 
-    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
-    Memory: `planned_bytes`. `save` writes the training rows too, as they were (float64 as float32, which the kernel is made
-    of): n F numbers.
+    Rows X are an array (n, F), or the place of rows in a file: (path, dataset). Labels are whole numbers,
+    strings or booleans. Memory: `planned_bytes`. `save` also writes the n F numbers of the training rows
+    (float64 as float32, from which the kernel is computed).
 
     >>> rows = np.array([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.8, 0.0]])
     >>> KernelHead().fit(rows, ["up", "up", "down", "down"]).predict([[0.1, 0.8], [0.9, 0.1]]).tolist()
@@ -75,9 +79,9 @@ class KernelHead(Head):
         self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any, *, progress: kernel_ridge.Progress | None = None) -> Self:
-        """Make the kernel, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
+        """Compute the kernel, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
-        progress : called with the entries of the kernel that are made, and how many there are.
+        progress : called with the number of entries of the kernel that are done, and with their total number.
         """
         self.require_settings()
         source, places = self._begun(X, y)
@@ -111,12 +115,12 @@ class KernelHead(Head):
         return self.fitted_.decision(self._sets(TableRows(source)), progress=progress)
 
     def require_settings(self) -> None:
-        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        """Raise ConfigurationError for parameters that are not valid."""
         kernel_ridge.checked_penalties(self.penalties)
         require_temperature(self.temperature)
 
     def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on beside the rows, as plain JSON."""
+        """Return what the fit depends on besides the rows, as plain JSON."""
         penalties = kernel_ridge.checked_penalties(self.penalties)
         return {
             "temperature": float(self.temperature),
@@ -125,12 +129,12 @@ class KernelHead(Head):
         }
 
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
-        """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
+        """Return the most memory that a fit of rows (n, F) needs besides the rows, before any is read."""
         sets = self._sets(np.broadcast_to(np.float32(0), shape))
         return kernel_ridge.planned_bytes(sets, n_classes, memory_limit() // MEMORY_SHARE)
 
     def told(self) -> dict[str, Any]:
-        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        """Return figures of the fit, with the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
         return {"metric": "kernel", **self.fitted_.told()}
 
     def _sets(self, rows: Any) -> Sets:

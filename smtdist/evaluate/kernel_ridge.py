@@ -182,7 +182,7 @@ class KernelRidge:
         return np.asarray(self.classes[self.decision(sets).argmax(axis=1)])
 
     def told(self) -> dict[str, Any]:
-        """Return how it was fitted, by the names of `KernelEvaluation`."""
+        """Return figures of the fit, with the names of `KernelEvaluation`."""
         names = ("penalty", "path", "how", "n_held", "steps", "residual")
         return {"temperature": self.comparer.temperature, **{name: getattr(self, name) for name in names}}
 
@@ -430,7 +430,7 @@ def checked_penalties(penalties: Sequence[float]) -> list[float]:
 def require_classes(labels: Int64) -> None:
     """Refuse labels of fewer than two classes."""
     if len(np.unique(labels)) < 2:
-        raise DataError("The training labels have one class alone; a classifier needs at least two.")
+        raise DataError("The training labels have only one class; a classifier needs at least two.")
 
 
 def block_rows(sets: Sets) -> int:

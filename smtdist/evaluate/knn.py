@@ -367,8 +367,7 @@ def _wrong_k(k: int, n_train: int) -> ConfigurationError:
 
 
 def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) -> tuple[int, int]:
-    """Return (test rows, training rows) of a block: as many test rows as fit beside a modest block of "
-    "training rows."""
+    """Return (test rows, training rows) of a block: as many test rows as fit beside a modest block of training rows."""
     raw = _raw_bytes(test, train)
     chunks = getattr(train, "chunks", None)
     stored = int(chunks[0]) if isinstance(chunks, tuple) and isinstance(chunks[0], int) else 1

@@ -164,7 +164,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     [0.2366, 0.7634]
     """
     if not 0 <= successes <= trials or trials < 1:
-        raise ValueError(f"{successes} successes in {trials} trials have no share.")
+        raise ValueError(f"{successes} successes in {trials} trials are not possible.")
     share, square = successes / trials, NORMAL_QUANTILE**2 / trials
     centre = share + square / 2
     spread = math.sqrt(square * (share * (1 - share) + square / 4))

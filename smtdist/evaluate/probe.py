@@ -375,7 +375,7 @@ def _as_targets(validation: tuple[Any, Any], classes: Int64) -> Int64:
     ):
         if len(lacking):
             raise DataError(
-                f"The {name} labels lack class {lacking[0]}; both parts must hold every class: choose them so."
+                f"The {name} labels lack class {lacking[0]}; both parts must contain every class; choose other parts."
             )
     return np.searchsorted(classes, labels)
 

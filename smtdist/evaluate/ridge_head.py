@@ -138,28 +138,33 @@ class LeftOut(Statistic):
 class RidgeHead(Head):
     """A linear classifier by ridge regression, min ‖Y - X W - 1 bᵀ‖² + α ‖W‖² with Y = 1 for a row's class and -1 for others.
 
-    All that it asks of the rows are sums: they are exact, so rows can be added and withdrawn, in any order, on any
-    cluster, with the same bits. The penalty is the one with the smallest squared error of rows that are left out, each in
-    turn, in closed form.
+    It needs only sums over the rows. These are exact, so you can add and withdraw rows in any order, on any
+    cluster, with the same bits. The penalty is the one with the smallest squared error of rows that are
+    left out, each in turn, in closed form.
 
     Parameters
     ----------
     penalties : α as shares of the mean eigenvalue of the centred XᵀX.
-    landmarks : None for the rows as they are; m, for the kernel exp((cosine - 1) / T), through m training rows drawn by
-        `random_state` (Nyström): m features in the place of F, whatever the number of rows.
-    layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
-        the row is one part.
-    temperature : T. random_state : of the draw.
-    cluster, workers, checkpoint : where the passes run, as for `smtdist.SMT`.
+    landmarks : None for a linear classifier of the rows. With m landmarks, the classifier approximates the kernel
+        exp((cosine - 1) / T) by m random training rows (Nyström). It then has m features instead of F, for any number
+        of rows.
+    layout : which columns are which part of a row, and which are features of mirror images, as `smtdist transform`
+        writes it (`parts`). None: the row is one part.
+    temperature : T of the kernel.
+    random_state : seed of the choice of landmarks.
+    cluster, workers, checkpoint : where the passes run, as in `smtdist.SMT`.
 
     Attributes
     ----------
-    classes_ : (c,) labels. coef_ : (F, c) W. intercept_ : (c,) b. penalty_ : α, as it is used; path_ : of each penalty
-        its share, squared error and top-1 share of rows that were left out. heat_ : β of `predict_proba`. sums_ : exact
-        sums, 16 F² bytes.
+    classes_ : labels (c,).
+    coef_, intercept_ : W (F, c) and b (c,).
+    penalty_ : α that was chosen.
+    path_ : for each penalty its share, and squared error and top-1 share of left-out rows.
+    heat_ : β of `predict_proba`.
+    sums_ : the exact sums, 16 F² bytes.
 
-    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
-    Memory: 40 F² bytes on the driver; `save` writes 16 F² at most, and with landmarks 8 m² + 4 m F more.
+    Rows X are an array (n, F), or the place of rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
+    Memory: 40 F² bytes on the driver. `save` writes 16 F² at most, and with landmarks 8 m² + 4 m F more.
 
     >>> rows = np.array([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.8, 0.0]])
     >>> RidgeHead().fit(rows, [3, 3, 8, 8]).predict([[0.1, 0.8], [0.9, 0.1]]).tolist()
@@ -192,7 +197,7 @@ class RidgeHead(Head):
     def fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
-        engine : of a run that is under way, in the place of `cluster`, `workers` and `checkpoint`.
+        engine : engine of a run that is under way, in place of `cluster`, `workers` and `checkpoint`.
         """
         self.require_settings()
         source, places = self._begun(X, y)
@@ -226,9 +231,9 @@ class RidgeHead(Head):
     def partial_fit(
         self, X: Any, y: Any, *, allow_repeats: bool = False, engine: Engine | None = None
     ) -> Self:
-        """Add rows, of classes that are known; the first call is `fit`. The penalty's share and β stay.
+        """Add rows, of classes that are known; the first call is `fit`. The share of the penalty and β stay.
 
-        ModelError where rows are in the sums already, but with `allow_repeats`, where they count again.
+        ModelError if rows are in the sums already; with `allow_repeats` they are added and count twice.
         """
         if not hasattr(self, "sums_"):
             return self.fit(X, y, engine=engine)
@@ -237,8 +242,9 @@ class RidgeHead(Head):
     def withdraw(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Take rows out of the sums, as if they had never been added.
 
-        Rows are known by hashes of their numbers and their class. ModelError for rows that were never added, DataError where
-        fewer than two classes would be left, ModelError for rows that are landmarks; the head then stays as it was.
+        Rows are identified by hashes of their numbers and their class. ModelError for rows that were never
+        added, DataError where fewer than two classes would be left, ModelError for rows that are landmarks;
+        the head then stays as it was.
         """
         return self._changed(X, y, engine, withdraw=True)
 
@@ -253,7 +259,7 @@ class RidgeHead(Head):
         return found
 
     def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on beside the rows, as plain JSON."""
+        """Return what the fit depends on besides the rows, as plain JSON."""
         return {
             "landmarks": None if self.landmarks is None else int(self.landmarks),
             "temperature": float(self.temperature),
@@ -262,10 +268,10 @@ class RidgeHead(Head):
         }
 
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
-        """Return the memory that the fit of rows (n, F) takes at most on the driver, before any is read.
+        """Return the most memory that a fit of rows (n, F) needs on the driver, before any is read.
 
-        16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and the landmarks beside.
-        Rows that come or go take no more.
+        The sums take 16 m² bytes, and their decomposition 24 m²; without landmarks m = F. Landmarks take 8
+        m² bytes more, plus their rows. Adding or withdrawing rows takes no more.
         """
         n, size = shape
         beside, features = 0, None
@@ -283,7 +289,7 @@ class RidgeHead(Head):
         return beside + sums.state_bytes() + max(summing, 24 * size**2) + 24 * (n + n_classes * size)
 
     def told(self) -> dict[str, Any]:
-        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        """Return figures of the fit, with the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
         return {
             "metric": "ridge" if self.landmarks is None else "landmarks",
             "temperature": None if self.landmarks is None else float(self.temperature),
@@ -304,7 +310,7 @@ class RidgeHead(Head):
             yield Engine(executor, checkpoint=None if checkpoint is None else Path(checkpoint))
 
     def require_settings(self) -> None:
-        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        """Raise ConfigurationError for parameters that are not valid."""
         checked_penalties(self.penalties)
         for name, least in (("landmarks", 1), ("random_state", 0)):
             value = getattr(self, name)
@@ -361,7 +367,7 @@ class RidgeHead(Head):
             more, rows = self._summed(table, source.name, engine)
             origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
             if withdraw and np.count_nonzero(self.sums_["counts"] > more["counts"]) < 2:
-                raise DataError("Fewer than two classes would be left; keep rows of two at least.")
+                raise DataError("Fewer than two classes would be left; keep rows of at least two.")
             # in place, for sums are the bulk of a head, where they are not those of a file
             kept = {name: np.require(array, requirements="W") for name, array in self.sums_.items()}
             self.sums_ = sums.without(kept, more) if withdraw else sums.merge(kept, more)

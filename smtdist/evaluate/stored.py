@@ -57,8 +57,8 @@ class StoredFeatures:
         """Refuse representations by another model, or read out in another way."""
         if self.rows.shape[1] != other.rows.shape[1] or self.asked != other.asked:
             raise DataError(
-                f"{self.path} and {other.path} were not written by the same model with the same options; transform both groups "
-                f"alike."
+                f"{self.path} and {other.path} were not written by the same model with the same options; transform both "
+                f"groups in the same way."
             )
 
 
@@ -163,7 +163,7 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
             found = _read(name, file, labelled)
         except hdf5.DAMAGE as error:
             raise DataError(
-                f"{name} is not a whole file of representations ({hdf5.reason_of(error)}); transform again."
+                f"{name} is not a complete file of representations ({hdf5.reason_of(error)}); transform again."
             ) from error
         try:
             yield found
@@ -175,7 +175,7 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
     about = file.attrs
     if json.loads(about["skipped"]):
         raise DataError(
-            f"Some samples of {name} could not be read and have no representation; transform sound data."
+            f"Some samples of {name} could not be read and have no representation; transform undamaged data."
         )
     z: h5py.Dataset = file["z"]
     labels = np.empty(0, np.int64)

@@ -395,7 +395,7 @@ def cross_validate(
                 progress(done)
     if not all(scores.values()):
         raise DataError(
-            "No fold holds rows of two classes outside it; give more labelled rows or fewer folds."
+            "Without any one fold, the other rows have fewer than two classes; give more labelled rows or fewer folds."
         )
     return [{"C": C, "top1": float(np.mean(each)), "folds": each} for C, each in scores.items()]
 

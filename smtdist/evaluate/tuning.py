@@ -166,15 +166,15 @@ def tune(
     metric: str = "knn",
     neighbours: int | None = None,
 ) -> Tuned:
-    """Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits.
+    """Try every combination of a grid of settings on held-out images, in far less time than separate fits.
 
-    estimator : says what does not vary, and where the work is done; it is not fitted.
+    estimator : its parameters are the settings that do not vary, and where the work is done. It is not fitted.
     grid : values to try by the name of the setting, such as {"ridge": [0.001, 0.01]}.
     X, y : images and class numbers; y is None for a (path, group) pair whose file has them.
-    validation : the share of the images that judges, or images and labels of their own, (X, y).
-    limit : use so many images, drawn by the seed. metric : "knn" or "linear"; neighbours : of the k-NN.
+    validation : share of the images that is held out, or other images and labels (X, y).
+    limit : use only this many images, drawn at random. metric : "knn" or "linear"; neighbours : of the k-NN.
 
-    Raises ConfigurationError for a setting or value that there is not, before an image is read.
+    Raises ConfigurationError for an unknown setting or value, before an image is read.
 
     >>> images = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
     >>> from smtdist.models.smt import SMT
@@ -218,7 +218,7 @@ def parts(
         if other.shape[1:] != source.shape[1:]:
             raise DataError(
                 f"{other.name} has images of {other.shape[1:]}, but {source.name} has {source.shape[1:]} (height, width, "
-                f"channels); judge by images of the same shape."
+                f"channels); use images of the same shape."
             )
         some = splitting.limited(source, limit, seed)
         return Labelled(some.source, whole.labels[some.samples]), validation

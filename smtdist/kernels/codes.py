@@ -114,7 +114,7 @@ def check_atoms(p: int, atoms: Array) -> None:
     """Refuse atoms (K, p) of another size, too many of them, or longer than the grid allows."""
     if atoms.ndim != 2 or atoms.shape[1] != p:
         raise ConfigurationError(
-            f"Atoms of shape {atoms.shape} meet patches of {p} pixels; expected (K, p)."
+            f"Atoms of shape {atoms.shape} do not fit patches of {p} pixels; expected (K, p)."
         )
     if not 0 < len(atoms) <= 65536:
         raise ConfigurationError(f"A dictionary has {len(atoms)} atoms; give 1 to 65,536.")

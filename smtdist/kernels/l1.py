@@ -137,7 +137,7 @@ def _prepared(
         )
     if bool(((penalty <= 0) & (lengths > 0)).any()) or bool((penalty < 0).any()):
         raise ConfigurationError(
-            "penalty must lie above 0 for every atom that is not zero; without one no gap can be stated."
+            "penalty must be above 0 for every atom that is not zero; without it there is no duality gap."
         )
     inverse = xp.where(lengths > 0, 1 / xp.where(penalty > 0, penalty, 1), 0).astype(x.dtype)
     return _Problem(xp.ascontiguousarray(dictionary.T), dictionary, penalty, inverse, signed, gap, most)

@@ -31,7 +31,7 @@ def keep_nearest(keys: Array, products: Array, scale: Array, others: Array, firs
     """
     if products.shape != (len(scale), len(others)) or len(keys) != len(scale):
         raise ConfigurationError(
-            f"Products of shape {products.shape} meet {len(keys)} rows of keys and {len(scale)} x {len(others)} scales."
+            f"Products of shape {products.shape} do not fit {len(keys)} rows of keys and {len(scale)} x {len(others)} scales."
         )
     body = cpu if is_host(keys) else generic
     body.keep_nearest(keys, products, scale, others, first)

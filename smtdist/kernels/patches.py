@@ -60,8 +60,8 @@ def centred_patches(
         raise ConfigurationError(f"The mean is {mean!r}; choose one of {', '.join(AVERAGES)}.")
     if grid.shape[1:] != geometry[:3]:
         raise ConfigurationError(
-            f"Images of {grid.shape[1:]} (rows, columns, channels) meet a model of {tuple(geometry[:3])}; "
-            "bring them to that shape first."
+            f"Images of {grid.shape[1:]} (rows, columns, channels) do not fit a model of {tuple(geometry[:3])}; "
+            "convert them to that shape first."
         )
     if geometry.rows < 1 or geometry.columns < 1:
         raise ConfigurationError(

@@ -82,9 +82,9 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> 
             f"Images have {images.shape[-1]} channel(s), and grey needs three (red, green, blue)."
         )
     if (images.dtype == xp.uint8) == scale.is_float:
-        announced = "others were" if scale.is_float else "uint8 was"
+        expected = "others" if scale.is_float else "uint8"
         raise DataError(
-            f"The pixels are {images.dtype} where {announced} announced; convert them or fit anew."
+            f"The pixels are {images.dtype}, but {expected} were expected; convert them or fit again."
         )
     if not scale.is_float:
         whole = images.astype(xp.int32)
@@ -137,4 +137,4 @@ def range_advice(found: float, black: float, white: float) -> str:
     """
     if (black, white) == (0, 1) and 1 < found <= 255:
         return "do the pixels run from 0 to 255? Then set pixel_range to (0, 255)."
-    return "set pixel_range to the (black, white) of the data, or mend the data."
+    return "set pixel_range to the (black, white) of the data, or correct the data."

@@ -80,7 +80,9 @@ def on_grid(codes: Codes, at: Array, positions: int) -> Codes:
     [0, 0, 1, 1, 3, 3]
     """
     if codes.n_patches != at.size:
-        raise ConfigurationError(f"Codes of {codes.n_patches} patches meet {at.size} chosen positions.")
+        raise ConfigurationError(
+            f"Codes of {codes.n_patches} patches do not fit {at.size} chosen positions."
+        )
     xp = array_module(codes.indptr)
     images = len(at)
     indptr = xp.zeros(images * positions + 1, dtype=xp.int64)

@@ -52,7 +52,7 @@ def _beside(codes: Codes, components_t: Array) -> Array:
     """Return components in float32 where the codes are; raise ConfigurationError where they do not fit."""
     if components_t.ndim != 2 or len(components_t) != codes.n_atoms:
         raise ConfigurationError(
-            f"Components of shape {components_t.shape} meet codes over {codes.n_atoms} atoms; expected (K, L)."
+            f"Components of shape {components_t.shape} do not fit codes over {codes.n_atoms} atoms; expected (K, L)."
         )
     return array_module(codes.indptr).ascontiguousarray(like(codes.indptr, components_t), dtype="float32")
 

@@ -52,7 +52,7 @@ class Normalisation:
     def __post_init__(self) -> None:
         if self.name not in NORMALISATIONS:
             raise ConfigurationError(
-                f"{self.name!r} is no normalisation; choose {' or '.join(NORMALISATIONS)}."
+                f"{self.name!r} is not a normalisation; choose {' or '.join(NORMALISATIONS)}."
             )
 
     @property

@@ -28,18 +28,19 @@ def update(
     workers: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Add samples to a model, or withdraw them, and return the new model: one pass over them alone, then a solve.
+    """Add samples to a model, or withdraw them, solve again, and return the new model; only these samples are read.
 
-    Whitening and dictionary stay, so that ten updates have the bits of one fit with them.
+    Whitening and dictionary stay, so the result is bit-identical to one fit of all samples with them.
 
     model : an estimator, a model, or a model's file, none of which is changed.
     X : samples like those of the fit: images, rows of a table, clips, or files of text.
-    withdraw : take the samples out. alone : sum these samples alone, for a later `merge`.
-    allow_repeats : count samples twice that are in already. lengths : rows of each sequence, of a table in time.
+    withdraw : take the samples out. alone : return a model of these samples only, for a later `merge`.
+    allow_repeats : also add samples that are in the model already; they count twice. lengths : number of
+        rows of each sequence, for a table in time.
     on_bad_chunk, cluster, workers, checkpoint : as in `SMT`.
 
-    Raises ModelError for a model without statistics, for samples that are in already, and for withdrawing
-    samples that are not.
+    Raises ModelError for a model without statistics, for samples that are in the model already, and for
+    withdrawing samples that are not.
     """
     present = given.model_of(model)
     kind = kind_of_model(present)
@@ -60,11 +61,11 @@ def merge(
     """Add the sums of models, withdraw those of others, solve again, and return the new model; no data are read.
 
     models, subtract : estimators, models or files with the same whitening, dictionary and codes, such as
-        `update(..., alone=True)` makes. One is in memory at a time if they are files.
-    allow_repeats : count samples twice that are in two models. changes : settings of the solve or the pooling,
-        such as n_components.
+        `update(..., alone=True)` makes. If they are files, one at a time is in memory.
+    allow_repeats : allow samples that are in two models; they count twice. changes : settings of the solve
+        or the pooling, such as n_components.
 
-    Raises ModelError for models that do not add up, with the name of the one that does not.
+    Raises ModelError for a model that cannot be added; it names the model.
 
     >>> import numpy as np, smtdist
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)

@@ -67,7 +67,7 @@ def _images() -> Kind:
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
         if dataset is None:
             raise ConfigurationError(
-                f"Images have a name in {data[0]}: a dataset or a group; give it with --dataset."
+                f"{data[0]} needs the name of its images, a dataset or a group; give it with --dataset."
             )
         return opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
 

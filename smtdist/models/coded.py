@@ -204,7 +204,7 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Cod
         files = CoderFiles(code_of(feature).cls)
         if files.layout.kind == kind:
             return files.load(path, statistics=statistics)
-    raise ModelError(f"{path} is no coder of patches; give one written by smtdist fit --model.")
+    raise ModelError(f"{path} is not a coder of patches; give one written by smtdist fit --model.")
 
 
 def changeable(model: Coder | Represents) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def require_given(settings: Configuration, atoms: object) -> None:
     """Refuse atoms that settings do not speak of, and settings that speak of atoms where there are none."""
     if (settings.dictionary_method == "given") != (atoms is not None):
         raise ModelError(
-            "Atoms of your own go with dictionary_method=given, and the other way round; give both or neither."
+            "Your own atoms and dictionary_method=given must be used together; give both or neither."
         )
 
 

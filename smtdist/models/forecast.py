@@ -200,7 +200,7 @@ class Planner:
             sentence = error.brief or str(error).rpartition("; ")[0]
             tiles = " Each tile is a reading of the data." if any(TILES in one for one in remedies) else ""
             raise MemoryBudgetError(
-                f"{sentence}; what would do: {', or '.join(remedies)}.{tiles}"
+                f"{sentence}; it would fit with {', or '.join(remedies)}.{tiles}"
             ) from error
 
     def asked(

@@ -52,7 +52,7 @@ def _kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-    """Write a model, or that of a fitted estimator, to a file and return its bytes.
+    """Write a model, or the model of a fitted estimator, to a file, and return its size in bytes.
 
     An existing file is refused unless `overwrite`.
     """

@@ -22,18 +22,19 @@ class Evaluates:
     ) -> Any:
         """Classify test samples by training samples, with the settings that `smtdist evaluate` has.
 
-        Samples are as in `fit`; labels are class numbers, or None for a (path, group) pair whose file has
+        Samples are as in `fit`. Labels are class numbers, or None for a (path, group) pair whose file has
         them. Nothing is fitted but the classifier. Memory: as `smtdist evaluate --plan` states it.
 
         metric : "knn" (soft k-NN), "linear", "svm" or "kernel" (kernel ridge regression).
         others : estimators, models or files whose representations are appended.
-        neighbours, temperature, vote : of the k-NN. folds : of the SVM. validation : of the linear classifier.
+        neighbours, temperature, vote : settings of k-NN. folds : of the SVM. validation : of the linear classifier.
         mirrored, leading, whiten, features, pool, n_components, drop : see `smtdist.evaluate.judging.Asked`.
-        labels, draws : judge by so many labels each, such as labels=[100, 1000]; returns a list.
+        labels, draws : use only this many labels, such as labels=[100, 1000], each in several draws; returns a list.
 
-        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`; of images by "knn" also `raw_pixels`, what
-        their pixels have with the same votes, and `advice` where these are no worse. Raises ConfigurationError for
-        settings without a meaning, DataError for labels that do not fit.
+        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. For images with "knn" it also
+        has `raw_pixels`, the accuracy of raw pixels with the same votes, and `advice` if that is no worse.
+        Raises ConfigurationError for settings that cannot be combined, DataError for labels that do not
+        match.
         """
         # named, not imported: it is a layer above
         judging = import_module("smtdist.evaluate.judging")

@@ -68,7 +68,7 @@ M = TypeVar("M", bound=Transform)
 def refit(model: M, **changes: Any) -> M:
     """Solve a model again from its statistics alone, with other settings of the solve or the pooling.
 
-    Raises ConfigurationError for a setting that the sums depend on, ModelError where the model keeps no sums.
+    Raises ConfigurationError for a setting on which the sums depend, ModelError if the model has no sums.
 
     >>> from smtdist.models.model import Model
     >>> refit(Model(None, None, None, None, None, None, None), patch=7)  # doctest: +ELLIPSIS

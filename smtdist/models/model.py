@@ -43,7 +43,7 @@ class Whitening:
 
 @dataclass(frozen=True)
 class Model(Shown):
-    """Everything a fit found, and what it was asked."""
+    """A fitted transform of images: its settings, and all that the fit found."""
 
     settings: Configuration
     geometry: Geometry
@@ -79,14 +79,14 @@ class Model(Shown):
 
     @property
     def basis(self) -> str:
-        """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
+        """Hash of all that the sums depend on besides the data. Two models can be merged only if it is equal."""
         settings = self.settings
         return basis(code_sums(self, 1), settings.resize, settings.crop)
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32.
 
-        Any choice within the components stored is free after the fit; the default is the configuration's.
+        After the fit you can choose any of the components stored; the default is that of the settings.
         """
         if self.embedding is None:
             raise ModelError("The model has no embedding yet; it holds whitening and dictionary only.")
@@ -118,20 +118,20 @@ class Model(Shown):
         if scale != self.scale:
             wanted = "bring them to that range" if self.scale.is_float else "convert them to uint8"
             raise DataError(
-                f"{source.name} has {source.dtype} pixels {scale}, but the model was fitted on pixels {self.scale}; {wanted}, or "
-                f"fit anew."
+                f"{source.name} has {source.dtype} pixels {scale}, but the model was fitted on pixels {self.scale}; "
+                f"{wanted}, or fit again."
             )
 
     def require_addable(self, other: Model, name: str) -> None:
         """Refuse a model, called `name`, of other images or patches."""
         if other.geometry != self.geometry:
             raise ModelError(
-                f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first model "
-                f"of {tuple(self.geometry)}; only sums over equal ones add up."
+                f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first "
+                f"model of {tuple(self.geometry)}; they must be the same."
             )
 
     def facts(self, source: Source) -> Facts:
-        """Return what a checkpoint of sums of a source depends on."""
+        """Return what a checkpoint of the sums of a source depends on: data, settings and hashes."""
         given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid)}
         return Facts.of(source, summed_settings(self.settings), given)
 
@@ -165,12 +165,12 @@ class Model(Shown):
         return replace(self, statistics=kept, embedding=embedding, provenance=about)
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures that a person asks for first, as plain JSON."""
+        """Return the most important figures, as plain JSON."""
         return summary_of(self.embedding, self.settings.n_components, self.fingerprint)
 
     @property
     def fingerprint(self) -> str:
-        """Of the samples it was fitted on."""
+        """Hash of the samples that the model was fitted on."""
         return str(self.provenance.get("fingerprint", ""))
 
     @property
@@ -180,17 +180,17 @@ class Model(Shown):
 
     @property
     def dtype(self) -> str:
-        """Of the numbers of a representation."""
+        """Number type of a representation."""
         return self.settings.dtype
 
     @property
     def scaling(self) -> Configuration:
-        """What becomes of encoded images before patches are taken."""
+        """How encoded images are scaled and cropped before patches are taken."""
         return self.settings
 
     @property
     def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
+        """How neighbours vote by default."""
         return self.settings
 
     @property
@@ -215,7 +215,7 @@ class Model(Shown):
         return (size - 1) * stride + self.geometry.patch, step * stride
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
-        """Return atoms as patches (n, patch, patch, channels): unwhitened, the mean patch not added; all by default."""
+        """Return atoms as patches (n, patch, patch, channels), unwhitened, without the mean patch; all by default."""
         grid = self.dictionary.grid
         chosen = grid if atoms is None else grid[np.asarray(atoms, np.int64)]
         side = self.geometry.patch
@@ -297,8 +297,8 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
     geometry = Geometry(height, width, 1 if settings.grey else channels, settings.patch)
     if settings.mean == "context" and geometry.positions == 1:
         raise DataError(
-            f"{name} has one {settings.patch} x {settings.patch} patch an image, "
-            f"which a contextual mean leaves nothing of; set mean=patch."
+            f"{name} has one {settings.patch} x {settings.patch} patch in each image, of which a contextual mean would "
+            f"leave nothing; set mean=patch."
         )
     representation.pooled_shape(geometry.rows, geometry.columns, *pooling_of(settings, geometry))
     return geometry

@@ -182,7 +182,7 @@ def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[fl
         executor.release(handles)
     if not answers:
         raise SmtdistError(
-            "No worker answered the calibration; plan with --no-calibrate, which states no times."
+            "No worker answered the calibration; plan with --no-calibrate, which gives no times."
         )
     return answers
 

@@ -37,7 +37,8 @@ def brought(group: str, name: str) -> Any:
         return found[0].load()
     except Exception as error:  # whatever a package of somebody else raises when it is imported
         raise ConfigurationError(
-            f"{found[0].value}, which is called {name} in the group {group}, cannot be loaded ({error!r}); mend or uninstall the "
+            f"{found[0].value}, which is called {name} in the group {group}, cannot be loaded ({error!r}); fix or uninstall "
+            f"the "
             f"package."
         ) from error
 

@@ -96,8 +96,8 @@ class ModelReadout:
         plain = self.readout.features == "embedding" and self.readout.grid is None
         if not (plain or isinstance(self.model, Model)):
             raise ConfigurationError(
-                "Counts of codes and grids are for models with feature=gq or feature=vq; use features=embedding without a grid "
-                "(--features embedding, no --pool)."
+                "Features of codes and a pooling grid need a model with feature=gq or feature=vq; use features=embedding "
+                "without a grid (--features embedding, no --pool)."
             )
 
     @property
@@ -300,7 +300,7 @@ def with_readout(
         return model
     if features == "codes" and grid is not None:
         raise ConfigurationError(
-            "Codes are counted in cells of their own; a grid (--pool) is for the embedding, so leave it out."
+            "A grid (--pool) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
         )
     dtype = "float16" if half else None
     found = ModelReadout(model, Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype))

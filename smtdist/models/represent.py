@@ -115,7 +115,7 @@ def representer(
         batch //= 2
     if needed(batch) > budget:
         raise MemoryBudgetError(
-            f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may plan for; "
+            f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may use; "
             f"use fewer components or larger workers."
         )
     return Represent(encoder, components, *how, batch, threads, needed(batch))

@@ -65,42 +65,43 @@ def _with_value_errors(method: Method) -> Method:
 class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
-    Settings are those of `smtdist.Configuration`, with the same names and defaults; its seed is
-    `random_state`. `context`, `mean`, `ridge` and `n_components` follow the images where they are None: for
-    grey images of at least 16 x 16 pixels they are 3, "level", 0.03 and 128, else the defaults of
-    `Configuration`.
+    The parameters are the settings of `smtdist.Configuration`, with the same names and defaults; the seed
+    is called `random_state`. If `context`, `mean`, `ridge` or `n_components` is None, its value depends on
+    the images: for grey images of at least 16 x 16 pixels they are 3, "level", 0.03 and 128, else the
+    defaults of `Configuration`.
 
-    Images are (samples, height, width[, channels]) in any of these; the same pixels give the same bits:
+    Images have the shape (samples, height, width[, channels]). They can be any of these; the same pixels give the same bits:
 
-    - a NumPy array, or what NumPy makes one of. Up to four channels may come before rows and columns. A
-      masked array with masked pixels is refused;
-    - an xarray DataArray, whose dimensions count by their names (sample, y, x, channel, in any order, and
-      usual other words), whatever backs it;
-    - a Dask array, whose parts are computed where they lie, a few at a time, and never gathered;
-    - an `h5py.Dataset` or a `zarr.Array`, which workers read from the file or folder it lies in;
-    - a list of arrays of one shape, or of PIL images, which `resize` and `crop` bring to one size;
-    - rows of pixels, a 2-D array or a pandas table, with `image_shape`; a column of arrays of pandas;
+    - a NumPy array, or anything that NumPy converts to one. Up to four channels may come before rows and
+      columns. A masked array with masked pixels is refused;
+    - an xarray DataArray with any kind of array inside. The names of its dimensions say which is which
+      (sample, y, x, channel or similar names, in any order);
+    - a Dask array. Workers compute its parts, a few at a time; it is never collected in one place;
+    - an `h5py.Dataset` or a `zarr.Array`, which workers read from its file or folder;
+    - a list of arrays of one shape, or of PIL images, which can have several sizes with `resize` and `crop`;
+    - rows of pixels (a 2-D array or a pandas table) with `image_shape`, or a pandas column of arrays;
     - the path of a folder of images, with the folders below it, or a list of paths of images;
-    - a pair (path, name), which is streamed: a dataset or a group of encoded images in an HDF5 file, an array
-      in a Zarr store, either also behind an address (`https://`, `s3://`).
+    - a pair (path, name), which is streamed: a dataset or a group of encoded images in an HDF5 file, or an
+      array in a Zarr store. The path can be an address (`https://`, `s3://`).
 
-    Pixels are uint8 or bool (0 and 255), other whole numbers, or floats; see `pixel_range`.
+    Pixels are uint8, bool (read as 0 and 255), other integers, or floats; see `pixel_range`.
 
-    `feature` may also be a learned code, "l1", "s3c", "omp", "sc", or the encoder of another package. Then the
-    code is learned first, and its embedding after it. `settings` are those of the code that have no parameter
-    here, such as {"penalty": 0.5, "rounds": 20}; `smtdist settings --feature l1` lists them. Parameters that such a
-    code does not have must be left as they are.
+    `feature` may also be a learned code ("l1", "s3c", "omp" or "sc") or the encoder of another package. Then
+    the code is learned first, and its embedding after it. `settings` has settings of the code that are no
+    parameters of this class, such as {"penalty": 0.5, "rounds": 20}; `smtdist settings --feature l1` lists
+    them. Leave parameters that such a code does not have as they are.
 
-    `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels.
-    Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's
+    `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels. These
+    parameters change where the work is done, not its result: `cluster` (None, "local", a scheduler's
     address, a `distributed.Client`), `workers` (processes of a local cluster; 0 is this process),
     `checkpoint` (a folder that all workers see), `on_event` (called with each progress event).
-    `on_bad_chunk` says what is done about samples that cannot be read or decoded: "raise", or "skip" (left
-    out of every sum, NaN in a representation). `solve_on="workers"` has them hold the matrices of a large
-    eigenproblem.
+    `on_bad_chunk` says what to do with samples that cannot be read or decoded: "raise" an error, or "skip"
+    them (they are left out of every sum and are NaN in a representation). With `solve_on="workers"` the
+    workers hold the matrices of a large eigenproblem.
 
-    Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (what each pass
-    took), `n_features_out_`. There is no `n_features_in_`: images have a shape, `model_.geometry`.
+    Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (time and memory
+    of each pass), `n_features_out_`. There is no `n_features_in_`, because images have a shape
+    (`model_.geometry`).
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -228,11 +229,11 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def configuration(self) -> Configuration:
-        """The settings, checked; those that follow the images as for colour."""
+        """The settings, checked. Those that depend on the images have their values for colour images."""
         return self._settings(Configuration())
 
     def settings_for(self, source: Source, base: Model | None = None) -> Configuration:
-        """Return the settings of a fit of these images: those that follow images as for them, or as of `base`."""
+        """Return the settings of a fit of these images, also those that depend on them; with `base`, those of `base`."""
         defaults = configuration.defaults_for(source.shape, self.grey) if base is None else base.settings
         return self._settings(defaults)
 
@@ -257,7 +258,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the settings, with these where none are given."""
         if self.settings is not None:
             raise ConfigurationError(
-                f"`settings` are for a learned code, and those of feature={self.feature} are parameters; leave `settings` out."
+                f"`settings` is for learned codes only, and the settings of feature={self.feature} are parameters; leave "
+                f"`settings` out."
             )
         given = settings_in(self, configuration.FIELDS)
         follow = {name: getattr(defaults, name) for name in configuration.GREY if given[name] is None}
@@ -275,8 +277,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, *, base: Model | None = None, block: bool = True) -> Any:
         """Fit on images; `base` reuses the whitening and dictionary of a fitted model.
 
-        With `block=False` return a handle at once, as `smtdist.start` does: its `result()` is this
-        estimator, fitted.
+        With `block=False` it returns a handle at once, as `smtdist.start` does. The `result()` of the
+        handle is this estimator, fitted.
         """
         if not block:
             # named, not imported: handles are a layer above
@@ -315,11 +317,12 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> FitPlan:
         """Return what `fit` would cost: passes, memory, traffic and time. Nothing is fitted.
 
-        memory, driver_memory, gpu_memory, threads : of each worker, of this process and of each worker's
-            GPU, where that is not this machine; bytes, or text such as "16GB".
-        calibrate : whether a few samples are worked on, for ten seconds at most, to state times.
+        memory, driver_memory, gpu_memory, threads : memory of each worker, of this process and of each
+            worker's GPU, in bytes or as text such as "16GB", and cores of each worker, if the fit will run
+            elsewhere. Default: this machine.
+        calibrate : measure the speed on a few samples, for ten seconds at most. Without it the plan has no times.
 
-        Raises MemoryBudgetError if the fit does not fit, with what would.
+        Raises MemoryBudgetError if there is too little memory; it says what would fit.
         """
         sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
         place = None if self.checkpoint is None else Path(self.checkpoint)
@@ -344,14 +347,14 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add images to the fitted model with its whitening and dictionary; the first call is `fit`.
 
-        The result has the bits of one fit of all images with that whitening and dictionary.
+        The result is bit-identical to one fit of all images with that whitening and dictionary.
         """
         return self._updated(X) if hasattr(self, "model_") else self.fit(X)
 
     def withdraw(self, X: Any) -> Self:
         """Take images out of the fitted model, as if they had never been added to its sums.
 
-        Raises ModelError for images that are not in it, and for images that atoms were taken from.
+        Raises ModelError for images that are not in the model, and for images that supplied an atom.
         """
         check_is_fitted(self)
         return self._updated(X, withdraw=True)
@@ -391,9 +394,11 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> NDArray[np.floating[Any]]:
         """Return representations (samples, features) in memory; `smtdist transform` writes them out of core.
 
-        n_components, drop : choose among the components stored, at no cost. features : "embedding" (default), "codes"
-            (square roots of how often each atom is active in each quarter of an image) or "both", one after the other.
-        pool : pool the embedding over so many windows a side. mirrored : features of the mirror image follow. half : float16.
+        n_components, drop : use other components than the fit, among those stored; this costs nothing.
+            features : "embedding" (default), "codes" (square roots of how often each atom is active in each
+            quarter of an image) or "both", one after the other.
+        pool : pool the embedding over pool x pool windows. mirrored : append the features of the mirror
+            image. half : return float16.
         """
         check_is_fitted(self)
         model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)

@@ -36,8 +36,8 @@ def summed(
     tiles = _row_tiles(sums, source, engine, samples is None, spill is not None)
     if len(tiles) > 1:
         engine.note(
-            f"The sums of {sums.n_atoms:,} atoms are made in {len(tiles)} tiles of rows, and the data are read as often, for the "
-            f"memory of a worker."
+            f"The sums of {sums.n_atoms:,} atoms are computed in {len(tiles)} tiles of rows, and the data are read as "
+            f"often, because a worker's memory is too small for all."
         )
     parts, records = list[tuple[CodeSums, State]](), list[Record]()
     for number, tile in enumerate(tiles, 1):

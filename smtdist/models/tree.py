@@ -38,20 +38,19 @@ _INTERNAL: Final = (
 def open(path: str | os.PathLike[str]) -> xr.DataTree:
     """Open a model, a representation, data or a checkpoint's sums as an `xarray.DataTree` whose arrays stay on disk.
 
-    Groups are nodes, attributes stay attributes. In a model, the statistics that follow from others
-    (attribute `derived`) are there under their names and computed for the block that is asked for: for
-    one-hot codes second_moment = diag(activity), and with all degrees equal context_scatter = degree A Aᵀ -
-    cooccurrence. Sums of learned codes have two parts in the file, `..._high` and `..._low`; the matrix is
-    there too, float64 in units of the codes. Data without named dimensions get `sample`, `row`, `column`,
-    `channel`, or for encoded images `byte`, `edge` and `sample`; other dimensions are called after their
-    length.
+    Groups are nodes, attributes stay attributes. In a model, statistics that are not stored, because they
+    follow from others (attribute `derived`), have their names too and are computed for the block that you
+    select: for one-hot codes second_moment = diag(activity), and with all degrees equal context_scatter =
+    degree A Aᵀ - cooccurrence. Sums of learned codes have two parts in the file, `..._high` and `..._low`.
+    The matrix of both is there too, as float64 in units of the codes. If the dimensions of data have no
+    names, they are called `sample`, `row`, `column`, `channel`, or for encoded images `byte`, `edge` and
+    `sample`; others are named by their length.
 
-    The file is opened, without a lock, only while something is read, and a file that was changed meanwhile
-    is an error; `close`, or a `with` block, has nothing left to do. Coordinates have no index: select by
-    position.
+    The file is open only while something is read, without a lock. You need not close it. If the file was
+    changed meanwhile, that is an error. Coordinates have no index: select by position.
 
-    Memory: what is asked for; for derived matrices 32 MiB a strip on top. `.chunk()` computes block by block.
-    Raises DataError for a file that is missing or not HDF5, ModelError for one of a newer schema.
+    Memory: the values that you select; for derived matrices 32 MiB more. `.chunk()` computes block by
+    block. Raises DataError for a file that is missing or not HDF5, ModelError for one of a newer schema.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -234,7 +233,7 @@ class _Stored(_Lazy):
             same = isinstance(stored, h5py.Dataset) and stored.shape == self.shape
             if not same or stored.dtype != self.stored_dtype:
                 raise DataError(
-                    f"{where} is no longer the {self.stored_dtype} {self.shape} it was when opened; open it anew."
+                    f"{where} is no longer the {self.stored_dtype} {self.shape} it was when opened; open it again."
                 )
             try:
                 return stored.asstr()[key] if self.is_text else stored[key]
@@ -351,6 +350,6 @@ def _derived(
             result["context_scatter"] = _Scatter(degree, moment, kept("cooccurrence"))
     except (KeyError, ValueError) as error:
         raise ModelError(
-            f"{path} is not a whole smtdist model ({hdf5.reason_of(error)}); fit it again."
+            f"{path} is not a complete smtdist model ({hdf5.reason_of(error)}); fit it again."
         ) from error
     return result

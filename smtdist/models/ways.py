@@ -160,7 +160,7 @@ def spill_of(sums: CodeSums, settings: Configuration, engine: Engine) -> Spill |
     folder = engine.checkpoint or Path(tempfile.gettempdir())
     require_room(folder, spill_bytes(sums), "sums")
     engine.note(
-        f"The sums of {sums.n_atoms:,} atoms are kept in files in {folder}, for the driver's memory cannot hold them."
+        f"The sums of {sums.n_atoms:,} atoms are kept in files in {folder}, because the driver's memory cannot hold them."
     )
     return Spill(folder)
 

@@ -31,7 +31,7 @@ class EventLines:
         try:
             if not _replaceable(self._path):
                 raise DataError(
-                    f"{self._path} holds something other than events, and is kept; write them to another name."
+                    f"{self._path} holds something other than events and is not replaced; choose another file for the events."
                 )
             self._file = self._path.open("w")
         except OSError as error:

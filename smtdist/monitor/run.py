@@ -97,7 +97,7 @@ class Run(View):
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"The run has not ended in {timeout} seconds; it goes on.")
+            raise TimeoutError(f"The run has not ended after {timeout} seconds; it continues.")
         if self._error is not None:
             raise self._error
         return self._value
@@ -108,13 +108,12 @@ def start(
 ) -> Run:
     """Call a method of an estimator in the background and return a `Run` to watch it by.
 
-    `result()` returns what the method would have, so `start(smt, X).result()` is `smt.fit(X)`, bit for bit.
-    The estimator is fitted when the run ends, not before. `smt.fit(X, block=False)` is the same for `SMT`;
-    for all estimators and methods it is a function beside them, because scikit-learn's pipelines and
-    searches rely on `fit` returning the estimator.
+    `result()` returns the result of the method, so `start(smt, X).result()` is the same as `smt.fit(X)`,
+    bit for bit. The estimator is fitted when the run ends, not before. For `SMT`, `smt.fit(X, block=False)`
+    is the same. `start` works for all estimators and methods.
 
     `method` is one of fit, partial_fit, withdraw, transform, fit_transform. `previews` is the share of the
-    run's time that may be spent on previews of its sums (0: none). Works with every estimator of the package.
+    run's time that previews may take (0: none). Works with every estimator of the package.
 
     >>> import numpy as np, smtdist
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)

@@ -34,13 +34,13 @@ def watch(
 ) -> Watched:
     """Attach to the run behind a checkpoint folder or a scheduler's address, and return a live view of it.
 
-    The run does not notice: a folder is only read, and a scheduler is asked for what the run has told it. A
-    view may be closed and opened again at any time, in another process or on another machine.
+    This does not change the run: a folder is only read, and a scheduler is only asked for the events of the
+    run. You can close a view and open it again at any time, also in another process or on another machine.
 
     tls : a folder of `smtdist tls init`, for a scheduler at tls://. config : a YAML file of Dask's
-    configuration, which may name other certificates.
+    configuration, which can name other certificates.
 
-    Raises CheckpointError where the folder holds no run, SmtdistError where no scheduler answers.
+    Raises CheckpointError if the folder holds no run, SmtdistError if no scheduler answers.
     """
     text = os.fspath(where)
     if "://" in text:
@@ -69,7 +69,7 @@ class Watched(View):
     def cancel(self) -> None:
         """Refuse: the run belongs to whoever started it."""
         raise SmtdistError(
-            "A run that was started elsewhere is stopped there: with Ctrl-C, or by its handle's cancel()."
+            "Stop this run where it was started: with Ctrl-C, or with cancel() of its handle."
         )
 
     def __enter__(self) -> Watched:
@@ -142,8 +142,8 @@ class WatchedFolder(Watched):
 
     def _way_on(self) -> str:
         if (self.folder / RUN).exists():
-            return f"go on with smtdist resume {self.folder}"
-        return "start its program again, which goes on from this folder"
+            return f"continue with smtdist resume {self.folder}"
+        return "start its program again, which continues from this folder"
 
 
 class _Tail:

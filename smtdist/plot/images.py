@@ -58,9 +58,9 @@ def image_map(
     zoom: float | None = None,
     names: Sequence[str] | None = None,
 ) -> Any:
-    """Draw images where their representations lie, in frames of the colour of their class; return the axes.
+    """Draw images at the place of their representations, with a frame in the colour of their class; return the axes.
 
-    The place is the plane of the two largest principal components of these rows.
+    The place of an image is given by the first two principal components of the representations.
 
     z : representations (n, ...), or a fitted estimator, which makes them.
     images : (n, height, width), grey, or (n, height, width, channels).
@@ -120,7 +120,7 @@ def neighbours(
     axes: Any = None,
     wrong: NDArray[np.bool_] | None = None,
 ) -> Any:
-    """Draw images asked (n, height, width[, channels]), each followed by those found (n, k, ...); return the axes.
+    """Draw query images (n, height, width[, channels]), each followed by its neighbours (n, k, ...); return the axes.
 
     wrong : (n, k), whether a neighbour is of another class; such ones get a frame.
     """
@@ -144,7 +144,7 @@ def matching_patches(
     windows: Sequence[tuple[tuple[int, int, int, int], ...]],
     axes: Any = None,
 ) -> Any:
-    """Draw two images side by side with windows that match in frames of one colour; return the axes.
+    """Draw two images side by side, with frames of one colour around windows that match; return the axes.
 
     windows : pairs of (top, left, height, width), one in each image.
     """

@@ -40,7 +40,7 @@ def curve(values: Sequence[float] | NDArray[Any], across: str, up: str, axes: An
 
 
 def filter_axes(filters: NDArray[Any], axes: Any = None) -> Any:
-    """Draw filters (n, height, width, channels) on one sheet, each on a scale of its own; return the axes."""
+    """Draw filters (n, height, width, channels) on one sheet, each with its own grey scale; return the axes."""
     axes = own_axes(axes, (5.2, 5.2))
     _picture(axes, sheet(stretched(filters)))
     return axes
@@ -56,7 +56,7 @@ def busiest(model: Transform, count: int) -> NDArray[np.int64]:
 
 
 def dictionary(model: Any, axes: Any = None, most: int = 256) -> Any:
-    """Draw atoms as patches, unwhitened, each on a scale of its own, the most active first; return the axes.
+    """Draw atoms as patches, unwhitened, each with its own grey scale, the most active first; return the axes.
 
     model : a transform of images or a coder of patches, or an estimator of one.
     """
@@ -85,7 +85,7 @@ def nearest_atoms(
 
 
 def atom_neighbours(model: Any, axes: Any = None, rows: int = 12, columns: int = 12) -> Any:
-    """Draw atoms, spread over the active ones, each followed by its nearest in the embedding; return the axes."""
+    """Draw a selection of active atoms, each followed by its nearest atoms in the embedding; return the axes."""
     axes = own_axes(axes, (5.2, 5.2))
     model = model_of(model)
     assert model.embedding is not None

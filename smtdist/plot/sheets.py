@@ -59,7 +59,7 @@ def as_pictures(images: Any) -> NDArray[np.uint8]:
 
 
 def sheet(pictures: NDArray[np.uint8], columns: int | None = None, ground: int = 128) -> NDArray[np.uint8]:
-    """Return pictures (n, height, width, 3) side by side, row after row, uint8 (H, W, 3).
+    """Return one image, uint8 (H, W, 3), of pictures (n, height, width, 3) side by side in rows.
 
     >>> sheet(np.zeros((4, 2, 2, 3), np.uint8)).shape
     (5, 5, 3)

@@ -89,15 +89,16 @@ def write_report(
     workers: int | None = None,
     looked: Looked | None = None,
 ) -> int:
-    """Write one HTML page that shows what a model holds, whole or not at all, and return its bytes.
+    """Write one HTML page that shows what a model holds, and return its size in bytes.
 
     model : a file written by smtdist, or an estimator or model in memory.
-    train, test : images and class numbers, (X, y), that a model of images is looked at with; y is None for a
-        (path, group) pair whose file has them. limit : use so many of each. names : of the classes.
-    records : of the passes of the fit; those of an estimator are its own.
+    train, test : images and class numbers (X, y), for neighbours and mistakes of a model of images; y is
+        None for a (path, group) pair whose file has them. limit : use at most this many of each. names :
+        names of the classes.
+    records : records of the passes of the fit; an estimator has them.
     others : further files for the same page. cluster, workers : as in `SMT`.
 
-    Raises ModelError for a file that is none of ours, OutputExistsError for a page that is there already.
+    Raises ModelError for a file that smtdist did not write, OutputExistsError if the page exists.
     """
     target = Path(out)
     check_target(target, overwrite)

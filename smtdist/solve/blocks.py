@@ -138,7 +138,7 @@ def _factored_row(moment: Streamed, files: BlockFiles, index: int) -> bool:
     rows = files.span(index)
     panel = moment.panel(rows.start, rows.stop)
     if not (np.isfinite(panel.min()) and np.isfinite(panel.max())):
-        raise ModelError("V is not finite; the statistics are damaged: accumulate them again.")
+        raise ModelError("V is not finite; the statistics are damaged: fit again.")
 
     def part(column: int) -> Float64:
         here = files.span(column)

@@ -208,8 +208,8 @@ def _solve_full(
     weights, whiten = all_eigenvectors(_gather(moment, kept, "V"))
     if weights[0] < -NEGATIVE * weights[-1]:
         raise ModelError(
-            f"V has the eigenvalue {weights[0]:.3g} beside a largest of {weights[-1]:.3g}, but a moment of "
-            f"codes has none below zero; the statistics are damaged or were subtracted once too often."
+            f"V has the eigenvalue {weights[0]:.3g} (the largest is {weights[-1]:.3g}), but a moment of codes has no "
+            f"negative one; the statistics are damaged or were subtracted once too often."
         )
     first = int(np.searchsorted(weights, tolerance * weights[-1], side="right"))
     rank = len(weights) - first
@@ -237,9 +237,7 @@ def _row_blocks(matrix: Matrix, kept: Indices, name: str) -> Iterator[tuple[slic
         block = part.astype(np.float64, copy=False)
         if not (np.isfinite(block.min()) and np.isfinite(block.max())):
             bad = kept[start + int(np.argwhere(~np.isfinite(block))[0, 0])]
-            raise ModelError(
-                f"Row {bad} of {name} is not finite; the statistics are damaged: accumulate them again."
-            )
+            raise ModelError(f"Row {bad} of {name} is not finite; the statistics are damaged: fit again.")
         yield rows, block
 
 
@@ -304,14 +302,12 @@ def _alive(entries: Matrix) -> npt.NDArray[np.bool_]:
     diagonal = np.asarray(entries, dtype=np.float64)
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
-        raise ModelError(
-            f"Entry {bad} of the diagonal of V is {diagonal[bad]}; accumulate the statistics again."
-        )
+        raise ModelError(f"Entry {bad} of the diagonal of V is {diagonal[bad]}; fit again.")
     lowest = int(diagonal.argmin())
     if diagonal[lowest] < -NEGATIVE * diagonal.max():
         raise ModelError(
-            f"Entry {lowest} of the diagonal of V is {diagonal[lowest]:.3g}, but a moment of codes has none "
-            f"below zero; the statistics are damaged or were subtracted once too often."
+            f"Entry {lowest} of the diagonal of V is {diagonal[lowest]:.3g}, but a moment of codes has no negative one; the "
+            f"statistics are damaged or were subtracted once too often."
         )
     # a positive semi-definite matrix with a zero on the diagonal has zeros in that whole row
     alive: npt.NDArray[np.bool_] = diagonal > 0

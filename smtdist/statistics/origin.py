@@ -90,8 +90,8 @@ class Origin:
     def _require_basis(self, other: Self) -> None:
         if self.basis != other.basis:
             raise ModelError(
-                "The sums were made with another whitening, dictionary, patch or code, so they do not add up; make both "
-                "with --from-model and the same model."
+                "The sums were made with another whitening, dictionary, patch or code, so they cannot be combined; make "
+                "both with --from-model and the same model."
             )
 
 

@@ -230,8 +230,9 @@ def finish_tiles(
             for name in ("n_samples", "n_positions", "activity")
         ):
             raise DataError(
-                f"The passes over the rows {sums.rows} and {other.rows} of the sums have not read the same data, so the storage "
-                f"is not reliable; restore the data from their origin and start again."
+                f"The passes over the rows {sums.rows} and {other.rows} of the sums have not read the same data, so the "
+                f"storage "
+                f"is not reliable; restore the data from a good copy and start again."
             )
     found: dict[str, list[Any]] = {}
     scalars = {name: first[name] for name in ("n_samples", "n_positions", "activity")}

@@ -64,12 +64,12 @@ class ValueSums(Statistic):
             found = to_host(self.encoder(group.rows))
             if found.shape != (len(group.rows), self.encoder.size):
                 raise ConfigurationError(
-                    f"{type(self.encoder).__name__} makes codes of the shape {found.shape} of {len(group.rows)} rows, not "
-                    f"{(len(group.rows), self.encoder.size)}: rows, and the width that its settings state; mend the encoder."
+                    f"{type(self.encoder).__name__} makes codes of the shape {found.shape} for {len(group.rows)} rows, but its "
+                    f"settings say (rows, {self.encoder.size}); fix the encoder."
                 )
             if not np.isfinite(found).all():
                 raise DataError(
-                    f"{type(self.encoder).__name__} makes codes that are not finite; mend the encoder."
+                    f"{type(self.encoder).__name__} makes codes that are not finite; fix the encoder."
                 )
             state["n_positions"] += self._add(parts, found, group, state["activity"])
             added += len(group.rows)

@@ -108,7 +108,7 @@ def test_points_are_drawn_by_name(table, tmp_path):
         for concept in kind["concepts"]:
             assert (S[[3, 7, 11], concept] ^ S[3, concept]).tolist() == kind["pattern"]
     stdout, _ = run(out, "--draw", "3,7,11", "--figure", tmp_path / "three", "--overwrite")
-    assert "concepts part off" in stdout
+    assert "concepts separate" in stdout
     for arguments, code, sentence in (
         (["--draw", "w3,w7"], 2, "no point 'w3'"),
         (["--draw", "3,3"], 2, "two different points"),

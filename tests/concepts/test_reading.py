@@ -86,11 +86,11 @@ def test_search_understands_formulas_and_nothing_else():
         np.testing.assert_array_equal(reading.search(S, query), np.flatnonzero(want))
     for query, why in (
         ("3", "there are concepts 0 to 2"),
-        ("0 and", "is no formula"),
+        ("0 and", "is not a formula"),
         ("__import__('os')", "use numbers"),
         ("0 < 1", "use numbers"),
         ("True", "use numbers"),
-        ("", "is no formula"),
+        ("", "is not a formula"),
     ):
         with pytest.raises(ConfigurationError, match=why):
             reading.search(S, query)

@@ -66,7 +66,7 @@ def test_tables_are_read_from_anywhere(engine, tmp_path):
         prepare(X[:1], engine)
     with pytest.raises(DataError, match="all points are equal"):
         prepare(np.ones((5, 3)), engine)
-    with pytest.raises(DataError, match=r"rows of numbers are \(points, dimensions\)"):
+    with pytest.raises(DataError, match=r"rows of numbers must be \(points, dimensions\)"):
         prepare(np.ones(5), engine)
     with pytest.raises(DataError, match="does not exist"):
         prepare(tmp_path / "none.npy", engine)

@@ -336,7 +336,7 @@ def test_lossless_cifar_is_what_pillow_makes_of_it(real_data):
 
 OFFSETS = {
     "negative": ([-1, 3, 5], "index 0: the offset -1 lies outside"),
-    "backwards": ([0, 9, 5], "index 2: the offset 5 runs back behind 9"),
+    "backwards": ([0, 9, 5], "index 2: the offset 5 is smaller than 9"),
     "outside": ([0, 3, 10**6], "index 2: the offset 1000000 lies outside"),
     "beyond": (
         np.array([0, 3, 2**64 - 1], np.uint64),

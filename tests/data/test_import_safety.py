@@ -92,9 +92,9 @@ def test_sentences_about_files(classes, tmp_path):
     out = tmp_path / "o.h5"
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.xyz").write_bytes(b"what")
-    refused("empty holds no file that ends as images do", tmp_path / "empty", out)
+    refused("empty holds no file with the ending of an image", tmp_path / "empty", out)
     refused("There is no file .*missing", tmp_path / "missing", out)
-    refused("a.xyz is of no kind that is recognised", tmp_path / "a.xyz", out)
+    refused("a.xyz is not recognised", tmp_path / "a.xyz", out)
     pq.write_table(pa.table({"a": [b""]}), tmp_path / "b.parquet")
     refused("of the kinds folder, parquet", [root, tmp_path / "b.parquet"], out)
     refused("No source is named", [], out)
@@ -174,7 +174,7 @@ def test_what_is_left_of_an_import_is_no_hindrance(classes, tmp_path):
     assert len(parts(tmp_path / "o.h5")) == 21
     assert sorted(os.listdir(tmp_path)) == ["o.h5", "tree"]
     (tmp_path / ".o.h5.journal").write_bytes(b"half")
-    refused(r"\.o\.h5\.journal is no journal", root, tmp_path / "o.h5", append=True)
+    refused(r"\.o\.h5\.journal is not a journal", root, tmp_path / "o.h5", append=True)
 
 
 def test_memory_does_not_grow_with_the_data(tmp_path):
@@ -232,7 +232,7 @@ def test_a_stopped_import_goes_on(many, tmp_path, append, options):
         except InterruptedRun as error:
             ended = error
         assert ended.exit_code == 143
-        assert "images; the same command goes on from there" in str(ended)
+        assert "images; repeat the command to continue" in str(ended)
         assert append == out.exists()
         assert not append or out.read_bytes()[: len(before)] == before
         stops += 1

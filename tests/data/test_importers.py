@@ -145,7 +145,7 @@ def test_links_are_followed_but_not_in_circles(classes, tmp_path):
     (root / "dog").symlink_to(root / "cat")
     assert FolderListing(root).classes == ["ant", "bird", "cat", "dog"]
     (root / "cat" / "up").symlink_to(root)
-    with pytest.raises(DataError, match="up is a link to a folder that holds it"):
+    with pytest.raises(DataError, match="up is a link to a folder that contains it"):
         FolderListing(root)
 
 
@@ -246,7 +246,7 @@ def test_npz_sentences(tmp_path):
     imported(tmp_path / "a.npz", out, wanted=Selection(array="q"))
     out.unlink()
     refused("holds 3 labels, but .* 4 images", saved(x=images, y=np.arange(3)), out)
-    refused("labels are one whole number an image", saved(x=images, y=np.ones((4, 10), int)), out)
+    refused("labels must be one integer for each image", saved(x=images, y=np.ones((4, 10), int)), out)
     refused("holds Python objects, which are not read", saved(x=np.array([None, 1])), out)
     refused("stored column by column", saved(x=np.asfortranarray(images)), out)
     refused("channels before rows", saved(x=pixels(2, 3, 8, 8)), out)
@@ -256,7 +256,7 @@ def test_npz_sentences(tmp_path):
     refused("holds no image", saved(x=images[:0]), out)
     whole = saved(x=images).read_bytes()
     (tmp_path / "a.npz").write_bytes(whole[:-30])
-    refused("a.npz is no whole .npz or .npy file|no whole NumPy array", tmp_path / "a.npz", out)
+    refused("a.npz is not a complete .npz or .npy file|not a complete NumPy array", tmp_path / "a.npz", out)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         head, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 99, 99)}
@@ -297,9 +297,9 @@ def test_idx_sentences(tmp_path):
     source.write_bytes(gzip.compress(data[:-1]))
     refused("ends before its last sample", source, out)
     source.write_bytes(gzip.compress(data + b"x"))
-    refused("goes on after its last sample", source, out)
+    refused("has data after its last sample", source, out)
     source.write_bytes(b"\0\0\x0d\x03" + data[4:])
-    refused("no IDX file of whole numbers", source, out, "idx")
+    refused("not an IDX file of whole numbers", source, out, "idx")
     source.write_bytes(gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 1, 2**31, 2**31)))
     refused("more than .* values", source, out)
     source.write_bytes(data)

@@ -195,7 +195,7 @@ def test_sets_that_do_not_go_together_are_refused(tmp_path, plain):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("{}", "is not a manifest"),
         ("3", "neither a manifest nor a list"),
         ('{"smtdist_manifest": 2, "files": []}', "newer smtdist"),

@@ -106,7 +106,7 @@ def test_what_cannot_be_reached_is_named(addresses, folder):
 def test_a_server_without_ranges_is_refused(folder):
     with (
         served(folder, ranges=False) as (url, _),
-        pytest.raises(DataError, match="serves no ranges of bytes"),
+        pytest.raises(DataError, match="not support ranges of bytes"),
     ):
         open_source(f"{url}/a.h5", "plain/images")
 

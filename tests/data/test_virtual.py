@@ -77,7 +77,7 @@ def test_a_file_that_goes_missing_after_opening_is_named(path):
     with source.opened() as reader:
         reader.read(0, 6)
         (path.parent / "part-7.h5").unlink()
-        with pytest.raises(DataError, match=r"part-7\.h5 does not exist; put it back"):
+        with pytest.raises(DataError, match=r"part-7\.h5 does not exist; restore it"):
             reader.read(0, source.n_samples)
         reader.read(60, 66)
     with pytest.raises(DataError, match=r"part-7\.h5 does not exist"):
@@ -139,7 +139,9 @@ def test_encoded_images_and_tables_cannot_be_virtual(tmp_path):
                 layout = h5py.VirtualLayout(stored.shape, stored.dtype)
                 layout[:] = h5py.VirtualSource(stored)
                 out.create_virtual_dataset(f"train/{name}", layout)
-    with pytest.raises(DataError, match=r"virtual dataset, which only plain images can be.*manifest"):
+    with pytest.raises(
+        DataError, match=r"virtual dataset, which is possible for plain images only.*manifest"
+    ):
         open_source(tmp_path / "v.h5", "train")
     with pytest.raises(DataError, match="virtual dataset"):
         as_table((tmp_path / "v.h5", "train/offsets"))

@@ -73,7 +73,7 @@ def test_dasks_own_configuration_does_as_well(folder, cluster):
     ("scheme", "certificates", "said"),
     [
         ("tls", "another", "No Dask scheduler answers.*certificate"),
-        ("tls", "none", "asks who connects"),
+        ("tls", "none", "asks for certificates"),
         ("tcp", "none", "No Dask scheduler answers"),
     ],
 )

@@ -134,6 +134,6 @@ def test_what_slurm_would_not_take_is_said_at_once(slurm, data, tmp_path):
     run = started(slurm, arguments, tmp_path)
     _, err = run.communicate(timeout=60)
     assert run.returncode == 1
-    assert "SLURM would not take a worker's job" in err
+    assert "SLURM refused a worker's job" in err
     assert "partition" in err
     assert not list(tmp_path.glob(".smtdist-tls-*"))

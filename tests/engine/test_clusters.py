@@ -189,7 +189,7 @@ def configured(tmp_path, name, text, **more):
         ("ssh", "ssh: {hosts: [127.0.0.1]}", "one for each worker"),
         ("ssh", "ssh: {hosts: [127.0.0.1, 127.0.0.1]}", "workers asks for 2"),
         ("local", "local: [", "readable YAML"),
-        ("local", "- a", "no mapping"),
+        ("local", "- a", "not a mapping"),
         ("local", "local: !!python/object/apply:os.getpid []", "readable YAML"),
     ],
 )

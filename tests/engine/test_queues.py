@@ -67,7 +67,7 @@ def test_a_queue_that_is_not_here_and_a_job_without_a_size_are_refused(played, t
 
     with pytest.raises(ConfigurationError, match="A PBS job needs a size; give cores and memory"):
         refused(ClusterChoice("pbs"))
-    with pytest.raises(ConfigurationError, match="A PBS cluster has no size of its own"):
+    with pytest.raises(ConfigurationError, match="A PBS cluster needs a number of workers"):
         refused(site(tmp_path, "pbs"), None)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(

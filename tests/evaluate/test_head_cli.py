@@ -174,7 +174,7 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
     out = tmp_path / "out.h5"
     fit = ("head", "fit", at / "train.h5", "--out", out)
     for words, said, code in [
-        ((*fit, "--penalties", "a,b"), "is no list of numbers", 2),
+        ((*fit, "--penalties", "a,b"), "is not a list of numbers", 2),
         ((*fit, "--penalties", "0.1,-1"), "give positive numbers", 2),
         ((*fit, "--temperature", "0"), "temperature of the kernel is 0", 2),
         ((*fit, "--workers", "2"), "give --landmarks", 2),
@@ -188,7 +188,7 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
         (("head", "predict", at / "train.h5", at / "test.h5", "--out", out), "holds no head", 1),
         (("head", "predict", at / "none.h5", at / "test.h5", "--out", out), "There is no model file", 1),
         (("head", "update", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
-        (("head", "update", at / "kernel.h5", at / "more.h5"), "rows cannot come and go", 1),
+        (("head", "update", at / "kernel.h5", at / "more.h5"), "no rows can be added", 1),
         (
             ("head", "update", at / "few.h5", at / "test.h5", "--withdraw", "--out", out),
             "are not in the sums",
@@ -219,7 +219,7 @@ def test_what_a_figure_cannot_say_is_said(at, tmp_path):
         app, ["evaluate", *[str(at / "train.h5")] * 2, "--metric", "kernel", "--labels", "2"]
     )
     said = " ".join(result.stderr.split())
-    assert "is judged by its own samples" in said
+    assert "is evaluated on its own samples" in said
     assert "With 2 labels 1 of the 3 classes have none" in said
     assert "kernel ridge through landmarks" in run("evaluate", at / "few.h5", at / "test.h5")
 

@@ -138,7 +138,7 @@ def test_a_row_without_a_length_is_named_among_those_to_predict(data):
 
 @pytest.mark.parametrize("make", [RidgeHead, KernelHead])
 def test_sparse_rows_are_refused(make, data):
-    with pytest.raises(DataError, match=r"sparse matrix, and rows are dense here; give rows.toarray\(\)"):
+    with pytest.raises(DataError, match=r"sparse matrix, which is not supported; give rows.toarray\(\)"):
         make().fit(scipy.sparse.csr_matrix(data[0].astype(np.float32)), data[1])
 
 
@@ -270,13 +270,13 @@ def test_damaged_and_other_files_are_refused(fitted, kept, tmp_path):
         heads.load(kept)
     for change, said in [
         (lambda file: file.attrs.modify("head_schema", 99), "newer smtdist"),
-        (lambda file: file.attrs.modify("configuration", "{"), "not a whole head"),
+        (lambda file: file.attrs.modify("configuration", "{"), "not a complete head"),
         (lambda file: file.attrs.modify("head", "forest"), "unknown kind"),
-        (lambda file: file.__delitem__("solution"), "not a whole head"),
-        (lambda file: file.__delitem__("label"), "not a whole head"),
-        (lambda file: file["solution"].move(_first(file), "moved"), "not a whole head"),
+        (lambda file: file.__delitem__("solution"), "not a complete head"),
+        (lambda file: file.__delitem__("label"), "not a complete head"),
+        (lambda file: file["solution"].move(_first(file), "moved"), "not a complete head"),
         (lambda file: file["solution"][_first(file)].__setitem__((0, 0), np.nan), "not finite"),
-        (lambda file: file.attrs.modify("n_features", 5), "not a whole head"),
+        (lambda file: file.attrs.modify("n_features", 5), "not a complete head"),
         (lambda file: file.attrs.__delitem__("head_schema"), "holds no head"),
     ]:
         kept.write_bytes(whole)

@@ -40,7 +40,7 @@ def test_wilson_holds_the_share_and_is_symmetric(trials: int, share: float) -> N
 
 @pytest.mark.parametrize("counts", [(1, 0), (-1, 3), (4, 3)])
 def test_wilson_refuses_what_is_no_share(counts: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="have no share"):
+    with pytest.raises(ValueError, match="are not possible"):
         wilson(*counts)
 
 

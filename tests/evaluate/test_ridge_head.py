@@ -107,7 +107,7 @@ def test_a_killed_fit_goes_on(data, fitted, tmp_path):
 
 def test_what_does_not_fit_is_refused(data, fitted):
     rows, labels = data
-    with pytest.raises(DataError, match="one class alone"):
+    with pytest.raises(DataError, match="only one class"):
         RidgeHead().fit(rows, np.zeros(N, int))
     with pytest.raises(ConfigurationError, match="penalties are"):
         RidgeHead(penalties=(-1,)).fit(rows, labels)

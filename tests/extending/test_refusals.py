@@ -262,7 +262,7 @@ def test_fits_on_a_coder(here):
         assert "give images like those" in told
     assert "the coder was learned from uint8 ones" in refused("update a.h5 d.h5 --dataset dark")
     told = refused("fit d.h5 --dataset a --model l1 --from-model a.h5 --out b.h5")
-    assert "--model l1 goes without --from-model; leave it out." in told
+    assert "--model l1 cannot be combined with --from-model; leave it out." in told
     run("fit d.h5 --dataset a --from-model a.h5 --set feature=l1 --set n_components=2 --out b.h5")
     model = smtdist.load("a.h5")
     assert isinstance(model, Manifold)
@@ -305,7 +305,7 @@ def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
     assert "ragged has no setting 'other'; it has each." in refused(f"{fit} ragged --set other=3")
     assert "each is 'x'; it must be" in refused(f"{fit} ragged --set each=x")
     assert "cannot make rows of samples of 6 numbers" in refused(f"{fit} ragged --set each=-1")
-    assert "says itself what is near" in refused(f"{fit} ragged --context noise")
+    assert "define their own neighbours" in refused(f"{fit} ragged --context noise")
     assert "each cannot be set: rows of tables have options" in refused(f"{fit} rows --set each=3")
     install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:no_context")
     assert "no subclass of smtdist.models.points.sites.SiteKind" in refused(f"{fit} ragged")

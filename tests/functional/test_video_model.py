@@ -78,7 +78,7 @@ def test_a_file_holds_all_of_it(model, tmp_path):
         load_video(tmp_path / "none.h5")
     with h5py.File(out, "a") as file:
         del file["layer_1/embedding/components"]
-    with pytest.raises(ModelError, match="not a whole"):
+    with pytest.raises(ModelError, match="not a complete"):
         load_video(out)
 
 

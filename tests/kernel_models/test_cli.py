@@ -76,8 +76,8 @@ def test_fit_transform_evaluate(model, changes, data, tmp_path):
     assert top1 > 0.5
     where = ["--train", "train/x", "--test", "test/x"]
     for words, sentence in (
-        (["--whiten", "0.9"], "give --leading too"),
-        (["--leading", "2"], "alone and whole"),
+        (["--whiten", "0.9"], "needs --leading"),
+        (["--leading", "2"], "no second model"),
     ):
         refused = CliRunner().invoke(app, ["evaluate", str(out), str(data), *where, *words])
         assert refused.exit_code == 2
@@ -181,7 +181,7 @@ def test_the_same_bits_with_workers_and_from_a_checkpoint(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["--set", "noise"], 2, "'noise' is no setting; write name=value"),
+        (["--set", "noise"], 2, "'noise' is not a setting; write name=value"),
         (["--set", "kernels=relu"], 2, "There is no setting 'kernels'"),
         (["--set", "n_components=0"], 2, "n_components is 0; it must be a whole number of at least 1"),
         (["--set", "kernel=sigmoid"], 1, "The kernel sigmoid is indefinite on these rows"),
@@ -261,7 +261,7 @@ def test_plan_refuses_what_cannot_fit(data):
     assert "lower n_features" in found.stderr
     found = run(*common, *FEATURES, "--memory", "16MB")
     assert found.exit_code == 1
-    assert "a worker may plan for" in found.stderr
+    assert "a worker may use" in found.stderr
     found = run(*common, "--set", "copies=100000")
     assert found.exit_code == 1
     assert "The exact kernel model needs" in found.stderr
@@ -347,4 +347,4 @@ def test_a_representation_is_searched_for_concepts_and_judged(data, tmp_path):
     assert top1[0] == top1[1] > 0.9
     refused = outer("evaluate", model, data, *judging, "--components", 1)
     assert refused.exit_code == 2
-    assert "A kernel model is judged alone" in refused.stderr
+    assert "A kernel model is evaluated on one file" in refused.stderr

@@ -71,7 +71,7 @@ def test_triplets_and_clean_rows_of_your_own(rows):
     )
     denoised = KernelAutoencoder(max_iterations=30).fit(plus, clean=rows)
     assert denoised.inverse_transform(denoised.transform(plus)).shape == rows.shape
-    with pytest.raises(ConfigurationError, match="go together; give both or neither"):
+    with pytest.raises(ConfigurationError, match="used together; give both or neither"):
         ContrastiveKernel().fit(rows, positives=plus)
     with pytest.raises(DataError, match=r"the shapes \(40, 3\), \(39, 3\), \(40, 3\)"):
         ContrastiveKernel().fit(rows, positives=plus[1:], negatives=minus)
@@ -92,9 +92,11 @@ def test_kernels_of_your_own(rows):
     np.testing.assert_allclose(
         fitted.transform(rows), ContrastiveKernel(bandwidth=1.0).fit(rows).transform(rows)
     )
-    with pytest.raises(ConfigurationError, match="A kernel of your own has no features here"):
+    with pytest.raises(
+        ConfigurationError, match="A kernel function of your own works only without features"
+    ):
         ContrastiveKernel(kernel=RBF(1.0), features="fourier").fit(rows)
-    with pytest.raises(ModelError, match="function of your own, which no open file can hold"):
+    with pytest.raises(ModelError, match="function of your own, which cannot be stored in a file"):
         save_kernel(fitted.model_, "never.h5")
     with pytest.raises(ConfigurationError, match=r"returned the shape \(2,\) for 40 and 40 rows"):
         ContrastiveKernel(kernel=lambda x, y: np.ones(2)).fit(rows)
@@ -255,7 +257,7 @@ def test_files_that_are_no_models(rows, tmp_path):
         file["encoder/coefficients"][0, 0] = np.nan
         del file.attrs["smtdist_checksums"]  # of an earlier version
     with pytest.raises(
-        ModelError, match=r"not a whole kernel model \(coefficients holds numbers that are not finite\)"
+        ModelError, match=r"not a complete kernel model \(coefficients holds numbers that are not finite\)"
     ):
         load_kernel(path)
     with h5py.File(path, "r+") as file:
@@ -269,6 +271,6 @@ def test_settings_are_refused_by_name():
         ConfigurationError, match="There is no setting 'bandwith'; the settings of kernel models are"
     ):
         KernelSettings().replace(bandwith=1)
-    with pytest.raises(ConfigurationError, match="no settings of a kernel model"):
+    with pytest.raises(ConfigurationError, match="not settings of a kernel model"):
         KernelSettings.from_json("nonsense")
     assert KernelSettings.from_json(KernelSettings(noise=0.2).to_json()) == KernelSettings(noise=0.2)

@@ -420,7 +420,7 @@ def test_tables_are_read_by_name(stored):
     with source.opened() as reader:
         np.testing.assert_array_equal(reader.read(5, 9).reshape(4, 4), rows_of(7, 1300)[5:9])
         assert reader.read_bytes == 64
-    with pytest.raises(DataError, match=r"rows of numbers are \(points, dimensions\)"):
+    with pytest.raises(DataError, match=r"rows of numbers must be \(points, dimensions\)"):
         as_table(np.zeros(3))
 
 

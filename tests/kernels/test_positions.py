@@ -146,7 +146,7 @@ class TestDraw:
         wide = positions.on_grid(narrow, np.array([[0, 3], [1, 2]]), 4)
         assert wide.indptr.tolist() == [0, 2, 2, 2, 2, 2, 3, 5, 5]
         assert wide.indices is narrow.indices
-        with pytest.raises(ConfigurationError, match="4 patches meet 3 chosen"):
+        with pytest.raises(ConfigurationError, match="4 patches do not fit 3 chosen"):
             positions.on_grid(narrow, np.array([[0, 1, 2]]), 4)
 
     @check

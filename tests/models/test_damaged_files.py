@@ -113,7 +113,7 @@ def test_every_damaged_array_is_refused(kind, folder, tmp_path):
             shutil.copy(whole, path)
             if fine or not damage(path, name, how):
                 continue
-            with pytest.raises(ModelError, match=r"not a whole .*(make it|fit it) again\.$") as caught:
+            with pytest.raises(ModelError, match=r"not a complete .*(make it|fit it) again\.$") as caught:
                 facts_of(path)
             said = str(caught.value)
             assert how in ("short", "narrow") or leaf in said, (name, how, said)
@@ -155,4 +155,4 @@ def test_every_command_ends_in_the_sentence(kind, folder, tmp_path):
                 continue
             for command in (*EVERY, *COMMANDS[kind]):
                 words = [folder / word if word.startswith("data/") else word for word in command.split()]
-                refused([named.get(word, word) for word in words], tmp_path, "is not a whole")
+                refused([named.get(word, word) for word in words], tmp_path, "is not a complete")

@@ -334,7 +334,7 @@ def test_a_store_is_replaced_whole_and_nothing_else_is(model, tmp_path, monkeypa
     arrays.write_zarr(model, path, n_components=2, overwrite=True)
     assert xr.open_zarr(path, consolidated=False).sizes["component"] == 2
     (tmp_path / "photos").mkdir()
-    with pytest.raises(ModelError, match="no Zarr store"):
+    with pytest.raises(ModelError, match="not a Zarr store"):
         arrays.write_zarr(model, tmp_path / "photos", overwrite=True)
     monkeypatch.setattr(xr.Dataset, "to_zarr", disk_full)
     with pytest.raises(ModelError, match="full"):

@@ -279,7 +279,7 @@ def test_what_was_written_a_moment_ago_is_read(tmp_path):
             assert np.array_equal(reader.read(0, 37), IMAGES)
     with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
         file["images"] = IMAGES
-        with pytest.raises(DataError, match=r"lies in no file.*dataset\[:\]"):
+        with pytest.raises(DataError, match=r"is in no file.*dataset\[:\]"):
             as_source(file["images"])
 
 

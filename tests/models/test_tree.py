@@ -293,6 +293,6 @@ def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
     with h5py.File(tmp_path / "part.h5", "w") as file:
         file.attrs["smtdist_schema"] = 1
         file.create_group("statistics").attrs["derived"] = '["second_moment"]'
-    with pytest.raises(ModelError, match="not a whole smtdist model"):
+    with pytest.raises(ModelError, match="not a complete smtdist model"):
         smtdist.open(tmp_path / "part.h5")
     assert sorted(os.listdir(tmp_path)) == ["new.h5", "part.h5", "text.h5"]

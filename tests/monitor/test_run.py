@@ -59,7 +59,7 @@ def test_progress_while_it_runs_and_a_result_in_time_or_not():
     assert run.status == "running"
     assert not run.done()
     assert not hasattr(smt, "components_")
-    with pytest.raises(TimeoutError, match="goes on"):
+    with pytest.raises(TimeoutError, match="continues"):
         run.result(0.01)
     gate.opened.set()
     assert run.result(120) is smt

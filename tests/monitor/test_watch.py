@@ -53,7 +53,7 @@ def test_a_folder_shows_a_run_as_it_goes_on_and_when_it_is_over(tmp_path):
     with smtdist.watch(tmp_path / "c") as view:
         until(lambda: len(view.progress()["passes"]) >= 3)
         assert view.status == "running"
-        with pytest.raises(SmtdistError, match="stopped there"):
+        with pytest.raises(SmtdistError, match="where it was started"):
             view.cancel()
         opened.set()
         run.result(60)
@@ -157,7 +157,7 @@ def test_a_scheduler_that_asks_who_connects_is_watched_with_certificates(tmp_pat
         watch = ("watch", cluster.scheduler_address, "--once", "--json")
         code, _, error = called(*watch)
         assert code == 2
-        assert "asks who connects; give --tls" in error
+        assert "asks for certificates; give --tls" in error
         code, out, error = called(*watch, "--tls", str(folder))
         assert code == 0, error
         assert json.loads(out)["run"] == "a"
@@ -253,7 +253,7 @@ def test_events_take_the_place_of_nothing_but_events(tmp_path):
     fit += ["--set=feature=vq", "--set=dictionary=16", "--set=n_components=4", "--events"]
     code, _, error = called(*fit, str(data))
     assert code == 1
-    assert "holds something other than events, and is kept" in error
+    assert "holds something other than events and is not replaced" in error
     assert data.read_bytes() == before
     for text in ('{"kind": "cifar"}\n', "seven\n", "[1]\n"):
         path.write_text(text)
@@ -297,7 +297,7 @@ def test_the_watch_of_a_run_whose_driver_was_killed_ends(tmp_path, options):
     code, _, error = called("watch", str(tmp_path), *options)
     assert code == 1
     assert f"its process {number} on " in error
-    assert f"was killed or crashed; go on with smtdist resume {tmp_path}." in error
+    assert f"was killed or crashed; continue with smtdist resume {tmp_path}." in error
     code, out, _ = called("watch", str(tmp_path), "--once", "--json")
     assert (code, json.loads(out)["status"]) == (0, "failed")
 

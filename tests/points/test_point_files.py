@@ -150,7 +150,9 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     with h5py.File("z.h5") as file:
         np.testing.assert_array_equal(file["z"][()], load_points("p.h5").transform(POINTS[:50] + 0.01))
     assert "--dataset must name" in run("points", "fit", "t.h5", "--out", "r.h5", code=2)
-    assert "no list of lengths" in run("points", "fit", "t.npy", "--lengths", "a", "--out", "r.h5", code=2)
+    assert "not a list of lengths" in run(
+        "points", "fit", "t.npy", "--lengths", "a", "--out", "r.h5", code=2
+    )
     assert "Example: smtdist points fit" in run("points", "fit", "--help")
 
 
@@ -189,7 +191,7 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
     run(
         "points", "fit", "ab.npy", "--context", "noise", "--size", "9", "--components", "2", "--out", "n.h5"
     )
-    assert "lengths are of sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
+    assert "lengths are for sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
 
 
 def test_a_kind_of_samples_that_is_not_installed_is_named(tmp_path):

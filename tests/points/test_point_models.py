@@ -171,5 +171,5 @@ def test_spirals_is_a_command_with_a_picture(tmp_path):
     assert out.read_bytes().startswith(b"\x89PNG")
     assert "exists already" in run(*common, code=1)[1]
     assert "told apart" in run(*common, "--overwrite")[0]
-    assert "no picture" in run("--out", tmp_path / "a.doc", code=2)[1]
+    assert "not a picture" in run("--out", tmp_path / "a.doc", code=2)[1]
     assert "more than the 200 points" in run("--points", 200, code=2)[1]

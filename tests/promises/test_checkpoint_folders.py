@@ -56,7 +56,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path, mode):
     total(folder)
     for one in (folder / "whitening", folder):
         one.chmod(mode)
-        with pytest.raises(CheckpointError, match="Others may write to"):
+        with pytest.raises(CheckpointError, match="Other users can write to"):
             total(folder)
         one.chmod(0o755)
     total(folder)
@@ -69,7 +69,7 @@ def test_a_group_of_several_is_others(tmp_path, monkeypatch):
     monkeypatch.setattr("smtdist.engine.folder._is_alone", lambda group: True)
     total(folder)
     monkeypatch.setattr("smtdist.engine.folder._is_alone", lambda group: False)
-    with pytest.raises(CheckpointError, match="Others may write to"):
+    with pytest.raises(CheckpointError, match="Other users can write to"):
         total(folder)
 
 

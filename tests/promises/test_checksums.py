@@ -70,7 +70,7 @@ def test_without_checksums_what_cannot_be_is_refused_still(at, name, change):
     stripped(at / "model.h5")
     loading.load(at / "model.h5")  # files of earlier versions are read
     altered(at / "model.h5", name, change)
-    with pytest.raises(SmtdistError, match="is not a whole smtdist model"):
+    with pytest.raises(SmtdistError, match="is not a complete smtdist model"):
         loading.load(at / "model.h5")
 
 

@@ -129,7 +129,7 @@ class TestForgedFiles:
     def test_a_manifest_that_is_nested_deeply(self, tmp_path, run, text):
         (tmp_path / "deep.json").write_text(text)
         fit = ("fit", tmp_path / "deep.json", "--dataset", "images", "--out", tmp_path / "m.h5")
-        assert "is no JSON that can be read" in sentence(run(*fit))
+        assert "is not JSON that can be read" in sentence(run(*fit))
 
     def test_thousands_of_nested_groups_take_no_time(self, tmp_path, run):
         with h5py.File(tmp_path / "x.h5", "w") as file:

@@ -96,7 +96,7 @@ def test_two_rounds_of_packing_are_refused(tmp_path, packed):
         stored.write_direct_chunk((0, 0, 0), packed)
     with (
         opening.open_source(tmp_path / "x.h5", "images").opened() as reader,
-        pytest.raises(UnreadableError, match="unusual row of filters"),
+        pytest.raises(UnreadableError, match="unusual combination of filters"),
     ):
         reader.read(0, 1)
 

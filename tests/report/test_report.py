@@ -252,7 +252,7 @@ def test_matching_windows_are_alike_and_within_the_images(at):
 def test_bad_input_is_a_sentence_and_leaves_nothing(at, tmp_path):
     out = tmp_path / "r.html"
     model = at / "model <b>.h5"
-    assert "end it with .html" in run("report", model, "--out", tmp_path / "r.pdf", code=2)
+    assert "let it end in .html" in run("report", model, "--out", tmp_path / "r.pdf", code=2)
     assert "need all three" in run("report", model, "--out", out, "--train", "train", code=2)
     images = ["--data", at / "data.h5", "--train", "train", "--test", "test"]
     assert "holds words" in run("report", at / "words.h5", "--out", out, *images, code=2)

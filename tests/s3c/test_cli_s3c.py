@@ -241,8 +241,11 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
         (["--set", "feature=l1", "--set", "order=3"], "order is 3"),
         (["--set", "feature=omp", "--set", "alpha=2"], "There is no setting 'alpha' with feature=omp"),
         (["--set", "feature=s3c", "--set", "penalty=2"], "There is no setting 'penalty' with feature=s3c"),
-        (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 goes without --preset"),
-        (["--model", "omp", "--atoms", "a.npy"], "--model omp goes without --atoms; leave it out"),
+        (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 cannot be combined with --preset"),
+        (
+            ["--model", "omp", "--atoms", "a.npy"],
+            "--model omp cannot be combined with --atoms; leave it out",
+        ),
         (["--set", "feature=l2"], "must be one of gq, vq"),
     ],
 )

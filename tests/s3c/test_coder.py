@@ -100,7 +100,7 @@ def test_the_e_step_is_algorithm_1_unless_blocks_are_asked_for():
     with pytest.raises(ConfigurationError, match="damping of h has 19 steps and that of s 1"):
         SMALL.replace(s_damping=(0.5,))
     for text in ("[", "3"):
-        with pytest.raises(ConfigurationError, match="no settings of patch coders"):
+        with pytest.raises(ConfigurationError, match="not settings of patch coders"):
             S3CSettings.from_json(text)
     with pytest.raises(ConfigurationError, match="block is -1"):
         S3CSettings(block=-1)
@@ -278,7 +278,7 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         assert dict(found.sizes) == {"atom": 24, "pixel": 16}
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["s3c/mu"]
-    with pytest.raises(ModelError, match="not a whole patch coder"):
+    with pytest.raises(ModelError, match="not a complete patch coder"):
         FILES.load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
@@ -312,7 +312,7 @@ def test_settings_that_have_no_meaning(changes, message):
 def test_settings_survive_json():
     settings_ = SMALL.replace(pooling=[1, 3], h_damping=[0.1, 0.2], s_damping=[0.3, 0.4])
     assert S3CSettings.from_json(settings_.to_json()) == settings_
-    with pytest.raises(ConfigurationError, match="These are no settings of patch coders"):
+    with pytest.raises(ConfigurationError, match="These are not settings of patch coders"):
         S3CSettings.from_json("[1]")
 
 
@@ -320,7 +320,7 @@ def test_data_that_cannot_be_coded(stored, images):
     engine = Engine(SerialExecutor())
     with pytest.raises(ConfigurationError, match="patch is 11, but"):
         fit_coder(PatchCoder, stored, SMALL.replace(patch=11), engine)
-    with pytest.raises(DataError, match=r"All patches drawn of .* are flat"):
+    with pytest.raises(DataError, match=r"All patches drawn from .* are constant"):
         fit_coder(PatchCoder, ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine)
     with pytest.raises(ConfigurationError, match="uint8, which runs from 0 to 255"):
         fit_coder(PatchCoder, stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine)

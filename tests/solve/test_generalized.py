@@ -218,7 +218,7 @@ def test_what_cannot_be_statistics_is_refused() -> None:
         smallest_components(scatter, -moment, 1)
     indefinite = np.eye(5)
     indefinite[0, 1] = indefinite[1, 0] = 3
-    with pytest.raises(ModelError, match="has the eigenvalue -2 beside a largest of 4"):
+    with pytest.raises(ModelError, match=r"has the eigenvalue -2 \(the largest is 4\)"):
         smallest_components(scatter, indefinite, 1)
     broken = scatter.copy()
     broken[2, 1] = np.nan

@@ -192,7 +192,7 @@ def test_no_rows_and_empty_rows_are_coded(method):
     ("change", "message"),
     [
         ({"x": np.zeros((2, 4))}, r"give \(D, K\) and \(N, D\) with one D"),
-        ({"penalty": 0.0}, "penalty must lie above 0"),
+        ({"penalty": 0.0}, "penalty must be above 0"),
         ({"penalty": np.ones(2)}, "give one number or 3"),
         ({"x": np.full((2, 3), np.nan)}, "not finite"),
         ({"method": "lars"}, "choose one of fista, ista, coordinate"),

@@ -189,9 +189,9 @@ def test_a_file_holds_all_of_it(coder, tmp_path):
     np.testing.assert_array_equal(files.load_coder(tmp_path / "m.h5").basis, coder.basis)
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["embedding/eigenvalues"]
-    with pytest.raises(ModelError, match=f"not a whole {files.layout.called}"):
+    with pytest.raises(ModelError, match=f"not a complete {files.layout.called}"):
         load_coded(tmp_path / "m.h5")
-    with pytest.raises(ModelError, match="is no coder of patches"):
+    with pytest.raises(ModelError, match="is not a coder of patches"):
         load_coded(tmp_path / "none.h5")
 
 

@@ -233,7 +233,7 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         assert dict(found.sizes) == {"atom": 24, "pixel": 16}
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["whitening/mean"]
-    with pytest.raises(ModelError, match="not a whole sparse coder"):
+    with pytest.raises(ModelError, match="not a complete sparse coder"):
         FILES.load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
@@ -266,7 +266,7 @@ def test_settings_that_have_no_meaning(changes, message):
 def test_settings_survive_json():
     wanted = SMALL.replace(pooling=[1, 3], positive=False)
     assert SparseSettings.from_json(wanted.to_json()) == wanted
-    with pytest.raises(ConfigurationError, match="These are no settings of sparse coding"):
+    with pytest.raises(ConfigurationError, match="These are not settings of sparse coding"):
         SparseSettings.from_json("[1]")
 
 

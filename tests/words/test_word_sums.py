@@ -154,7 +154,7 @@ def test_limits_are_kept_and_said():
         statistic(0)
     with pytest.raises(ConfigurationError, match="unknown is 'drop'"):
         statistic(1, "drop")
-    with pytest.raises(ConfigurationError, match="no normalisation"):
+    with pytest.raises(ConfigurationError, match="not a normalisation"):
         Normalisation("english")
 
 

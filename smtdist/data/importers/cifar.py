@@ -105,7 +105,8 @@ def _part(path: Path) -> ArrayPart:
         fits = [2 if path.stem in ("train", "test") else 1]
     if not fits:
         raise DataError(
-            f"{path} has {size:,} bytes, which is no number of CIFAR records of 3,073 or 3,074; download it again."
+            f"{path} has {size:,} bytes, which is not a whole number of CIFAR records (3,073 or 3,074 bytes each); download "
+            f"it again."
         )
     return _Binary(path, size // (PIXELS + fits[0]), fits[0])
 

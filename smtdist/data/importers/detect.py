@@ -64,7 +64,7 @@ def open_listing(
         raise DataError(f"{next(path for path in files if path.is_dir())} is a folder; name its files.")
     if found == "folder":
         if len(files) > 1 or not files[0].is_dir():
-            raise DataError(f"{files[-1]}: images are imported from one folder; name that.")
+            raise DataError(f"{files[-1]}: only one folder is imported at a time; name that alone.")
         return FolderListing(files[0], wanted.use_labels)
     if found == "npz":
         return numpy_listing(files, wanted.labels, wanted.array, wanted.label_array, wanted.use_labels)
@@ -98,7 +98,7 @@ def kind_of(path: Path) -> str:
         return "cifar"
     if path.suffix.lower() in _ENDINGS:  # cut short or empty: its reader says so
         return _ENDINGS[path.suffix.lower()]
-    raise DataError(f"{path} is of no kind that is recognised; name it with --kind {'|'.join(KINDS)}.")
+    raise DataError(f"The kind of {path} is not recognised; give it with --kind {'|'.join(KINDS)}.")
 
 
 def _start(path: Path) -> bytes:

@@ -54,7 +54,8 @@ class FolderListing(Listing):
         if not count:
             beside = f"; of what was passed by the first is {first_odd[0]}" if odd else ""
             raise DataError(
-                f"{root} holds no file that ends as images do (.jpg, .png, .webp and others){beside}; name a folder of images."
+                f"{root} holds no file with the ending of an image (.jpg, .png, .webp and others){beside}; name a folder of "
+                f"images."
             )
         if labels and classes and loose:
             raise DataError(
@@ -132,7 +133,7 @@ def _files(root: str) -> Iterator[tuple[str, os.DirEntry[str], str]]:
 def _below(folder: str, above: frozenset[str]) -> Iterator[tuple[os.DirEntry[str], str]]:
     real = os.path.realpath(folder)
     if real in above:
-        raise DataError(f"{folder} is a link to a folder that holds it; remove the link.")
+        raise DataError(f"{folder} is a link to a folder that contains it; remove the link.")
     for entry in _entries(folder):
         kind = _kind(entry)
         if kind == FOLDER:

@@ -55,7 +55,7 @@ class IdxFile:
                 yield np.frombuffer(data, self.dtype).reshape(count, *shape)
             if stream.read(1):
                 raise DataError(
-                    f"{self.path} goes on after its last sample; copy or download it again in full."
+                    f"{self.path} has data after its last sample; copy or download it again in full."
                 )
 
 
@@ -98,7 +98,7 @@ def idx_listing(paths: list[Path], labels: Path | None, labelled: bool) -> Array
         targets = [read_idx_header(path) for path in beside if path is not None]
     if targets and len(targets) != len(images):
         raise DataError(
-            f"There are {len(images)} files of images but {len(targets)} of labels; give one of each in turn."
+            f"There are {len(images)} files of images but {len(targets)} of labels; give them in pairs."
         )
     for target in targets:
         if len(target.shape) != 1:
@@ -113,7 +113,9 @@ def read_idx_header(path: Path) -> IdxFile:
     with open_stream(path) as stream:
         start = stream.read(4)
         if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 4:
-            raise DataError(f"{path} is no IDX file of whole numbers; its first four bytes are {start!r}.")
+            raise DataError(
+                f"{path} is not an IDX file of whole numbers; its first four bytes are {start!r}."
+            )
         rank = start[3]
         shape = struct.unpack(f">{rank}I", take(stream, 4 * rank, str(path)))
     header, dtype = 4 + 4 * rank, np.dtype(_TYPES[start[2]])

@@ -153,14 +153,14 @@ def _require_one_file(
 def _group(name: str) -> str:
     group = name.strip("/")
     if not group or any(part in ("", ".", "..") for part in group.split("/")):
-        raise ConfigurationError(f"--group {name!r} is no name of a group; use one such as train.")
+        raise ConfigurationError(f"--group {name!r} is not a name of a group; use one such as train.")
     return group
 
 
 def _require_manifest(out: Path, append: bool) -> None:
     if out.suffix != ".json":
         raise ConfigurationError(
-            f"--out {out} is no name of a manifest; with --shard-samples let it end in .json."
+            f"--out {out} is not a name of a manifest; with --shard-samples let it end in .json."
         )
     if append:
         raise ConfigurationError(
@@ -190,19 +190,19 @@ def import_images(
     workers: int = 0,
     overwrite: bool = False,
 ) -> dict[str, run.ImportResult]:
-    """Bring images from a folder, arrays or archives into an HDF5 file; an import that stopped goes on.
+    """Import images from a folder, arrays or archives into an HDF5 file; repeat the call to continue a stopped import.
 
     source : a folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.
-    out : file to write, or with `shard_samples`, so many images a file, a manifest (.json).
-    group : to write to, such as train or test; None: train, or one for each of the folders train, test and the
-        like that the source holds. append : to a file that exists.
+    out : file to write. shard_samples : write files of this many images; `out` is then a manifest (.json).
+    group : group to write, such as train or test; None: train, or a group for each of the folders train,
+        test and similar in the source. append : add the group to a file that exists.
     layout : "plain" (pixels), "encoded" (bytes as they are) or "auto": encoded unless resized.
-    resize : scale the shorter side to so many pixels, then cut the middle; crop : its side.
+    resize : scale the shorter side to this many pixels, then cut out the middle square. crop : side of the square.
     kind : of the source, one of folder, npz, idx, cifar, webdataset, parquet; None: by its contents.
     labels_from : "folders": those that the source has; "none".
     labels : a file with the labels, for .npy, .npz and IDX. array, label_array : names in an .npz.
-    image_column, label_column : of a Parquet file.
-    verify : decode every image once. on_error : "raise", or "skip" unreadable images.
+    image_column, label_column : columns of a Parquet file.
+    verify : decode every image once to check it. on_error : "raise", or "skip" unreadable images.
     workers : processes that decode; 0: this one.
 
     Returns what was written, by group. Memory: workers + 2 batches of 4 MiB or one image. Raises DataError

@@ -110,7 +110,7 @@ class _Array:
         if not all(type(length) is int and length >= 0 for length in shape):
             raise ValueError("an array without a shape")
         if math.prod(shape) * dtype.itemsize != len(data):
-            raise ValueError("an array of another length than its shape says")
+            raise ValueError("an array whose length does not fit its shape")
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
@@ -159,13 +159,13 @@ class _Reader(pickle._Unpickler):
     def load_reduce(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, _Name) or type(arguments) is not tuple:
-            raise ValueError("a call of what is no name")
+            raise ValueError("a call of something that is not a name")
         self.stack.append(function.make(*arguments))
 
     def load_build(self) -> None:
         state, made = self.stack.pop(), self.stack[-1]
         if not isinstance(made, _Type | _Array) or type(state) is not tuple:
-            raise ValueError("a state of what is no array")
+            raise ValueError("a state of something that is not an array")
         made.set_state(state)
 
     dispatch[pickle.REDUCE[0]] = load_reduce
@@ -190,7 +190,9 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
         raise DataError(f"{name} is refused as a pickle: {error}") from None
     except (*_MISTAKES, RecursionError, OverflowError, MemoryError) as error:
         reason = " ".join(str(error).split())[:120].rstrip(".") or type(error).__name__
-        raise DataError(f"{name} is no whole batch of CIFAR ({reason}); download it again.") from error
+        raise DataError(
+            f"{name} is not a complete batch of CIFAR ({reason}); download it again."
+        ) from error
 
 
 def _text(value: Any) -> str:

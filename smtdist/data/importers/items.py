@@ -148,5 +148,5 @@ def label_of(text: bytes | str, name: str) -> int:
             raise ValueError
     except ValueError:
         shown = text[:40]
-        raise DataError(f"{name} holds {shown!r}, but a label is a whole number; mend it.") from None
+        raise DataError(f"{name} holds {shown!r}, but a label is a whole number; fix it.") from None
     return label

@@ -166,7 +166,8 @@ class JournalledFile:
             self._pages[number][low - first : high - first] = view[low - start : high - start]
         if len(self._originals) > MOST_PAGES:
             raise DataError(
-                f"{self._path} keeps gaps that new data would be written into; import into a file of its own."
+                f"{self._path} has free space inside, where HDF5 would write new data, so nothing can be added safely; "
+                f"import into another file."
             )
 
     def _write_through(self, start: int, view: memoryview) -> None:
@@ -238,7 +239,7 @@ class JournalledFile:
             header = json.loads(text)
         except (ValueError, struct.error):
             raise DataError(
-                f"{self._journal} is no journal of an import; delete it and {self._path}."
+                f"{self._journal} is not a journal of an import; delete it and {self._path}."
             ) from None
         at += size
         for place, number in enumerate(header["pages"]):

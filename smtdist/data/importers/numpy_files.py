@@ -82,7 +82,7 @@ class NumpyPart(ArrayPart):
         if labels is not None:
             if labels.dtype.kind not in "iu" or labels.shape[1:] not in ((), (1,)) or not labels.shape:
                 raise DataError(
-                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels are one whole number an image."
+                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels must be one integer for each image."
                 )
             check_label_count(labels.shape[0], self.shape[0], labels.name, images.name)
 
@@ -155,7 +155,9 @@ def _arrays(path: Path) -> list[Stored]:
                     )
                 found.append(Stored(path, member, shape, dtype))
     except _BROKEN as error:
-        raise DataError(f"{path} is no whole .npz or .npy file ({error}); download it again.") from error
+        raise DataError(
+            f"{path} is not a complete .npz or .npy file ({error}); download it again."
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error
     return found
@@ -187,11 +189,13 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any
         shape, fortran, dtype = formats[version](stream)
     except (ValueError, TypeError, SyntaxError, OverflowError) as error:
         reason = " ".join(str(error).split())[:120].rstrip(".")
-        raise DataError(f"{name} is no whole NumPy array ({reason}); write it with numpy.save.") from error
+        raise DataError(
+            f"{name} is not a complete NumPy array ({reason}); write it with numpy.save."
+        ) from error
     if dtype.hasobject:
         raise DataError(f"{name} holds Python objects, which are not read; store it as a plain array.")
     if fortran and len(shape) > 1:
         raise DataError(f"{name} is stored column by column; store numpy.ascontiguousarray of it.")
     if any(length < 0 for length in shape) or dtype.itemsize == 0:
-        raise DataError(f"{name} has the shape {shape}, which makes no sense; write it with numpy.save.")
+        raise DataError(f"{name} has the shape {shape}, which is not valid; write it with numpy.save.")
     return shape, dtype

@@ -237,7 +237,7 @@ class _Run:
                     self._commit(progress)
                 if code is not None:
                     raise InterruptedRun(
-                        f"Stopped as asked after {progress.items:,} images; the same command goes on from there.",
+                        f"Stopped as asked after {progress.items:,} images; repeat the command to continue.",
                         code,
                     )
         finally:

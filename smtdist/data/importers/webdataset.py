@@ -46,7 +46,7 @@ class TarListing(Listing):
         first = next(self._samples(), None)
         if first is None:
             raise DataError(
-                f"{paths[0]} holds no member that ends as images do (.jpg, .png, .webp and others); name shards of images."
+                f"{paths[0]} holds no member with the ending of an image (.jpg, .png, .webp and others); name shards of images."
             )
         self.labelled = first[2] is not None
 
@@ -66,7 +66,7 @@ class TarListing(Listing):
             if (label is not None) != self.labelled:
                 has, others = ("no label", "have one") if label is None else ("a label", "have none")
                 raise DataError(
-                    f"{name} has {has}, but the samples before it {others}; mend the shards, or pass --labels-from none."
+                    f"{name} has {has}, but the samples before it {others}; fix the shards, or pass --labels-from none."
                 )
             if names and (len(names) == items or size + len(image) > nbytes):
                 yield self._batch(start, names, data, labels)
@@ -114,13 +114,13 @@ def _label(member: str, ending: str, data: bytes) -> int | None:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise DataError(f"{member} is no JSON; mend it.") from None
+        raise DataError(f"{member} is not valid JSON; fix it.") from None
     if not isinstance(found, dict) or "label" not in found:
         return None
     label = found["label"]
     if type(label) is not int:
         raise DataError(
-            f"{member} has the label {str(label)[:40]!r}, but a label is a whole number; mend it."
+            f"{member} has the label {str(label)[:40]!r}, but a label is a whole number; fix it."
         )
     return label_of(str(label), member)
 
@@ -161,7 +161,9 @@ class _Guarded:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= MOST_IMAGE_BYTES:
-            raise DataError(f"{self._path} states a member of {size:,} bytes; copy or download it again.")
+            raise DataError(
+                f"{self._path} lists a member of {size:,} bytes, which is not possible; copy or download it again."
+            )
         self.last = self._stream.read(size)
         return self.last
 
@@ -177,7 +179,9 @@ def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
     except (tarfile.ReadError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(_cut_short(path)) from error
     except (tarfile.TarError, ValueError) as error:
-        raise DataError(f"{path} is no whole tar file ({error}); copy or download it again.") from error
+        raise DataError(
+            f"{path} is not a complete tar file ({error}); copy or download it again."
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error
 

@@ -76,6 +76,6 @@ def launch(name: str, warps: int, *arguments: Any) -> None:
         if value.dtype.name != TYPES[kind] or array == isinstance(value, np.generic):
             raise TypeError(f"{name} declares {kind} {'*' * array}{parameter}, and is given {value.dtype}")
         if array and not value.flags.c_contiguous:
-            raise TypeError(f"{name} is given {parameter} in pieces")
+            raise TypeError(f"{name} needs {parameter} as one contiguous array")
     blocks = min(MOST_BLOCKS, -(-warps // BLOCK_WARPS))
     kernel(name)((blocks,), (BLOCK_WARPS * WARP,), given)

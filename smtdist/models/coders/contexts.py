@@ -70,7 +70,8 @@ class Brought:
         numbers = checks.called(f"The context {name}", made.row_numbers, 1)
         if made.scale != int(made.scale) or made.scale < 1 or numbers != int(numbers) or numbers < 0:
             raise ConfigurationError(
-                f"The context {name} has the scale {made.scale!r} and row_numbers(1) = {numbers!r}; they must be whole numbers, "
+                f"The context {name} has the scale {made.scale!r} and row_numbers(1) = {numbers!r}; they must be whole "
+                f"numbers, "
                 f"of at least 1 and 0."
             )
         return cls(name, made, int(made.scale))
@@ -88,18 +89,19 @@ class Brought:
         """Return X and Y, (n, K), of codes (samples, sites, K)."""
         found = checks.called(f"The context {self.name}", self.made.factors, codes, group)
         if not isinstance(found, tuple) or len(found) != 2:
-            raise ConfigurationError(f"The factors of the context {self.name} are no pair (X, Y).")
+            raise ConfigurationError(f"The factors of the context {self.name} are not a pair (X, Y).")
         left, right = (self._checked("factors", one, codes.shape[2]) for one in found)
         if left.shape != right.shape:
             raise ConfigurationError(
-                f"The factors of the context {self.name} have the shapes {left.shape} and {right.shape}; they must be alike."
+                f"The factors of the context {self.name} have the shapes {left.shape} and {right.shape}; they must be the same."
             )
         return left, right
 
     def _checked(self, what: str, found: Float64, width: int) -> Float64:
         if getattr(found, "ndim", 0) != 2 or found.shape[1] != width:
             raise ConfigurationError(
-                f"{what} of the context {self.name} has the shape {getattr(found, 'shape', None)}; it must have {width} columns, "
+                f"{what} of the context {self.name} has the shape {getattr(found, 'shape', None)}; it must have {width} "
+                f"columns, "
                 f"as the codes have."
             )
         if not (found == np.rint(found)).all():

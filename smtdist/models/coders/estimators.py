@@ -72,13 +72,20 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 class SpikeSlabCoder(CoderEstimator):
     """Pooled features of spike-and-slab sparse coding over the patches of images (Goodfellow et al. 2012).
 
-    `model` "s3c", "omp" or "sc"; `units` N; `patch` its side; `pooling` grids; `settings` any other of
-    `smtdist.codes.s3c.S3CSettings`, by name, but the seed, which is `random_state`. `workers` and `cluster` as
-    everywhere.
+    Parameters
+    ----------
+    model : "s3c", "omp" or "sc".
+    units : number of atoms.
+    patch : side of a patch in pixels.
+    pooling : grids over which codes are pooled, such as (3,) for 3 x 3.
+    settings : other settings of `smtdist.codes.s3c.S3CSettings`, by name.
+    random_state : seed of every random choice.
+    workers, cluster : where the work is done, as in `SMT`.
 
     Attributes
     ----------
-    coder_ : PatchCoder. passes_ : records of the passes.
+    coder_ : the fitted PatchCoder.
+    passes_ : records of the passes.
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
@@ -114,13 +121,21 @@ class SpikeSlabCoder(CoderEstimator):
 class SparseCoding(CoderEstimator):
     """Pooled L1 sparse codes of the patches of images, with a dictionary learned from them (Chen et al. 2018, Supplement A).
 
-    `units` K; `patch` its side; `penalty` λ; `positive`; `pooling` grids; `settings` any other of
-    `smtdist.codes.l1.SparseSettings`, by name, but the seed, which is `random_state`. `workers` and `cluster` as
-    everywhere.
+    Parameters
+    ----------
+    units : number of atoms.
+    patch : side of a patch in pixels.
+    penalty : λ of the L1 norm.
+    positive : true for codes that are not negative.
+    pooling : grids over which codes are pooled, such as (2,) for 2 x 2.
+    settings : other settings of `smtdist.codes.l1.SparseSettings`, by name.
+    random_state : seed of every random choice.
+    workers, cluster : where the work is done, as in `SMT`.
 
     Attributes
     ----------
-    coder_ : SparseCoder. passes_ : records of the passes.
+    coder_ : the fitted SparseCoder.
+    passes_ : records of the passes.
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
@@ -156,14 +171,22 @@ class SparseCoding(CoderEstimator):
 
 
 class CodedSMT(CoderEstimator):
-    """Sparse manifold transform on L1 codes (`feature` "l1"), spike-and-slab codes ("s3c") or thresholded ones ("omp").
+    """Sparse manifold transform of images on a learned code of patches.
 
-    `settings` : others by name, as `coded_settings` takes them, but the seed, which is `random_state`.
-    `workers` and `cluster` as everywhere.
+    Parameters
+    ----------
+    feature : the code: "l1", "s3c" (spike-and-slab), "omp" or "sc".
+    patch : side of a patch in pixels.
+    dictionary : number of atoms.
+    n_components : dimensions of the embedding.
+    settings : other settings by name; `smtdist settings --feature l1` lists them.
+    random_state : seed of every random choice.
+    workers, cluster : where the work is done, as in `SMT`.
 
     Attributes
     ----------
-    coder_ : Manifold. passes_ : records of the passes.
+    coder_ : the fitted Manifold.
+    passes_ : records of the passes.
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)

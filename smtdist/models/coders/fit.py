@@ -147,7 +147,7 @@ def _distinct(rows: Float64, settings: PatchSettings, name: str) -> Float64:
         rows = np.random.default_rng(settings.seed).standard_normal(size)
     if not len(rows):
         raise DataError(
-            f"All patches drawn of {name} are flat, so there is nothing to learn; give other images."
+            f"All patches drawn from {name} are constant, so there is nothing to learn; give other images."
         )
     if len(rows) < settings.units:
         raise DataError(

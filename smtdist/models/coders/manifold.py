@@ -43,18 +43,18 @@ class ManifoldSettings(Settings):
 
     Attributes
     ----------
-    n_components : rows of P kept, after the first `drop`.
-    drop : leading rows of P that are left out.
-    context : range of the neighbourhood in pixels, "whole", or the name of a context that another package
-        brings.
-    order : 1 for differences of neighbours, 2 for a position minus the mean of its neighbours.
-    positions : drawn of each image in the fit; 0 takes all.
-    stride : of the positions that a representation pools.
-    moment : "second" (SMT 2023) or "centred" (SMT 2018).
-    pool_size, pool_stride : side of the windows over which embeddings are averaged, and the step from one to
-        the next, in strides. None for both: 4 windows cover the shorter side. Where one is given, the other
-        is 4 (size) or 2 (stride).
-    seed : of every random choice.
+    n_components : dimensions of the embedding.
+    drop : number of leading dimensions that are left out.
+    context : which patches are neighbours: those within this many pixels, "whole" for all patches of the
+        image, or the name of a context that an installed package brings.
+    order : 1 compares a patch with its neighbours, 2 with their mean.
+    positions : number of patches of an image that a fit uses, drawn at random; 0 means all.
+    stride : use only patches whose row and column are multiples of this number.
+    moment : V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).
+    pool_size, pool_stride : side of the windows over which embeddings are averaged, and the step from one
+        window to the next, counted in strides. None for both: 4 windows cover the shorter side. If only one
+        is given, the other is 4 (size) or 2 (stride).
+    seed : seed of every random choice.
     """
 
     OF: ClassVar[str] = "the embedding"
@@ -153,8 +153,8 @@ class Manifold(Unscaled, ValuedTransform):
         """Refuse a model, called `name`, of other images."""
         if other.shape != self.shape:
             raise ModelError(
-                f"{name} has images of (height, width, channels) = {other.shape}, the first model of {self.shape}; only sums "
-                f"over equal ones add up."
+                f"{name} has images of (height, width, channels) = {other.shape}, the first model of {self.shape}; they "
+                f"must be the same."
             )
 
     def facts(self, source: Source) -> Facts:

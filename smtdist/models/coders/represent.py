@@ -50,7 +50,7 @@ def representer(model: Coder | Manifold, source: Source, engine: Engine) -> Repr
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
     if needed > budget:
         raise MemoryBudgetError(
-            f"Coding a group of images needs {readable(needed)}, more than the {readable(budget)} a worker may plan for; use "
+            f"Coding a group of images needs {readable(needed)}, more than the {readable(budget)} a worker may use; use "
             f"fewer units or larger workers."
         )
     return RepresentPatches(model, group * max(1, BATCH // group), engine.executor.threads(), needed)

@@ -137,7 +137,7 @@ def whole_folder(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]
     target = real_target(path)
     if target.exists() and not (target / "zarr.json").is_file():
         raise ModelError(
-            f"{target} exists and is no Zarr store, so it is not replaced; choose another name."
+            f"{target} exists and is not a Zarr store, so it is not replaced; choose another name."
         )
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))

@@ -37,7 +37,7 @@ def write(
     torch = package("torch")
     if not os.fspath(path).endswith(".pt2"):
         raise ConfigurationError(
-            f"{path} does not end in .pt2, as PyTorch wants exported programs to; rename it."
+            f"{path} does not end in .pt2, as exported programs of PyTorch must; rename it."
         )
     module = as_module(model, n_components, drop)
     example = torch.zeros((2, *module.images), dtype=getattr(torch, module.dtype))

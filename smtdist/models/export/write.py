@@ -47,13 +47,13 @@ def export(
         None: by the end of the name.
     features, pool, n_components, drop : as in `SMT.transform`; the first two for onnx and torch.
 
-    Raises ConfigurationError for what the format cannot hold, OutputExistsError for a file that is there already.
+    Raises ConfigurationError if the format cannot hold the model, OutputExistsError if the file exists.
     """
     target = Path(path)
     chosen = format or _ENDINGS.get(target.suffix.lower())
     if chosen not in WRITERS:
         raise ConfigurationError(
-            f"{chosen or target.name} is no format; choose {', '.join(WRITERS)}, or a name that ends in "
+            f"{chosen or target.name} is not a format; choose {', '.join(WRITERS)}, or a name that ends in "
             f"{', '.join(_ENDINGS)}."
         )
     from_file = isinstance(model, str | os.PathLike)

@@ -24,11 +24,11 @@ from smtdist.models.functional.video_judge import judged_clips
 class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     """Sparse manifold transform of video: codes of patches, and an embedding that straightens their paths (SMT 2018).
 
-    Settings are those of `smtdist.models.functional.settings.FunctionalSettings`; `random_state` is its
-    seed. X is clips: the path of an HDF5 file or a list of them (`smtdist.import_videos` writes them), a
-    pair (path, names of clips), or an array of frames (time, row, column), uint8, or a list of arrays.
-    `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`; arrays are put in a temporary file, which
-    workers on other machines do not see.
+    The parameters are the settings of `smtdist.models.functional.settings.FunctionalSettings`; the seed is
+    called `random_state`. X is clips: the path of an HDF5 file or a list of them (`smtdist.import_videos`
+    writes them), a pair (path, names of clips), or an array of frames (time, row, column), uint8, or a list
+    of arrays. `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`; arrays are written to a
+    temporary file, which workers on other machines cannot read.
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
     `n_features_in_` (pixels of a patch).
@@ -94,7 +94,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
         self.on_event = on_event
 
     def fit(self, X: Any, y: Any = None, *, below: Any = None) -> Self:
-        """Fit on clips; `below` is an estimator, a model or a file that a layer is stacked on. `y` is ignored."""
+        """Fit on clips; `below` is an estimator, a model or a file; the fitted layer is stacked on it. `y` is ignored."""
         settings = self.configuration
         lower = None if below is None else given.model_of(below)
         with clips_of(X) as clips, self._engine(checkpointed=True) as engine:
@@ -104,7 +104,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Return the paths of patches through the embedding, (sequences, length, n_components).
 
-        Sequences are `places` in each window of `length` frames, drawn as in the fit. Memory: all of them.
+        Each window of `length` frames gives `places` sequences, drawn as in the fit. Memory: all of them.
         """
         check_is_fitted(self)
         with clips_of(X) as clips:
@@ -117,9 +117,9 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
         return np.concatenate(parts)
 
     def judge(self, X: Any, sequences: int = 1000) -> dict[str, Any]:
-        """Return how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt.
+        """Return how straight the paths of clips are in pixels, codes and embedding, and how well patches are reconstructed.
 
-        sequences : to judge by, at most. See `smtdist.models.functional.video_judge.judged`.
+        sequences : use at most this many. See `smtdist.models.functional.video_judge.judged`.
         """
         check_is_fitted(self)
         with clips_of(X) as clips:

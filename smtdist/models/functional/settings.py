@@ -17,22 +17,28 @@ _COUNTS: Final = ("patch", "length", "places", "atoms", "batch", "n_components",
 
 @dataclass(frozen=True)
 class FunctionalSettings:
-    """How a transform of video is fitted (SMT 2018); see `fit_video`.
+    """Settings of a transform of video (SMT 2018); see `fit_video`.
 
-    patch, length, places : patches of patch x patch pixels, sequences of `length` frames, places in each
-        window of frames.
-    views : of each window a fit learns from, at places of their own: 1, as it is; 2, mirrored too; 4,
-        upside down too; 8, with rows and columns exchanged too. Few clips have few orientations and
-        motions, and P learned from them alone is overfitted.
-    whiten : "zca" of patches, or "fourier", of whole frames before patches are cut, with `low_pass` r₀ in
-        units of the Nyquist
-        frequency. ridge : of ZCA, as a share of the mean variance. atoms, penalty : K and λ of the codes
-            (eq. 10); rounds,
-        batch : of dictionary learning, in sequences. order : of the differences in time. moment : V,
-            "centred" or "second".
-    n_components : rows of P. sgd_rounds : mini-batches of supplement C after the eigensolve, 0 for none;
-        sgd_batch,
-        sgd_steps, sparsity : see `SgdSettings`. seed : of every draw.
+    Attributes
+    ----------
+    patch : side of a patch in pixels.
+    length : frames of a sequence.
+    places : patches that are cut from each window of frames, each at its own place.
+    views : views of each window that a fit learns from, each with its own places. 1: as it is; 2: mirrored
+        too; 4: upside down too; 8: with rows and columns exchanged too. A few clips have few orientations and
+        motions, and without views P overfits them.
+    whiten : "zca" whitens patches; "fourier" whitens whole frames before patches are cut.
+    low_pass : r₀ of the Fourier whitening, in units of the Nyquist frequency.
+    ridge : λ of the ZCA whitening, as a share of the mean variance.
+    atoms : number of atoms K.
+    penalty : λ of the codes (equation 10).
+    rounds, batch : rounds of dictionary learning, and sequences in each.
+    order : order of the differences in time, 1 or 2.
+    moment : V is the "centred" or the "second" moment.
+    n_components : rows of P.
+    sgd_rounds : rounds of mini-batches after the eigensolve (supplement C); 0 means none.
+    sgd_batch, sgd_steps, sparsity : see `SgdSettings`.
+    seed : seed of every random choice.
     """
 
     patch: int = 16
@@ -63,18 +69,18 @@ class FunctionalSettings:
         require_kinds(self)
         for name in _COUNTS:
             if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 1.")
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         for name in ("rounds", "sgd_rounds", "sparsity", "ridge", "seed"):
             if not getattr(self, name) >= 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 0.")
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 0.")
         if not (self.penalty > 0 and self.low_pass > 0):
             raise ConfigurationError(
-                f"penalty is {self.penalty} and low_pass {self.low_pass}; both lie above 0."
+                f"penalty is {self.penalty} and low_pass {self.low_pass}; both must be above 0."
             )
         if self.length <= self.order or self.n_components > self.atoms:
             raise ConfigurationError(
                 f"length is {self.length} for differences of order {self.order}, n_components {self.n_components} for "
-                f"{self.atoms} atoms; length is larger than order, n_components at most atoms."
+                f"{self.atoms} atoms; length must be larger than order, and n_components at most atoms."
             )
 
     def replace(self, **changes: Any) -> FunctionalSettings:

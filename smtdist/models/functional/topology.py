@@ -31,7 +31,7 @@ def affinity_groups(
     lengths = np.linalg.norm(columns[:, chosen], axis=0)
     if not 1 <= count < int((lengths > 0).sum()):
         raise ConfigurationError(
-            f"{count} neighbours are asked for among {int((lengths > 0).sum())} atoms of some length; ask for fewer."
+            f"{count} neighbours are asked for among {int((lengths > 0).sum())} atoms that are not zero; ask for fewer."
         )
     unit = columns[:, chosen] / np.where(lengths > 0, lengths, 1.0)
     cosines = unit.T @ unit

@@ -55,7 +55,7 @@ def descend(
         raise ConfigurationError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
     if not (tolerance > 0 and max_iterations >= 1):
         raise ConfigurationError(
-            f"The tolerance is {tolerance} and the most iterations {max_iterations}; both must be positive."
+            f"tolerance is {tolerance} and max_iterations {max_iterations}; both must be positive."
         )
     first, slope = value(start)
     scale = float(np.abs(slope).max(initial=0.0))

@@ -36,7 +36,9 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if function is not None:
             changes["kernel"] = "gaussian"
             if changes.get("features") is not None:
-                raise ConfigurationError("A kernel of your own has no features here; set features to None.")
+                raise ConfigurationError(
+                    "A kernel function of your own works only without features; set features to None."
+                )
         for name, value in changes.items():
             if isinstance(value, np.generic):  # as grids of parameters hold them
                 changes[name] = value.item()
@@ -48,8 +50,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if isinstance(X, Source | tuple) or settings.features is not None:
             if triplets is not None or clean is not None:
                 raise ConfigurationError(
-                    "Positives, negatives and clean rows of your own go with rows in memory and features=None; with features "
-                    "give samples of (anchor, positive, negative) and triplets=given."
+                    "Your own positives, negatives and clean rows need rows in memory and features=None; with features give "
+                    "samples of (anchor, positive, negative) and triplets=given."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
             with session.executor_for(self.cluster, self.workers) as executor:
@@ -68,7 +70,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 self.n_features_in_ = numbers
             elif numbers != self.n_features_in_:
                 raise DataError(
-                    f"Samples have the shape {images.shape[1:]}, {self.n_features_in_} numbers were fitted; give samples alike."
+                    f"Samples have the shape {images.shape[1:]}, {self.n_features_in_} numbers were fitted; give samples of "
+                    f"that size."
                 )
             return images
         kinds = [np.float64, np.float32, np.uint8]
@@ -114,14 +117,17 @@ class ContrastiveKernel(_KernelEstimator):
     """Contrastive representation in a kernel's space, in closed form (Definition 1, Theorem 3).
 
     Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors
-    (`noise`, `flip`, `crop`, `mask`), negatives other samples; or pass your own to `fit`. With `features`
-    ("fourier", "relu", "nystroem") one pass over data of any size sums D² numbers. Memory: exact, 8
-    matrices of 2n x 2n; with features 8 D² bytes a sum.
+    (`noise`, `flip`, `crop`, `mask`), and negatives are other samples. You can also pass your own to `fit`.
+    With `features` ("fourier", "relu" or "nystroem") the fit is one pass over data of any size, and sums D²
+    numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
+
+    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
-    model_ : KernelModel. eigenvalues_, rank_ : of the contrastive form. passes_ : records of the passes,
-        with features.
+    model_ : the fitted KernelModel.
+    eigenvalues_, rank_ : eigenvalues and rank of the contrastive form.
+    passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> ContrastiveKernel(n_components=2, noise=0.5).fit_transform(rows).shape
@@ -177,17 +183,22 @@ class ContrastiveKernel(_KernelEstimator):
 class SpectralContrastiveKernel(_KernelEstimator):
     """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
 
-    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ. `negatives`: "one" takes a single
-    negative for each anchor, as printed. That loss has no minimum for a universal kernel (gaussian,
-    laplacian, ntk) and a small λ: along functions that keep each anchor orthogonal to its one negative it
-    falls without end, and the fit ends with a DataError. "all", the default, takes the mean over
-    independent draws of the negative, which is bounded below. With `features` the descent is by
-    mini-batches (`rounds`, `batch`, `learning_rate`).
+    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ.
+
+    `negatives="all"`, the default, takes the mean over independent draws of the negative. `negatives="one"`
+    takes a single negative for each anchor, as in the paper. That loss has no minimum for a universal kernel
+    (gaussian, laplacian, ntk) and a small λ, because it falls without end along functions that keep each
+    anchor orthogonal to its one negative. The fit then ends with a DataError.
+
+    With `features` it is fitted by mini-batches (`rounds`, `batch`, `learning_rate`).
+
+    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
-    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with
-        features.
+    model_ : the fitted KernelModel.
+    convergence_, n_iter_ : how the minimisation ended, and its number of steps.
+    passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> SpectralContrastiveKernel().fit(rows).convergence_.converged
@@ -261,13 +272,16 @@ class KernelAutoencoder(_KernelEstimator):
 
     Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or
     `flip`, `crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
-    encoder's matrix, as a share of its mean diagonal. With `features` the descent is by mini-batches, and
-    the bottleneck of new data has unit norm too.
+    encoder's matrix, as a share of its mean diagonal. With `features` it is fitted by mini-batches, and the
+    bottleneck of new data has unit norm too.
+
+    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
-    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with
-        features.
+    model_ : the fitted KernelModel.
+    convergence_, n_iter_ : how the minimisation ended, and its number of steps.
+    passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> fitted = KernelAutoencoder(2).fit(rows)
@@ -337,7 +351,8 @@ class KernelAutoencoder(_KernelEstimator):
         self.cluster = cluster
 
     def fit(self, X: Any, y: Any = None, *, clean: Any = None) -> Self:
-        """Fit on rows (n, d), images or a (path, dataset) pair; `clean` is what rows in memory are to become."""
+        """Fit on rows (n, d), images or a (path, dataset) pair; `clean` are the clean rows that the output
+        should match, for rows in memory."""
         return self._fit(X, clean=clean)
 
     def inverse_transform(self, X: Any) -> NDArray[np.floating[Any]]:
@@ -348,5 +363,7 @@ class KernelAutoencoder(_KernelEstimator):
 
 def _pair(positives: Any, negatives: Any) -> tuple[Any, Any] | None:
     if (positives is None) != (negatives is None):
-        raise ConfigurationError("Positives and negatives of your own go together; give both or neither.")
+        raise ConfigurationError(
+            "Your own positives and negatives must be used together; give both or neither."
+        )
     return None if positives is None else (positives, negatives)

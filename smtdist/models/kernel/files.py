@@ -97,7 +97,7 @@ def _described(part: Any) -> tuple[Arrays, dict[str, Any]]:
 def _kernel_json(kernel: Kernel) -> str:
     if kernel.function is not None:
         raise ModelError(
-            f"The kernel {kernel.label} is a function of your own, which no open file can hold; use a kernel by name."
+            f"The kernel {kernel.label} is a function of your own, which cannot be stored in a file; use a kernel by name."
         )
     return json.dumps({name: getattr(kernel, name) for name in ("name", "bandwidth", "degree", "offset")})
 

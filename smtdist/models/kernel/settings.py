@@ -37,21 +37,30 @@ _NUMBERS: Final = ("offset", "noise", "mask", "nugget", "tolerance", "learning_r
 class KernelSettings:
     """Settings of a kernel model.
 
-    model : contrastive (Definition 1), spectral (Definition 2) or autoencoder (Definition 3).
-    n_components : h. kernel, bandwidth, degree, offset : see `smtdist.kernels.gram.Kernel`; bandwidth
-        "median" takes the
-    median distance. features, n_features : None for the exact model of data in memory, else the explicit
-    features with which the model is summed over data of any size. noise, flip, crop, mask : the
-    augmentation that makes positives (of the autoencoder: that is taken away again, none by default).
-    copies : triplets of each sample, exact models only.
-    triplets : "given" where a sample is anchor, positive and negative one after the other. negatives : of
-    the spectral loss, "all" for the mean over draws, "one" as printed, which has no minimum for universal
-    kernels and a small ridge.
-    pool : samples that negatives, landmarks and the median are drawn from, with features. ridge : λ, "auto"
-        for the spectral
-    loss. nugget : see `autoencoder`. decoder_... : kernel and features from the bottleneck back. method,
-        tolerance,
-    max_iterations : of the descent. rounds, batch, learning_rate : of mini-batches, with features.
+    Attributes
+    ----------
+    model : "contrastive" (Definition 1), "spectral" (Definition 2) or "autoencoder" (Definition 3).
+    n_components : h, the dimensions of the embedding.
+    kernel, bandwidth, degree, offset : the kernel; see `smtdist.kernels.gram.Kernel`. bandwidth "median" is
+        the median distance.
+    features, n_features : None for the exact model, whose data must fit in memory. Else the explicit features
+        with which the model is summed over data of any size, and their number.
+    noise, flip, crop, mask : the augmentation that makes positives. An autoencoder learns to remove it; its
+        default is none.
+    copies : triplets of each sample (exact models only).
+    triplets : "drawn", or "given" if each sample holds an anchor, a positive and a negative, one after the
+        other.
+    negatives : of the spectral loss: "all" for the mean over draws, or "one" as in the paper. "one" has no
+        minimum for universal kernels and a small ridge.
+    pool : with features, number of samples from which negatives, landmarks and the median are drawn.
+    ridge : λ. "auto" is 0.1 for the autoencoder, and half of the h-th eigenvalue of the attraction for the
+        spectral loss.
+    nugget : see `smtdist.models.kernel.autoencoder`.
+    decoder_kernel, decoder_bandwidth, decoder_features, n_decoder_features : kernel and features of the
+        decoder.
+    method, tolerance, max_iterations : solver of the exact models that have no closed form.
+    rounds, batch, learning_rate : mini-batches, with features.
+    seed : seed of every random choice.
     """
 
     model: str = "contrastive"
@@ -136,7 +145,7 @@ class KernelSettings:
         try:
             return cls().replace(**json.loads(text))
         except (ValueError, TypeError) as error:
-            raise ConfigurationError(f"These are no settings of a kernel model ({error}).") from error
+            raise ConfigurationError(f"These are not settings of a kernel model ({error}).") from error
 
 
 def _number(name: str, value: Any, word: str = "") -> None:

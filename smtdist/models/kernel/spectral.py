@@ -150,7 +150,8 @@ def spectral_objective(embedded: Float64, gram: Float64, ridge: float) -> tuple[
         penalty = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram), embedded.T).T
     except np.linalg.LinAlgError:
         raise DataError(
-            "The kernel matrix is singular, so that Theorem 4 has no Z K⁻¹; leave out equal rows or choose a universal kernel."
+            "The kernel matrix is singular, so Z K⁻¹ of Theorem 4 does not exist; leave out equal rows or choose a "
+            "universal kernel."
         ) from None
     loss, gradient = contrast(embedded)
     return loss + ridge * float(np.vdot(penalty, embedded)), gradient + 2 * ridge * penalty

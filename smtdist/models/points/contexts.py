@@ -36,7 +36,7 @@ def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto"
     """
     n = len(points)
     if not 1 <= k < n:
-        raise ConfigurationError(f"k is {k}, but {n} points have 1 to {n - 1} others.")
+        raise ConfigurationError(f"k is {k}, but {n} points have 1 to {n - 1} others; choose among these.")
     faiss = importlib.util.find_spec("faiss") is not None
     if method == "faiss" and not faiss:
         raise ConfigurationError("FAISS is not installed; install faiss-cpu, or choose exact.")

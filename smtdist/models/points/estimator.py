@@ -24,11 +24,12 @@ from smtdist.models.points.table import PointSettings, embedded, fit_table
 
 
 class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore[misc]
-    """Sparse manifold transform of the rows of a table, by who is near whom (SMT 2023, eq. 3).
+    """Sparse manifold transform of the rows of a table (SMT 2023, equation 3).
 
-    Settings are those of `smtdist.models.points.table.PointSettings`; `random_state` is its seed. X is an
-    array (points, numbers), the (path, dataset) of an HDF5 file, or a .npy path. New points have a place
-    under the same features. `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`.
+    The parameters are the settings of `smtdist.models.points.table.PointSettings`; the seed is called
+    `random_state`. X is an array (points, numbers), the (path, dataset) of an HDF5 file, or a .npy path.
+    `transform` embeds new points with the same features. `cluster`, `workers`, `checkpoint` and `on_event`
+    are as in `SMT`.
 
     Fitted attributes: `model_`, `components_` (n_components, features), `eigenvalues_`, `passes_`,
     `n_features_in_`.

@@ -101,7 +101,7 @@ class PointModel(ValuedTransform):
 
         if self.kind is not None or self._asked.context != "time":
             raise ConfigurationError(
-                "lengths are of sequences in time, which this model does not have; leave them out."
+                "lengths are for sequences in time, and this model has none; leave them out."
             )
         return in_time(table, self._asked.order, lengths)
 
@@ -123,15 +123,15 @@ class PointModel(ValuedTransform):
         self._require_local()
         if other.n_inputs != self.n_inputs:
             raise ModelError(
-                f"{name} has points of {other.n_inputs} numbers, the first model of {self.n_inputs}; only sums over equal ones "
-                f"add up."
+                f"{name} has points of {other.n_inputs} numbers, the first model of {self.n_inputs}; they must be the same."
             )
 
     def _require_local(self) -> None:
         if self.kind is None and self._asked.context in OF_THE_WHOLE:
             raise ModelError(
-                f"With context={self._asked.context} each point's neighbours are among all points, so points that come or go "
-                f"change the sums of others: nothing can be added or withdrawn. Fit all points again, or use context=noise or "
+                f"With context={self._asked.context} each point's neighbours are among all points, so a new or withdrawn "
+                f"point would change the sums of others: nothing can be added or withdrawn. Fit all points again, or use "
+                f"context=noise or "
                 f"context=time."
             )
 

@@ -83,12 +83,13 @@ def rows_of(kind: SiteKind, samples: NDArray[np.generic]) -> NDArray[np.float64]
     except (ArithmeticError, IndexError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"{kind.NAME} cannot make rows of samples of {' x '.join(map(str, samples.shape[1:]))} numbers with these settings "
-            f"({error}); change them, or mend it."
+            f"({error}); change them, or fix it."
         ) from error
     if found.ndim != 3 or len(found) != len(samples) or 0 in found.shape or not np.isfinite(found).all():
         raise ConfigurationError(
-            f"{kind.NAME} makes rows of the shape {found.shape} of {len(samples)} samples; it must be (samples, sites, numbers), "
-            f"all of them finite. Mend it."
+            f"{kind.NAME} makes rows of the shape {found.shape} of {len(samples)} samples; it must be (samples, sites, "
+            f"numbers), "
+            f"all of them finite. Fix it."
         )
     return found
 
@@ -96,10 +97,12 @@ def rows_of(kind: SiteKind, samples: NDArray[np.generic]) -> NDArray[np.float64]
 def table_of(data: Sequence[str], dataset: str | None) -> Source:
     """Return the rows of a table in one file: a dataset of an HDF5 file, or a .npy file."""
     if len(data) > 1:
-        raise ConfigurationError(f"A table is one file, but {len(data)} are given; add one after another.")
+        raise ConfigurationError(
+            f"A table is one file, but {len(data)} are given; add one file after the other."
+        )
     if dataset is None and not data[0].endswith(".npy"):
         raise ConfigurationError(
-            f"{data[0]} is no .npy file, so --dataset must name the rows in it; give it."
+            f"{data[0]} is not a .npy file, so --dataset must name the rows in it; give it."
         )
     return as_table(data[0] if dataset is None else (data[0], dataset))
 
@@ -118,7 +121,7 @@ def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
     if name == ROWS_OF_TABLES:
         if settings:
             raise ConfigurationError(
-                f"{', '.join(settings)} cannot be set: rows of tables have options instead; give those."
+                f"{', '.join(settings)} cannot be set: rows of tables have options of their own; use those."
             )
         return None
     require_sites(name)
@@ -126,7 +129,7 @@ def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
     if not (isinstance(cls, type) and issubclass(cls, SiteKind)) or getattr(cls, "NAME", None) != name:
         raise ConfigurationError(
             f"The entry point {name} of the group {plugins.SITES} is {cls!r}, no subclass of "
-            f"smtdist.models.points.sites.SiteKind with that NAME; mend or uninstall its package."
+            f"smtdist.models.points.sites.SiteKind with that NAME; fix or uninstall its package."
         )
     known = [one.name for one in fields(cls)]
     for one in settings:

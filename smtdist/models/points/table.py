@@ -46,29 +46,33 @@ SOME_ROWS: Final = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class PointSettings:
-    """What a fit of a table is asked.
+    """Settings of a fit of points.
 
-    features : f; one-hot "landmarks"; landmarks within an angle ("threshold"), positive L1 codes over their
-        directions ("l1"), orthogonal matching pursuit over these ("omp"); codes that rebuild a point from
-        its nearest landmarks ("interpolation"), Gaussian bumps around landmarks ("rbf"), random "fourier"
-        features, or all products of two numbers ("quadratic").
-    size : landmarks, or random features; of no meaning for quadratic ones.
-    width : of the Gaussian of rbf and fourier features.
-    threshold : cosine from which a landmark is active. penalty : λ of l1. active : landmarks of an omp code.
-    context : who is near whom; "noise": two noisy copies of each point; "knn": the k nearest, symmetrised;
-        "mean": a point and the mean of those; "lle": a point and what rebuilds it from its k nearest;
-        "time": rows that follow one another.
-    neighbours : k, and of interpolation the landmarks that rebuild a point.
-    noise : standard deviation of the copies.
-    order : of differences in time, 1 or 2.
-    lengths : rows of each sequence, laid end to end; none: one sequence.
-    moment : V; "second", or "centred" about the mean feature, as in slow feature analysis.
-    n_components : components of the embedding, the constant among them where V is not centred.
-    method : how neighbours are found, "auto", "exact" or "faiss".
-    sites : what samples are: "rows" of a table, or a kind that another package brings, whose own `of_sites`
-        are settings; such samples have rows of their own and say which are compared, so that `context` has
-        no meaning.
-    seed : of noise and random features.
+    Attributes
+    ----------
+    features : the code f of a point: "landmarks" (one-hot, the nearest), "threshold" (landmarks within an
+        angle), "l1" (positive L1 codes over the directions of landmarks), "omp" (orthogonal matching pursuit
+        over these), "interpolation" (weights that rebuild a point from its nearest landmarks), "rbf" (Gaussian
+        bumps around landmarks), "fourier" (random features) or "quadratic" (all products of two numbers).
+    size : number of landmarks or random features; "quadratic" ignores it.
+    width : width of the Gaussian of "rbf" and "fourier".
+    threshold : cosine from which a landmark is active ("threshold").
+    penalty : λ of "l1".
+    active : number of active landmarks ("omp").
+    context : which points are neighbours: "noise", two noisy copies of each point; "knn", the k nearest,
+        symmetrised; "mean", a point and the mean of its k nearest; "lle", a point and what rebuilds it from
+        its k nearest; "time", rows that follow one another.
+    neighbours : k; for "interpolation", the number of landmarks that rebuild a point.
+    noise : standard deviation of the noisy copies.
+    order : order of the differences in time, 1 or 2.
+    lengths : rows of each sequence, if the table holds several one after the other.
+    moment : V; "second", or "centred" about the mean code, as in slow feature analysis.
+    n_components : components of the embedding; the constant is one of them unless V is centred.
+    method : how neighbours are found: "auto", "exact" or "faiss".
+    sites : what a sample is: one row of a table ("rows"), or a kind that an installed package brings. Such a
+        kind defines the rows of a sample and which of them are compared, so `context` has no meaning.
+    of_sites : the settings of that kind.
+    seed : seed of noise and random features.
     """
 
     features: str = "landmarks"
@@ -189,7 +193,7 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> featu
         return features.RandomFourier(rows.shape[1], settings.size, settings.width, settings.seed)
     if settings.size > len(rows):
         raise ConfigurationError(
-            f"size is {settings.size}, but landmarks are among the {len(rows)} points; ask for fewer."
+            f"size is {settings.size}, but there are only {len(rows)} points to choose landmarks from; ask for fewer."
         )
     if settings.features == "interpolation" and settings.neighbours > settings.size:
         raise ConfigurationError(

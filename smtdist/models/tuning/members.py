@@ -174,6 +174,6 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     if needed(batch) > budget:
         raise MemoryBudgetError(
             f"Embedding one image for {len(members)} settings needs {readable(needed(1))}, more than the "
-            f"{readable(budget)} a worker may plan for; vary fewer values, or use larger workers."
+            f"{readable(budget)} a worker may use; vary fewer values, or use larger workers."
         )
     return Slices(members, batch, threads)

@@ -51,7 +51,7 @@ def split(source: Source, share: float, limit: int | None, seed: int) -> tuple[P
     judging = round(share * total)
     if not 0 < judging < total:
         raise ConfigurationError(
-            f"A validation share of {share} leaves {judging} of {total:,} samples to judge by; choose another share, "
+            f"A validation share of {share} leaves {judging} of {total:,} samples for validation; choose another share, "
             f"or use more samples."
         )
     order, grain = _drawn_rows(source, total, seed)

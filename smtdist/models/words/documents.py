@@ -38,7 +38,7 @@ def withdraw_lines(
     """
     if len(source.files) != 1:
         raise ConfigurationError(
-            "Lines are of one file, but several were given; withdraw from one after another."
+            "Lines are of one file, but several were given; withdraw from one file after the other."
         )
     total = merging.statistics_of(model, "The model")
     records: list[Record] = []

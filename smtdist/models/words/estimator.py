@@ -23,12 +23,13 @@ from smtdist.statistics.vocabulary import MAX_WORDS
 
 
 class WordSMT(TransformEstimator):
-    """Sparse manifold transform of words by whom they occur near (SMT 2023, appendix B).
+    """Sparse manifold transform of words, from the words that occur near them (SMT 2023, appendix B).
 
-    Settings are those of `smtdist.models.words.model.WordSettings`. X is text: the path of a file, plain or
-    gzipped, or several, a paragraph a line; with `input="content"` documents in memory, a paragraph each.
-    `transform` takes words and returns their vectors. Nothing is drawn, so there is no `random_state`.
-    `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`.
+    The parameters are the settings of `smtdist.models.words.model.WordSettings`. X is text: the path of a
+    file (plain or gzipped, one paragraph a line) or several paths. With `input="content"` X is a list of
+    documents in memory, one paragraph each. `transform` takes words and returns their vectors. The fit has
+    no random choices, so there is no `random_state`. `cluster`, `workers`, `checkpoint` and `on_event` are
+    as in `SMT`.
 
     Fitted attributes: `model_`, `words_`, `vectors_` (words, n_components), `components_`, `eigenvalues_`,
     `passes_`.
@@ -112,7 +113,7 @@ class WordSMT(TransformEstimator):
         return others.rank_correlation(self.vectors_, self.model_.numbers, judged)[0]
 
     def withdraw(self, X: Any, lines: Sequence[tuple[int, int]] = ()) -> Self:
-        """Take text out of the fitted model; with `lines` these ranges of lines of one file, the first line being 1."""
+        """Take text out of the fitted model; with `lines`, only these ranges of lines of one file, counted from 1."""
         check_is_fitted(self)
         if not lines:
             return self._updated(X, withdraw=True)

@@ -32,20 +32,22 @@ MOMENTS: Final = ("second", "degree")
 
 @dataclass(frozen=True, kw_only=True)
 class WordSettings:
-    """What a fit of words is asked (SMT 2023, appendix B: 33,474 words, a window of 4, basic English).
+    """Settings of a fit of words (SMT 2023, appendix B: 33,474 words, a window of 4, basic English).
 
-    vocabulary : the most frequent tokens that become words.
-    min_count : how often a token must occur to be a word.
-    window : tokens before and after a word that are its neighbours, within its paragraph.
-    tokens : "basic_english", torchtext's rules, or "given", parted at white space only.
-    unknown : what becomes of other tokens: "place" keeps their places, "skip" takes them out.
-    moment : V; "second", the paper's Σ a aᵀ, or "degree", Σ deg a aᵀ, in which a token counts once for each
-        neighbour it has: words that are mostly beside unknown ones or at ends of paragraphs then are not
-        smooth for that alone.
-    n_components, drop : components of the embedding, and how many before them are left out (the constant: 1).
-    max_words : different tokens that memory is set aside for while they are counted.
-    parts : parts of the vocabulary whose pairs are counted apart, one reading of the text each, to save
-        memory.
+    Attributes
+    ----------
+    vocabulary : number of words: the most frequent tokens.
+    min_count : a token must occur at least this often to be a word.
+    window : a word's neighbours are this many tokens before and after it, within its paragraph.
+    tokens : "basic_english" (torchtext's rules) or "given" (split at white space only).
+    unknown : what to do with tokens that are no words: "place" keeps their places, "skip" removes them first.
+    moment : V; "second", the paper's Σ a aᵀ; or "degree", Σ deg a aᵀ, in which a token counts once for each
+        neighbour it has. With "second", words that are mostly beside unknown tokens or at ends of paragraphs
+        fill the first components.
+    n_components : components of the embedding.
+    drop : number of leading components that are left out (the constant: 1).
+    max_words : number of different tokens that memory is reserved for while they are counted.
+    parts : count the pairs in this many parts of the vocabulary, to save memory; each part reads the text once.
     """
 
     vocabulary: int = 33_474
@@ -162,7 +164,7 @@ class WordModel(Shown):
     def require_like(self, source: Source) -> None:
         """Refuse what is no text."""
         if not isinstance(source, TextSource):
-            raise DataError(f"{source.name} is no text; give text files.")
+            raise DataError(f"{source.name} is not text; give text files.")
 
     def require_addable(self, other: WordModel, name: str) -> None:
         """Any text goes with any other: the vocabulary is part of `basis`."""
