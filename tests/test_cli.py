@@ -487,9 +487,8 @@ def test_help_has_an_example(command):
 def test_settings_of_every_feature_are_listed():
     assert set(run_json("settings")) == {"settings", "presets", "preset_notes"}
     out, _ = run("settings")
-    assert out.splitlines()[-1].startswith(
-        "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit"
-    )
+    said = "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit with --set feature=l1."
+    assert " ".join(out.split()).endswith(said)
     found = run_json("settings", "--feature", "l1")
     assert found["feature"] == "l1"
     assert found["settings"]["dictionary"]["default"] == 1024
