@@ -165,14 +165,19 @@ class KernelRidge:
         step = block_rows(sets)
         found = np.tile(self.mean, (m, 1))
         duals = self.duals.astype(np.float32)
-        kernel = np.empty((min(step, m), min(step, n)), np.float32)
         for top, bottom in even_ranges(m, LEFT * step):
             asked = _kept(self.comparer, sets, top, bottom, step)
             for first, last in even_ranges(n, step):
                 near = self.comparer.views(self.known, slice(first, last))
-                for start, stop, views in asked:
-                    block = self.comparer.kernel(views, near, kernel[: stop - start, : last - first])
-                    found[start:stop] += block @ duals[first:last]
+                own = duals[first:last]
+
+                def compare(
+                    start: int, stop: int, views: list[View], near: list[View] = near, own: Float32 = own
+                ) -> None:
+                    block = np.empty((stop - start, len(own)), np.float32)
+                    found[start:stop] += self.comparer.kernel(views, near, block) @ own
+
+                _side_by_side(compare, asked)
             if progress is not None:
                 progress(bottom, m)
         return found
@@ -278,8 +283,18 @@ def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Prog
         left = _kept(comparer, known, start + top, start + bottom, step)
         for first, last in even_ranges(n - start - top, step):
             right = comparer.views(known, slice(start + top + first, start + top + last))
-            for above, below, views in left:
-                comparer.kernel(views, right, tile[above - start : below - start, top + first : top + last])
+            columns = slice(top + first, top + last)
+
+            def compare(
+                above: int,
+                below: int,
+                views: list[View],
+                right: list[View] = right,
+                columns: slice = columns,
+            ) -> None:
+                comparer.kernel(views, right, tile[above - start : below - start, columns])
+
+            _side_by_side(compare, left)
         tile[top:bottom, :top] = tile[:top, top:bottom].T
     if progress is not None:
         # of the triangle's entries
@@ -296,6 +311,19 @@ def _kept(
     """
     ranges = [(start + first, start + last) for first, last in even_ranges(stop - start, step)]
     return [(first, last, comparer.views(sets, slice(first, last))) for first, last in ranges]
+
+
+def _side_by_side(
+    work: Callable[[int, int, list[View]], None], blocks: Sequence[tuple[int, int, list[View]]]
+) -> None:
+    """Work on blocks of images at the same time: one of long rows is too small to be parted among threads."""
+
+    def several(first: int, last: int) -> None:
+        for block in blocks[first:last]:
+            work(*block)
+
+    with single_blas():
+        run_ranges(several, even_ranges(len(blocks), 1))
 
 
 class _Found(NamedTuple):
@@ -475,7 +503,7 @@ def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
     blocks = view_bytes(asked, min(LEFT * step, m)) + view_bytes(known, columns)
     blocks += read_bytes(asked, rows) + read_bytes(known, columns)
     # the products of a piece are brought to the kernel by each thread
-    comparing = 4 * rows * columns + 16 * threads() * mirror_kernel.PIECE * columns
+    comparing = threads() * (4 * rows + 16 * mirror_kernel.PIECE) * columns
     return blocks + comparing + 8 * n_classes * (3 * m + 2 * n + rows)
 
 

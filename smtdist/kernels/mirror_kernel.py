@@ -11,7 +11,7 @@ from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 
 Float32 = NDArray[np.float32]
 
-PIECE: Final = 256
+PIECE: Final = 128
 """Rows of a product that one thread makes, whatever the number of threads."""
 
 
