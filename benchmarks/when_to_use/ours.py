@@ -33,6 +33,7 @@ class Ours:
             kinds=one.kinds,
             not_mirrored=not one.mirrored,
             labels=labels,
+            landmarks=(),
             draws=asked.draws,
             half=False,
         )
