@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tarfile
 import tempfile
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.importers.images import import_images
-from smtdist.data.writing import check_target
+from smtdist.data.writing import check_target, replace_durably
 from smtdist.errors import DataError
 
 Images = NDArray[np.uint8]
@@ -89,22 +89,12 @@ def fetch_mnist(
     url : where the four files lie, such as a mirror, or a folder as file:///... Raises DataError where a file cannot be
     fetched, or is not the one that it should be.
     """
-    target = Path(out)
-    check_target(target, overwrite)
-    with tempfile.TemporaryDirectory(prefix="smtdist-fetch-") as made:
-        files = [file for pair in MNIST.values() for file in pair]
-        _fetched(url, files, Path(made))
-        part = Path(made) / "mnist.h5"
+    with _made(out, overwrite) as (folder, part):
+        _fetched(url, [file for pair in MNIST.values() for file in pair], folder)
         for group, (images, labels) in MNIST.items():
-            import_images(
-                Path(made) / images.name,
-                part,
-                labels=Path(made) / labels.name,
-                group=group,
-                append=group != "train",
-            )
-        shutil.move(part, target)
-    return target
+            given, append = folder / labels.name, group != "train"
+            import_images(folder / images.name, part, labels=given, group=group, append=append)
+    return Path(out)
 
 
 def fetch_cifar10(
@@ -115,17 +105,26 @@ def fetch_cifar10(
     url : where the archive lies, such as a mirror, or a folder as file:///... The pickles inside are read, never run.
     Raises DataError where the archive cannot be fetched, or is not the one that it should be.
     """
+    with _made(out, overwrite) as (folder, part):
+        _fetched(url, [CIFAR10], folder)
+        with tarfile.open(folder / CIFAR10.name) as archive:
+            archive.extractall(folder, filter="data")
+        for group in ("train", "test"):
+            batches = folder / "cifar-10-batches-py"
+            import_images(batches, part, group=group, append=group != "train", kind="cifar")
+    return Path(out)
+
+
+@contextmanager
+def _made(out: str | os.PathLike[str], overwrite: bool) -> Iterator[tuple[Path, Path]]:
+    """Yield a folder for downloads and a file in it, which takes the place of `out` when it is whole."""
     target = Path(out)
     check_target(target, overwrite)
-    with tempfile.TemporaryDirectory(prefix="smtdist-fetch-") as made:
-        _fetched(url, [CIFAR10], Path(made))
-        with tarfile.open(Path(made) / CIFAR10.name) as archive:
-            archive.extractall(made, filter="data")
-        batches, part = Path(made) / "cifar-10-batches-py", Path(made) / "cifar10.h5"
-        for group in ("train", "test"):
-            import_images(batches, part, group=group, append=group != "train", kind="cifar")
-        shutil.move(part, target)
-    return target
+    # beside the file, so that to put it there is one step
+    with tempfile.TemporaryDirectory(prefix=".smtdist-fetch-", dir=target.absolute().parent) as made:
+        part = Path(made) / "part.h5"
+        yield Path(made), part
+        replace_durably(str(part), target)
 
 
 def _fetched(url: str, files: Iterable[_File], folder: Path) -> None:

@@ -8,11 +8,28 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from smtdist.errors import ConfigurationError
 
-QUEUES = ("slurm", "pbs", "sge", "lsf", "oar", "moab")
+
+class Queue(NamedTuple):
+    """A batch queue: its name, dask-jobqueue's class for it, the command that submits, and words that only ask it."""
+
+    name: str
+    cluster: str
+    submit: str
+    asking: tuple[str, ...] = ()
+
+
+QUEUES = {
+    "slurm": Queue("SLURM", "SLURMCluster", "sbatch", ("sbatch", "--test-only")),
+    "pbs": Queue("PBS", "PBSCluster", "qsub"),
+    "sge": Queue("Grid Engine", "SGECluster", "qsub"),
+    "lsf": Queue("LSF", "LSFCluster", "bsub"),
+    "oar": Queue("OAR", "OARCluster", "oarsub"),
+    "moab": Queue("Moab", "MoabCluster", "msub"),
+}
 """Batch queues, whose jobs are workers."""
 KINDS = ("local", *QUEUES, "ssh", "kubernetes", "cuda")
 ENCRYPTED = ("tls", "wss")

@@ -22,6 +22,7 @@ from smtdist.engine import answering, tls
 from smtdist.engine.adaptive import Demand, policy
 from smtdist.engine.cluster_choice import (
     ENCRYPTED,
+    QUEUES,
     ClusterChoice,
     is_loopback,
     refuse_open,
@@ -41,7 +42,7 @@ from smtdist.engine.local_cluster import (
     executor_on,
     local_cluster,
 )
-from smtdist.engine.queues import QUEUES, queue_cluster
+from smtdist.engine.queues import queue_cluster
 from smtdist.errors import ConfigurationError
 
 Waiting = Callable[[], None]

@@ -8,36 +8,17 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import dask
 
-from smtdist.engine.cluster_choice import ClusterChoice
+from smtdist.engine.cluster_choice import QUEUES, ClusterChoice, Queue
 from smtdist.engine.cluster_setup import as_environment, certificates_of, package, sections, started
 from smtdist.engine.local_cluster import CONFIGURATION, LOOPBACK, SILENT, thread_environment
 from smtdist.errors import ConfigurationError, SmtdistError
 
 LOST_WORKER: Final = {"distributed.deploy.lost-worker-timeout": "5s"}
 """How long after a worker has gone its job is given up and replaced; Dask's 15 s are for networks that blink."""
-
-
-class Queue(NamedTuple):
-    """A batch queue: its name, dask-jobqueue's class for it, the command that submits, and words that only ask it."""
-
-    name: str
-    cluster: str
-    submit: str
-    asking: tuple[str, ...] = ()
-
-
-QUEUES: Final = {
-    "slurm": Queue("SLURM", "SLURMCluster", "sbatch", ("sbatch", "--test-only")),
-    "pbs": Queue("PBS", "PBSCluster", "qsub"),
-    "sge": Queue("Grid Engine", "SGECluster", "qsub"),
-    "lsf": Queue("LSF", "LSFCluster", "bsub"),
-    "oar": Queue("OAR", "OARCluster", "oarsub"),
-    "moab": Queue("Moab", "MoabCluster", "msub"),
-}
 
 
 @contextmanager

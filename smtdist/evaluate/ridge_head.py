@@ -208,9 +208,10 @@ class RidgeHead(Head):
             with engine.run(
                 [*first, "sums", "solve", "left-out"], lambda: self.facts(table, self.classes_[places])
             ):
-                self.features_ = (
-                    None if self.landmarks is None else self._landmarks(self.landmarks, table, engine)
-                )
+                drawn = None
+                if self.landmarks is not None:
+                    drawn = drawn_samples(source.n_samples, self.landmarks, self.random_state)
+                self.features_ = None if drawn is None else self._landmarks(drawn, table, engine)
                 if self.features_ is None:
                     look = labelled.LargestFeature(self.n_features_in_, len(self.classes_))
                     largest = engine.reduce("look", look, table)[0].state["largest"]
@@ -219,10 +220,7 @@ class RidgeHead(Head):
                     largest = np.full(self.features_.size, self.features_.largest)
                 self.step_ = steps_of(largest)
                 self.sums_, origin = self._summed(table, source.name, engine)
-                kept = provenance.NO_ATOMS
-                if self.landmarks is not None:
-                    drawn = drawn_samples(source.n_samples, self.landmarks, self.random_state)
-                    kept = np.unique(origin.samples[drawn])
+                kept = provenance.NO_ATOMS if drawn is None else np.unique(origin.samples[drawn])
                 self.origin_ = replace(origin, atom_samples=kept)
                 self._choose(self._solved(engine), table, engine)
         self.audit_ = [dict(entry) for entry in self.origin_.audit]
@@ -329,13 +327,12 @@ class RidgeHead(Head):
                 stacklevel=3,
             )
 
-    def _landmarks(self, count: int, table: Source, engine: Engine) -> LandmarkFeatures:
+    def _landmarks(self, drawn: Int64, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
         layout = layout_for(size, self.seen)
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
         _require_moderate(np.sqrt(moments["squares"]), table.name)
         comparer = Comparer(scales_of(layout, moments), self.temperature)
-        drawn = drawn_samples(table.n_samples, count, self.random_state)
         rows = np.empty((len(drawn), size), np.float32)
         ascending = np.argsort(drawn)
         numbers, ranges = drawn[ascending], even_ranges(table.n_samples, READ)

@@ -192,7 +192,7 @@ def tune(
         raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
     values = grids.checked_grid(grid, learnt=learnt)
     shape = getattr(estimator, "image_shape", None)
-    if isinstance(estimator, CodedSMT) or learnt:
+    if learnt:
         trials, scaling = Trials.of_learnt(estimator.given_settings(), values), None
         whole = judging.labelled(X, y, scaling, shape)
     else:
