@@ -51,6 +51,18 @@ def test_every_command_and_option_is_in_the_reference(build):
             assert parameter.opts[-1].strip("-") in section or parameter.metavar in section
 
 
+def test_commands_that_start_workers_and_keep_sums_take_memory():
+    every = {
+        f"{name} {inner}".strip(): one
+        for name, command in COMMANDS.items()
+        for inner, one in {"": command, **getattr(command, "commands", {})}.items()
+    }
+    options = {name: {text for one in command.params for text in one.opts} for name, command in every.items()}
+    keeping = {name for name, found in options.items() if {"--workers", "--checkpoint"} <= found}
+    assert len(keeping) >= 10
+    assert [name for name in sorted(keeping) if "--memory" not in options[name]] == []
+
+
 def test_every_setting_is_on_its_page(build):
     text = build.settings()
     assert set(FIELDS) == set(described())

@@ -16,7 +16,7 @@ from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
-from smtdist.engine.memory import memory_limit, readable
+from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.models import representations
@@ -72,11 +72,12 @@ def say_costs(
     where: Where,
     checkpoint: Path | None,
     json: bool,
-    limit: int | None = None,
     **about: Any,
 ) -> None:
-    """Say what passes will cost, on this machine, of whose workers each has `limit` bytes, or on a running cluster."""
+    """Say what passes will cost, on this machine or on a running cluster."""
     if where.is_local:
+        with usage():
+            limit = None if where.memory is None else size_of(where.memory)
         machine = PlannedCluster(where.resolved_workers(source) or 0, limit_bytes=limit)
         costs = plan(Engine(machine, EventStream(), checkpoint))
     else:

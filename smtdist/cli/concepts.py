@@ -77,6 +77,7 @@ def concepts(
     ] = Path("points"),
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -108,7 +109,10 @@ def concepts(
     source = as_table(data if data.suffix == ".npy" else (data, dataset))
     with (
         engine_for(
-            Where(workers, cluster, quiet), source, checkpoint, lambda: Facts.of(source, asdict(settings))
+            Where(workers, cluster, quiet, memory=memory),
+            source,
+            checkpoint,
+            lambda: Facts.of(source, asdict(settings)),
         ) as engine,
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -19,14 +19,11 @@ from smtdist.configuration import Configuration
 from smtdist.data.table import as_table
 from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
+from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.models import readout
 from smtdist.monitor import tables
 from smtdist.report import head_facts
-
-if TYPE_CHECKING:
-    pass
-
 
 Metric = enum.StrEnum("Metric", "knn linear svm kernel")
 Vote = enum.StrEnum("Vote", "exp linear hard")
@@ -197,8 +194,6 @@ def evaluate(
             "smtdist transform without them."
         )
     if stored.holds(model, "kernel"):
-        if plan:
-            raise WrongUsage("There is no --plan for the evaluation of a kernel model; leave it out.")
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
@@ -206,7 +201,13 @@ def evaluate(
                 "--components, --drop, --with, --mirrored, "
                 "--leading, --labels, --features, --pool and --set."
             )
-        _evaluate_kernel(model, data[0], train, test, how.settings(Configuration()), where, json)
+        from smtdist.cli.kernel import judged
+
+        by_kernel = judged(model, data[0], train, test, how.settings(Configuration()), where, plan=plan)
+        if isinstance(by_kernel, EvaluationPlan):
+            say_evaluation_plan(by_kernel, json, model=str(model.absolute()))
+        else:
+            say_evaluation(by_kernel, model, "samples", json)
         return
     seen = how.of_images(encoder_at(model, set_))
     known, asked = (run.Labelled.open(data, group, seen.model.scaling) for group in (train, test))
@@ -304,14 +305,6 @@ def _say_sweep(sweep: list[dict[str, Any]], metric: str, json: bool) -> None:
     result_console().print(
         tables.table("Accuracy with few labels", ("labels", "draws", "top-1", "95 % interval"), rows)
     )
-
-
-def _evaluate_kernel(
-    model: Path, data: str, train: str, test: str, settings: run.Settings, where: Where, json: bool
-) -> None:
-    from smtdist.cli.kernel import judged
-
-    say_evaluation(judged(model, data, train, test, settings, where), model, "samples", json)
 
 
 def say_evaluation(

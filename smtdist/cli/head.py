@@ -81,6 +81,7 @@ def fit(
     ] = 0,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -125,7 +126,7 @@ def fit(
     n_classes = len(np.unique(labels))
     heads.require_memory(fitted, shape, n_classes, remedy)  # before a worker starts
     source = as_table((train, "z"))
-    where = Where(workers, cluster, quiet)
+    where = Where(workers, cluster, quiet, memory=memory)
     with engine_for(where, source, checkpoint, lambda: fitted.facts(source, labels)) as engine:
         needed, sentence = heads.require_memory(fitted, shape, n_classes, remedy)  # all is loaded now
         engine.note(sentence)
@@ -135,9 +136,9 @@ def fit(
                 fitted.fit(source, labels, progress=progress)
         else:
             fitted.fit(source, labels, engine=engine)
-    memory = {"projected_bytes": needed, "peak_bytes": peak()}
+    took = {"projected_bytes": needed, "peak_bytes": peak()}
     fitted.save(out, overwrite=overwrite)
-    _say_head(out, {**memory, "seconds": time.perf_counter() - started}, json)
+    _say_head(out, {**took, "seconds": time.perf_counter() - started}, json)
 
 
 def _require_rows(path: Path, n: int, landmarks: int | None) -> None:
@@ -227,6 +228,7 @@ def update(
     allow_repeats: opt.Repeats = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -259,7 +261,7 @@ def update(
         remedy = "use a machine with more memory"
         heads.require_memory(present, shape, n_classes, remedy)
         given = {"the head": present.fingerprint}
-        where = Where(workers, cluster, quiet)
+        where = Where(workers, cluster, quiet, memory=memory)
         with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
             needed, sentence = heads.require_memory(present, shape, n_classes, remedy)
             engine.note(sentence)
@@ -270,8 +272,8 @@ def update(
                 present.partial_fit(source, labels, allow_repeats=allow_repeats, engine=engine)
         target = model if out is None else out
         present.save(target, overwrite=out is None or overwrite)
-    memory = {"projected_bytes": needed, "peak_bytes": peak()}
-    _say_head(target, {**memory, "seconds": time.perf_counter() - started}, json)
+    took = {"projected_bytes": needed, "peak_bytes": peak()}
+    _say_head(target, {**took, "seconds": time.perf_counter() - started}, json)
 
 
 def _peak(engine: Engine) -> Callable[[], int]:

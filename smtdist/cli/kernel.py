@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, say_costs, say_fitted, told, write_features
-from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.costs import Plan, say_evaluation_plan
+from smtdist.cli.errors import usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import hdf5, opening, remote
 from smtdist.data.labels import read_labels
@@ -30,14 +31,14 @@ from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
-from smtdist.engine.memory import size_of
 from smtdist.errors import DataError
 from smtdist.evaluate import judging, run
 from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.plan import EvaluationPlan, Shape
 from smtdist.kernels.gram import require_kernel
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
-from smtdist.models.kernel.model import KernelModel, embedded, fit_model
+from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, fit_model
 from smtdist.models.kernel.plan import plan_kernel
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.monitor import tables
@@ -75,6 +76,7 @@ def fit(
     set_: opt.Set = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -87,7 +89,7 @@ def fit(
     check_target(out, overwrite, data=data)
     settings = settings_from(model, set_)
     source = samples_of((remote.full_path(data), dataset))
-    where = Where(workers, cluster, quiet)
+    where = Where(workers, cluster, quiet, memory=memory)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         found, records = fit_model(source, settings, engine)
     size = save_kernel(found, out, overwrite=overwrite)
@@ -112,13 +114,7 @@ def plan(
     set_: opt.Set = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Memory of each worker, such as 16GB. Default: an equal share of this machine's.",
-        ),
-    ] = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     out: Annotated[
         Path | None,
@@ -132,13 +128,7 @@ def plan(
 ) -> None:
     """Print what a kernel fit will cost, pass by pass: tasks, bytes and memory. A fit that needs too much memory is refused."""
     settings, source = settings_from(model, set_), samples_of((data, dataset))
-    where = Where(workers, cluster, quiet)
-    with usage():
-        limit = None if memory is None else size_of(memory)
-    if limit is not None and not where.is_local:
-        raise WrongUsage(
-            "The workers of a running cluster have a memory limit of their own; leave out --memory."
-        )
+    where = Where(workers, cluster, quiet, memory=memory)
     about = {"configuration": loads(settings.to_json())}
     say_costs(
         lambda engine: plan_kernel(source, settings, engine),
@@ -146,7 +136,6 @@ def plan(
         where,
         checkpoint,
         json,
-        limit,
         **about,
     )
 
@@ -216,6 +205,7 @@ def evaluate(
     neighbours: opt.NeighboursThatVote = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    plan: Plan = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
@@ -225,7 +215,10 @@ def evaluate(
     settings: run.Settings = (
         run.Linear() if metric is Metric.linear else run.Neighbours(k=neighbours or run.Neighbours.k)
     )
-    found = judged(model, data, train, test, settings, Where(workers, cluster, quiet))
+    found = judged(model, data, train, test, settings, Where(workers, cluster, quiet), plan=plan)
+    if isinstance(found, EvaluationPlan):
+        say_evaluation_plan(found, json, model=str(model.absolute()))
+        return
     if json:
         print_json({**found.to_dict(), "model": str(model.absolute())})
         return
@@ -234,18 +227,32 @@ def evaluate(
 
 
 def judged(
-    model: Path, data: str, train: str, test: str, settings: run.Settings, where: Where
-) -> run.Found:
-    """Return how well classes are told apart in the embedding of a kernel model, held in memory."""
+    model: Path,
+    data: str,
+    train: str,
+    test: str,
+    settings: run.Settings,
+    where: Where,
+    *,
+    plan: bool = False,
+) -> run.Found | EvaluationPlan:
+    """Return how well classes are told apart in the embedding of a kernel model, held in memory; or what that would take."""
     fitted = load_kernel(model)
-    parts = [(samples_of((data, name)), name) for name in (train, test)]
-    run.require_neighbours(settings, parts[0][0].n_samples)
-    with engine_for(where, parts[0][0]) as engine:
-        z = [collected(embedded(fitted, source, engine), source, fitted) for source, _ in parts]
+    sources = [samples_of((data, name)) for name in (train, test)]
+    run.require_neighbours(settings, sources[0].n_samples)
+    with engine_for(where, sources[0]) as engine:
         y = [
             checked_labels(_labels(data, name, source), source.n_samples, f"labels of {name}")
-            for source, name in parts
+            for name, source in zip((train, test), sources, strict=True)
         ]
+        size = fitted.settings.n_components
+        near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
+        making = max(embedding_bytes(fitted, source) for source in sources)
+        costs = run.planned_files(near, y[0], far, y[1], settings, making=making)
+        if plan:
+            return costs
+        costs.require_room()
+        z = [collected(embedded(fitted, source, engine), source, fitted) for source in sources]
         return run.classified(z[0], y[0], z[1], y[1], engine, settings)
 
 

@@ -102,6 +102,7 @@ def update(
     allow_repeats: opt.Repeats = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
@@ -132,7 +133,7 @@ def update(
             source = kind.opened(present, data, dataset, bad == "skip")
             if lengths is not None:
                 source = kind.in_sequences(present, source, opt.sequence_lengths(lengths))
-        where = Where(workers, cluster, quiet)
+        where = Where(workers, cluster, quiet, memory=memory)
         with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
             engine.on_bad_chunk = bad
             if alone:

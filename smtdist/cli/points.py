@@ -114,6 +114,7 @@ def fit(
     plan: opt.PlanOnly = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -135,7 +136,7 @@ def fit(
             sites=sites, of_sites=own, seed=seed,
         )  # fmt: skip
     source = _opened(kind, table, dataset)
-    where = Where(workers, cluster, quiet)
+    where = Where(workers, cluster, quiet, memory=memory)
     if plan:
         say_fit(
             lambda engine: tables_of_points.fit_table(source, settings, engine),

@@ -101,6 +101,7 @@ def fit(
     plan: opt.PlanOnly = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -114,7 +115,7 @@ def fit(
     if lower is not None:
         settings = settings.replace(**{name: getattr(lower.settings, name) for name in video_model.SHARED})
     source = video_model.sequences_of(found, settings)
-    where = Where(workers, cluster, quiet)
+    where = Where(workers, cluster, quiet, memory=memory)
     if plan:
         if settings.sgd_rounds:
             raise WrongUsage(

@@ -149,6 +149,7 @@ def words(
     ] = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -186,7 +187,7 @@ def words(
         )
     if both:
         target = out or Path(OUT)
-    where = Where(workers, cluster, quiet)
+    where = Where(workers, cluster, quiet, memory=memory)
     if plan:
         if not text:
             raise WrongUsage("--plan needs the text; give its files.")

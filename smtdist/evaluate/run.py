@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,7 @@ from smtdist.evaluate.kernel_ridge import (
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn, knn_bytes
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_bytes
-from smtdist.evaluate.plan import EvaluationPlan, Shape, multiplied, stages_of
+from smtdist.evaluate.plan import EvaluationPlan, Shape, Stage, multiplied, stages_of
 from smtdist.evaluate.probe import C_GRID as PROBE_GRID
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, probe_bytes
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
@@ -218,8 +219,12 @@ def planned_files(
     test_y: NDArray[np.int64],
     settings: Settings,
     counts: Sequence[int] = (),
+    making: int | None = None,
 ) -> EvaluationPlan:
-    """Return what classifying stored representations will take; what cannot be is refused, room is not asked for."""
+    """Return what classifying stored representations will take; what cannot be is refused, room is not asked for.
+
+    making : bytes that this process takes to make them first, in memory; then their shapes are enough.
+    """
     _require(settings, len(train_y), train_y)
     name = NAMES[type(settings)]
     loaded(name)
@@ -228,7 +233,11 @@ def planned_files(
     else:
         needed = judging_bytes(settings, train_z, test_z, train_y, test_y)
     judging = None if counts else judging_seconds(settings, train_z, test_z, train_y)
-    return EvaluationPlan((), True, stages_of((), False, name, needed), judging)
+    if making is None:
+        return EvaluationPlan((), True, stages_of((), False, name, needed), judging)
+    held = sum(math.prod(one.shape) * one.dtype.itemsize for one in (train_z, test_z))
+    stages = Stage("transform", projected(held + making)), Stage(name, projected(held + needed))
+    return EvaluationPlan((), True, stages, judging)
 
 
 def evaluated(

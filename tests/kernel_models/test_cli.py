@@ -75,6 +75,8 @@ def test_fit_transform_evaluate(model, changes, data, tmp_path):
     top1 = json.loads(judged.stdout)["top1"]
     assert top1 > 0.5
     where = ["--train", "train/x", "--test", "test/x"]
+    planned = run("evaluate", out, data, *where, "--neighbours", 5, "--plan", "--json")
+    assert [one["name"] for one in json.loads(planned.stdout)["stages"]] == ["transform", "knn"]
     for words, sentence in (
         (["--whiten", "0.9"], "needs --leading"),
         (["--leading", "2"], "no second model"),

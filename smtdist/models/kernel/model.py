@@ -130,6 +130,18 @@ def embedded(
     return row_embedding.embedded(model.embed, source, engine)
 
 
+def embedding_bytes(model: KernelModel, source: Source) -> int:
+    """Return the memory that a process takes at most while it embeds samples of a source, beside the result."""
+    encoder, sample = model.encoder, 8 * math.prod(source.shape[1:])
+    if isinstance(encoder, KernelEncoder):
+        values = 8 * 4 * len(encoder.rows)  # the kernel's values while they are made
+    else:
+        values = encoder.features.workspace() + 8 * encoder.features.n_features
+    return row_embedding.ROWS * (3 * sample + values) + 2 * row_embedding.RANGE * (
+        sample + 8 * model.settings.n_components
+    )
+
+
 def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:
     """Return samples as rows: float64 for exact models, float32 for features; uint8 is divided by 255."""
     if settings.features is not None:
