@@ -151,6 +151,7 @@ def test_what_is_no_file_of_ours(at, tmp_path):
     (tmp_path / "a.txt").write_text("no model")
     assert "is not a readable HDF5 file" in run("info", tmp_path / "a.txt", code=1)
     assert "There is no file" in run("info", tmp_path / "b.h5", code=1)
+    assert "is a folder; give one file" in run("info", tmp_path, code=1)
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["x"] = np.arange(3)
     assert "neither a model nor images" in run("info", tmp_path / "c.h5", code=1)

@@ -304,7 +304,7 @@ def _why_unopened(path: str, error: OSError) -> str:
     if "truncated" in str(error):
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
-        return f"{path} is not an HDF5 file; convert the data to HDF5 first."
+        return f"{path} is not an HDF5 file; bring its data into one with smtdist import."
     return f"{path} cannot be opened as HDF5 ({reason}); check its permissions and that the copy is whole."
 
 

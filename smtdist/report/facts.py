@@ -39,6 +39,10 @@ class Kind(NamedTuple):
 
 def kind_of(path: Path) -> str:
     """Return which kind of file it is: a name in `KINDS`; ModelError for one that is not there or not HDF5."""
+    if path.is_dir():
+        raise ModelError(
+            f"{path} is a folder; give one file. smtdist import brings a folder of images into a file."
+        )
     if not path.is_file():
         raise ModelError(f"There is no file {path}; check the name.")
     try:
