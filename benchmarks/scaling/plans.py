@@ -3,12 +3,13 @@
     python -m benchmarks.scaling.plans --folder data --json results
     python -m benchmarks.scaling.plans --folder data --jobs cifar --share 0.1
     python -m benchmarks.scaling.plans --folder data --jobs mnist-vq cifar10-gq --share 0.2
+    python -m benchmarks.scaling.plans --folder data --jobs cifar10-gq --share 0.2 --set dictionary=1024 --fresh
 
 Each job is planned and fitted in processes of its own. Compared are bytes read (as the readers count them), tasks (as they are
 submitted, and as progress reports name them), sums on the network (as workers count what they send), files of the
 checkpoint (their sizes as written), the peak of each pass as its tasks measured it and of the driver as seen
-every 20 ms, and times. Peaks should lie between 75 and 100 % of what was planned, times within a factor 1.5, which needs a
-machine that does nothing else.
+every 20 ms, and times; with --fresh also those of a plan whose compile cache is empty. Peaks should lie between 75
+and 100 % of what was planned, times within a factor 1.5, which needs a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -251,8 +252,9 @@ def words_of(job: dict[str, Any], path: str, folder: str) -> list[str]:
     return words + (["--checkpoint", str(Path(folder, "checkpoint"))] if job["checkpoint"] else [])
 
 
-def _asked(command: list[str]) -> dict[str, Any]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _asked(command: list[str], **environment: str) -> dict[str, Any]:
+    place = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=place)
     if done.returncode:
         raise SystemExit(f"{' '.join(command[:6])} ... failed: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -341,7 +343,8 @@ def show(name: str, result: dict[str, Any]) -> None:
         print(f"{name:<6} {row['pass']:<18} {exact} {memory} {row['peak_share']:.0%} {times}")
     driver = mebibytes(result["driver_peak_bytes"])
     print(
-        f"{name:<6} driver {driver} MiB {result['driver_peak_share']:.0%}, seconds {result['seconds']}",
+        f"{name:<6} driver {driver} MiB {result['driver_peak_share']:.0%}, seconds {result['seconds']}"
+        + (f", planned afresh {result['fresh']['seconds']}" if "fresh" in result else ""),
         flush=True,
     )
 
@@ -358,6 +361,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--share", type=float, default=1.0, help="of each job's samples")
     parser.add_argument("--no-calibrate", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="plan first with an empty compile cache, too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all jobs")
     parser.add_argument("--json", help="folder for the dated result")
     parser.add_argument("--fit", nargs=3, help=argparse.SUPPRESS)  # what a fit's own process is told
@@ -376,12 +380,19 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             cut(Path(options.folder, job["data"]), job["dataset"], samples, path)
             measured = "--no-calibrate" if options.no_calibrate else "--calibrate"
             command = [sys.executable, "-c", "from smtdist.cli import main; main()", "plan"]
-            plan = _asked([*command, *words_of(job, path, folder), "--json", measured])
+            command += [*words_of(job, path, folder), "--json", measured]
+            fresh = _asked(command, NUMBA_CACHE_DIR=str(Path(folder, "cache"))) if options.fresh else None
+            plan = _asked(command)
             started = time.perf_counter()
             command = [sys.executable, "-m", "benchmarks.scaling.plans", "--folder", options.folder]
             found = _asked([*command, "--fit", json.dumps(job), path, folder])
             found["seconds"] = time.perf_counter() - started
         results[name] = {"samples": samples, "job": job, **compared(plan, found, job["workers"])}
+        if fresh is not None:
+            results[name]["fresh"] = {
+                "seconds": fresh["total"]["seconds"],
+                "calibration": fresh["calibration"],
+            }
         show(name, results[name])
     if options.json:
         write_record(options.json, "plans", results)
