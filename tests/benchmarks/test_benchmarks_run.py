@@ -124,6 +124,7 @@ def test_plans(job, tmp_path):
     changes = ["dictionary=64", "n_components=8", "drop=0"]
     words = [word for change in changes for word in ("--set", change)]
     words += ["--share", "0.001", *(["--no-calibrate"] if job == "mnist" else [])]
+    words += ["--fresh"] if job == "cifar10-gq" else []
     found = plans.main(["--folder", str(tmp_path), "--jobs", job, *words, "--json", str(tmp_path)])[job]
     for row in found["passes"]:
         for name in ("rounds", "tasks", "merges", "read_bytes"):
@@ -132,6 +133,7 @@ def test_plans(job, tmp_path):
         assert row["written_bytes"][0] == pytest.approx(row["written_bytes"][1], rel=0.1)
         assert 0.5 < row["peak_share"] <= 1
     assert (found["time_factor"] is None) == (job == "mnist")
+    assert ("fresh" in found) == (job == "cifar10-gq")
     (record,) = tmp_path.glob("*.json")
     assert json.loads(record.read_text())["result"][job]["samples"] == 600
 
