@@ -57,7 +57,9 @@ def test_commands_that_start_workers_and_keep_sums_take_memory():
         for name, command in COMMANDS.items()
         for inner, one in {"": command, **getattr(command, "commands", {})}.items()
     }
-    options = {name: {text for one in command.params for text in one.opts} for name, command in every.items()}
+    options = {
+        name: {text for one in command.params for text in one.opts} for name, command in every.items()
+    }
     keeping = {name for name, found in options.items() if {"--workers", "--checkpoint"} <= found}
     assert len(keeping) >= 10
     assert [name for name in sorted(keeping) if "--memory" not in options[name]] == []

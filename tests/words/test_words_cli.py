@@ -3,13 +3,17 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
 from smtdist.cli.app import app
+from smtdist.models.words import picture as drawn
 from smtdist.models.words.files import load_words
+from smtdist.models.words.model import Near
 from smtdist.models.words.picture import draw_words
 
 LINES = "the cat sat on the mat .\na dog sat on the rug .\nthe dog and the cat ran .\n"
@@ -173,3 +177,15 @@ def test_the_most_frequent_words_may_be_left_out_of_those_beside(texts):
     draw_words(model, ["cat", "dog"], "narrow.png", "png", panel=(4.0, 3.0), common=3)
     with Image.open("narrow.png") as picture:
         assert picture.size == (880, 330)
+
+
+def test_words_that_are_never_beside_it_are_written_inside_the_panel():
+    figure = Figure(dpi=110)
+    axis = figure.subplots()
+    axis.set_ylim(-0.4, 9)
+    drawn._label(axis, [Near(f"word{number}", 0.5, 0) for number in range(9)], figure.dpi / 72)
+    feet = sorted(
+        text.xyann[1] + axis.transData.transform((0.5, 0))[1] * 72 / figure.dpi for text in axis.texts
+    )
+    assert feet[0] > axis.bbox.y0 * 72 / figure.dpi
+    assert min(above - foot for foot, above in pairwise(feet)) >= drawn.LINE

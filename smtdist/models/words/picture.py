@@ -76,16 +76,23 @@ def draw_words(
 
 
 def _label(axis: Any, near: Sequence[Near], pixels: float) -> None:
-    """Write words beside their marks, one below the other where they would meet; `pixels` is those of a point."""
+    """Write words beside their marks, one below the other where they would meet, or above it where there is no room.
+
+    pixels : those of a point.
+    """
+    bottom = axis.bbox.y0 / pixels
     places = axis.transData.transform([(one.cosine, one.times) for one in near])
     taken = list[tuple[float, float, float]]()  # left, right and foot of what is written already, in points
     for number in sorted(range(len(near)), key=lambda at: (-places[at][1], places[at][0])):
         x, y = places[number] / pixels
         left, right, foot = x + 4, x + 6 + LETTER * len(near[number].word), y + 2
+        step = -1
         while any(left < end and right > begin and abs(foot - f) < LINE for begin, end, f in taken):
-            foot -= 1
+            foot += step
+            if foot < bottom + 2:
+                foot, step = y + 2, 1
         taken.append((left, right, foot))
-        line = {"arrowstyle": "-", "lw": 0.4, "color": "grey"} if y - foot > LINE else None
+        line = {"arrowstyle": "-", "lw": 0.4, "color": "grey"} if abs(y - foot) > LINE else None
         text = axis.annotate(
             near[number].word,
             (near[number].cosine, near[number].times),
