@@ -43,6 +43,9 @@ SHARES = {"whitening": 0.15, "dictionary": 0.2, "dictionary rounds": 0.25, "stat
 """Parts of the time left that a pass may take of what comes after it."""
 SMALLER = 0.2
 """Part of the time left that sums of fewer atoms take: those of all atoms tell most of themselves."""
+SOME_ROWS = 0.7
+"""Part of the time left that some rows of the sums of all atoms take: several images of some rows tell what grows with the
+images, for which all rows, slow to touch for the first time, leave no time."""
 AGES = 3
 """Later moments of a sketch's life at which its update is measured."""
 LEFT = 32 * 2**20
@@ -283,7 +286,8 @@ def _(
         # one image touches the memory, one is timed
         if found and (needed > room or 2 * predicted(found, part.n_atoms, 1, part.area) > due.left):
             break
-        due_then = due.share(1.0 if part is whole else SMALLER)
+        share = 1.0 if part is whole else SOME_ROWS if part.n_atoms == n_atoms else SMALLER
+        due_then = due.share(share)
         found += _growing(part, images, batch, due_then, room - part.state_bytes(), found)
     largest = found[-1]
     if (largest.atoms, largest.area, largest.images) == (n_atoms, whole.area, batch):
