@@ -12,6 +12,7 @@ import time
 import h5py
 import numpy as np
 import pytest
+import shellingham
 from drawing import small_images
 from typer.testing import CliRunner
 
@@ -349,7 +350,8 @@ def test_a_wrong_address_is_known_within_seconds(data, tmp_path, monkeypatch):
     ("words", "found"),
     [("smtdist ev", "evaluate"), ("smtdist fit --mem", "--memory"), ("smtdist head f", "fit")],
 )
-def test_a_shell_completes_commands_and_options(words, found):
+def test_a_shell_completes_commands_and_options(words, found, monkeypatch):
+    monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "bash"))
     asked = {"_SMTDIST_COMPLETE": "complete_bash", "COMP_WORDS": words}
     asked["COMP_CWORD"] = str(len(words.split()) - 1)
     result = CliRunner().invoke(app, [], env=asked, prog_name="smtdist")

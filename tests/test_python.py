@@ -18,7 +18,7 @@ from smtdist import errors
 from smtdist.cli.app import app
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import in_python
-from smtdist.evaluate import judging
+from smtdist.evaluate import judging, run
 from smtdist.evaluate.knn import evaluate_knn
 
 RNG = np.random.default_rng(0)
@@ -78,6 +78,21 @@ def test_raw_pixels_stand_beside_an_evaluation_and_win_openly(smt):
     other = replace(same, raw_pixels=replace(same.raw_pixels, top1=0.9))
     assert other.advice == ""
     assert "note" not in other.shown()
+
+
+def test_linear_and_kernel_classifiers_judge_raw_pixels_too(smt, monkeypatch):
+    given = X[:40], Y[:40], X[40:], Y[40:]
+    rows = X.reshape(60, -1).astype(np.float32)
+    linear = smt.evaluate(*given, metric="linear")
+    alone = run.judged(rows[:40], Y[:40], rows[40:], Y[40:], run.Linear())
+    assert linear.to_dict()["raw_pixels"] == {"top1": alone.top1, "interval": list(alone.interval)}
+    kernel = smt.evaluate(*given, metric="kernel", mirrored=False)
+    alone = run.judged(rows[:40], Y[:40], rows[40:], Y[40:], run.Kernel())
+    assert kernel.raw_pixels.top1 == alone.top1
+    assert smt.evaluate(*given, metric="kernel").raw_pixels is not None
+    assert smt.evaluate(*given, metric="svm").raw_pixels is None
+    monkeypatch.setattr(judging, "RAW_KERNEL_SAMPLES", 39)
+    assert smt.evaluate(*given, metric="kernel").raw_pixels is None
 
 
 def test_all_classifiers_judge_all_estimators(smt):

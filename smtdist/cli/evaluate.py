@@ -246,7 +246,7 @@ def _evaluate_files(
         settings, mirrored = how.settings(near.votes), how.mirrored
         if how.labels and not isinstance(settings, run.Kernel):
             raise WrongUsage(
-                "With files of smtdist transform, --labels works only with --metric kernel; add that."
+                "With files of smtdist transform, --labels works only with --metric kernel; add --metric kernel."
             )
         if mirrored and not near.has_mirrored:
             raise WrongUsage(

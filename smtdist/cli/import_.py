@@ -215,7 +215,10 @@ def _show(results: Mapping[str, ImportResult], asked: images.Import, seconds: fl
         every = [{**found, "bytes": size} for found in every]
     if not json:
         for found in every:
-            _print_line(found)
+            _print_line(found, alone=not asked.several)
+        if asked.several:
+            line = f"{every[0]['out']}: {tables.size(size)} in all"
+            result_console().print(line, highlight=False, soft_wrap=True)
     elif asked.several:
         out = str(asked.out.absolute())
         print_json({"out": out, "groups": every, "bytes": size, "seconds": seconds})
@@ -242,11 +245,12 @@ def _facts(result: ImportResult, listing: Listing, out: Path, group: str, second
     }
 
 
-def _print_line(found: dict[str, Any]) -> None:
+def _print_line(found: dict[str, Any], *, alone: bool) -> None:
+    size = f"{tables.size(found['bytes'])}, " if alone else ""
     classes = f" of {found['n_classes']:,} classes" if found["n_classes"] else ""
     line = (
         f"{found['out']}: {found['n_samples']:,} images{classes} in {found['group']} ({found['layout']}), "
-        f"{tables.size(found['bytes'])}, {tables.rate(found['images_per_second'], 1.0)} images/s"
+        f"{size}{tables.rate(found['images_per_second'], 1.0)} images/s"
     )
     result_console().print(line, highlight=False, soft_wrap=True)
 

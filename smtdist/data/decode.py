@@ -109,6 +109,15 @@ def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     return room.getvalue()
 
 
+def one_size(side: int) -> str:
+    """Return what to do about images of several sizes.
+
+    >>> one_size(32)
+    'make all 32 x 32 with --set resize=32, which cuts what is not square'
+    """
+    return f"make all {side} x {side} with --set resize={side}, which cuts what is not square"
+
+
 def resized_shape(height: int, width: int, resize: int | None, crop: int | None) -> tuple[int, int]:
     """Return (rows, columns) of a resized and cropped image; raise DataError where it cannot be made.
 

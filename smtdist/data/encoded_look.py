@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import filters
-from smtdist.data.decode import read_header, resized_shape
+from smtdist.data.decode import one_size, read_header, resized_shape
 from smtdist.data.hdf5 import (
     damage_named,
     find_dataset,
@@ -191,7 +191,8 @@ def require_size(header: Header, height: int, width: int) -> None:
     """Refuse an image that has not the size of the first."""
     if (header.height, header.width) != (height, width):
         raise DataError(
-            f"the image is {header.width} x {header.height}, the first is {width} x {height}; set resize."
+            f"the image is {header.width} x {header.height}, the first is {width} x {height}; "
+            f"{one_size(min(header.width, header.height, width, height))}."
         )
 
 

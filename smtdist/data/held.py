@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.axes import image_axes
-from smtdist.data.decode import resized, with_channels
+from smtdist.data.decode import one_size, resized, with_channels
 from smtdist.data.opening import EncodedSettings, refuse_scaling
 from smtdist.data.pillow import GREY_MODES
 from smtdist.data.source import aligned_samples
@@ -273,7 +273,7 @@ def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | No
             if picture.size != pictures[0].size:
                 raise DataError(
                     f"{name}, image {number} is {picture.width} x {picture.height}, the first is {pictures[0].width} x "
-                    f"{pictures[0].height}; set resize."
+                    f"{pictures[0].height}; {one_size(min(*picture.size, *pictures[0].size))}."
                 )
     first = made.pixels(0)
     shape = (len(pictures), *first.shape)

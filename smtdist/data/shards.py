@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.decode import one_size
 from smtdist.data.encoded import EncodedSource
 from smtdist.data.encoded_look import EncodedLook
 from smtdist.data.leaves import shard_bounds
@@ -154,9 +155,9 @@ def joined(
         return first
     for other in sources[1:]:
         if (other.shape[1:], other.dtype) != (first.shape[1:], first.dtype):
-            remedy = (
-                "set resize" if isinstance(first, EncodedSource) else "bring them to one shape and type"
-            )
+            sides = (*first.shape[1:3], *other.shape[1:3])
+            encoded = isinstance(first, EncodedSource)
+            remedy = one_size(min(sides)) if encoded else "bring them to one shape and type"
             raise DataError(
                 f"{other.name} has {other.dtype} images of {other.shape[1:]} (height, width, channels), but {first.name} has "
                 f"{first.dtype} of {first.shape[1:]}; {remedy}."

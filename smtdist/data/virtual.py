@@ -116,8 +116,8 @@ def _checked(file: Any, piece: Piece, name: str) -> int:
     if not enough:
         taken = f"{piece.values:,} values" if piece.needs is None else str(piece.needs)
         raise DataError(
-            f"{name} is a virtual dataset that takes {taken} of {piece.dataset} in {piece.path}, which has the shape "
-            f"{shape}; restore that file."
+            f"{name} is a virtual dataset that takes {taken} of {piece.dataset} in {piece.path}, which has too few: its shape "
+            f"is {shape}. Restore that file."
         )
     return 0 if found.chunks is None else math.prod(found.chunks) * found.dtype.itemsize
 

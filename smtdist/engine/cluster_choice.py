@@ -86,7 +86,9 @@ class ClusterChoice:
                 f"leave it out, or give it in --cluster-config."
             )
         if self.config is not None and not self.config.is_file():
-            raise ConfigurationError(f"There is no configuration {self.config}; give a YAML file.")
+            raise ConfigurationError(
+                f"There is no file {self.config} with a cluster's configuration; check the name."
+            )
         if self.tls is not None and not self.tls.is_dir():
             raise ConfigurationError(f"There is no folder {self.tls}; make it with `smtdist tls init`.")
         if self.tls is not None and self.insecure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,13 @@ from smtdist.models.model import Model
 from smtdist.models.pixels import RawPixels
 from smtdist.models.transform import Represents
 
+Found = TypeVar("Found", bound=run.Found)
+
 METRICS: Final = ("knn", "linear", "svm", "kernel")
 VOTES: Final = ("exp", "linear", "hard")
 DRAWS: Final = 5
+RAW_KERNEL_SAMPLES: Final = 10_000
+"""Training samples up to which the kernel judges raw pixels, too: they would take half of the time again."""
 _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "validation": (
         lambda share: 0 < share < 1,
@@ -208,15 +212,13 @@ def judged(
 ) -> run.Found | list[dict[str, Any]]:
     """Represent both groups and classify the second by the first; with `labels` by few of them: a list, a number each.
 
-    What neighbours find has raw pixels beside it.
+    What a classifier finds has raw pixels beside it, but for the SVM and for kernels of many images.
     """
     both = seen.model, known, asked
     if not how.labels:
         beside = how.n_components, how.drop, seen.others
         found = run.evaluated(*both, engine, seen.settings, *beside, how.directions)
-        if isinstance(found, metrics.Evaluation) and isinstance(seen.settings, run.Neighbours):
-            return with_pixels(found, *both, engine, seen.settings)
-        return found
+        return with_pixels(found, *both, engine, seen.settings, mirrored=seen.mirrored)
     costs = planned(seen, known, asked, engine, how)
     costs.require_room()
     with run.represented(costs, *both, engine, seen.settings) as (near, far):
@@ -224,18 +226,26 @@ def judged(
 
 
 def with_pixels(
-    found: metrics.Evaluation,
+    found: Found,
     model: Represents,
     known: run.Labelled,
     asked: run.Labelled,
     engine: Engine,
-    settings: run.Neighbours,
-) -> metrics.Evaluation:
-    """Return what neighbours found with what they find by raw pixels beside it, unless memory has no room for these."""
-    raw = RawPixels(known.source.shape[1:], model.votes, model.scaling)
+    settings: run.Settings,
+    *,
+    mirrored: bool = False,
+) -> Found:
+    """Return what a classifier found with what it finds by raw pixels beside it, where that takes little beside the rest."""
+    raw: Represents = RawPixels(known.source.shape[1:], model.votes, model.scaling)
+    if isinstance(settings, run.Svm):
+        return found
+    if isinstance(settings, run.Kernel):
+        if known.source.n_samples > RAW_KERNEL_SAMPLES:
+            return found
+        raw = readout.with_readout(raw, None, mirrored=mirrored)
+        settings = run.Kernel(settings.temperature, readout.layout_of(raw))
     with suppress(MemoryBudgetError):  # what was asked for is there
-        pixels = run.evaluated(raw, known, asked, engine, settings)
-        return replace(found, raw_pixels=cast(metrics.Evaluation, pixels))
+        return replace(found, raw_pixels=run.evaluated(raw, known, asked, engine, settings))
     return found
 
 

@@ -544,8 +544,8 @@ class KernelEvaluation(Judged):
     temperature : T of the kernel, None where there is none. penalty : share, chosen on training samples; path : of every
         penalty its squared error and top-1 on those that were left out. how, n_held : how, and how many.
     steps, residual : of conjugate gradients.
-    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`. metric : "kernel"; "landmarks" or
-        "ridge" of a head that is one.
+    n_train, n_test, n_classes, confusion, raw_pixels : as in `smtdist.evaluate.metrics.Evaluation`. metric : "kernel";
+        "landmarks" or "ridge" of a head that is one.
     """
 
     top1: float
@@ -563,6 +563,7 @@ class KernelEvaluation(Judged):
     n_classes: int
     confusion: Int64
     metric: str = "kernel"
+    raw_pixels: Judged | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as plain JSON types."""
@@ -571,7 +572,8 @@ class KernelEvaluation(Judged):
             "path": list(self.path),
             "confusion": self.confusion.tolist(),
         }
-        return vars(self) | lists
+        plain = {name: value for name, value in vars(self).items() if name != "raw_pixels"}
+        return plain | lists | self.beside
 
 
 def evaluate_kernel_ridge(

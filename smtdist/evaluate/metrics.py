@@ -32,12 +32,22 @@ class Judged(Shown):
     n_test: int
     n_classes: int
     confusion: Labels
-    raw_pixels: Evaluation | None = None
+    raw_pixels: Judged | None = None
 
     @property
     def advice(self) -> str:
         """What to try where raw pixels are no worse; empty where they are worse, or were not judged."""
-        return "" if self.raw_pixels is None else advice(self.top1, self.raw_pixels.top1)
+        return "" if self.raw_pixels is None else advice(self.top1, self.raw_pixels.top1, self.metric)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as plain JSON types; of raw pixels the accuracy and its interval."""
+        raise NotImplementedError
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """The accuracy of raw pixels and its interval as plain JSON types, where they were judged."""
+        raw = self.raw_pixels
+        return {} if raw is None else {"raw_pixels": {"top1": raw.top1, "interval": list(raw.interval)}}
 
     def shown(self) -> dict[str, str]:
         """Return the accuracies, that of raw pixels too, and what they were measured on."""
@@ -46,7 +56,7 @@ class Judged(Shown):
         return {
             "top-1": f"{100 * self.top1:.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f} %)",
             **({"top-1 of raw pixels": raw} if raw else {}),
-            "top-5": f"{100 * self.top5:.1f} %",
+            **({"top-5": f"{100 * self.top5:.1f} %"} if self.n_classes > 5 else {}),
             "classifier": self.metric,
             "test samples": f"{self.n_test:,}",
             "training samples": f"{self.n_train:,}",
@@ -73,7 +83,7 @@ class Evaluation(Judged):
     interval : 95 % Wilson interval of `top1`, (low, high).
     n_train, n_test, n_classes : what it was measured on; classes are those that occur.
     confusion : (classes, classes) counts, up to the largest label; rows are true classes, columns predicted ones.
-    raw_pixels : the same of raw pixels in place of representations, with the same votes; None where none were judged.
+    raw_pixels : the same of raw pixels in place of representations, by the same classifier; None where none were judged.
     """
 
     metric: str
@@ -87,12 +97,10 @@ class Evaluation(Judged):
     n_test: int
     n_classes: int
     confusion: Labels
-    raw_pixels: Evaluation | None = None
+    raw_pixels: Judged | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as plain JSON types; of raw pixels the accuracy and its interval."""
-        raw = self.raw_pixels
-        beside = {} if raw is None else {"raw_pixels": {"top1": raw.top1, "interval": list(raw.interval)}}
         return {
             "metric": self.metric,
             "vote": self.vote,
@@ -105,11 +113,11 @@ class Evaluation(Judged):
             "n_test": self.n_test,
             "n_classes": self.n_classes,
             "confusion": self.confusion.tolist(),
-            **beside,
+            **self.beside,
         }
 
 
-def advice(top1: float, raw_top1: float) -> str:
+def advice(top1: float, raw_top1: float, metric: str = "knn") -> str:
     """Return what to try where raw pixels have so high an accuracy, in the words of the command line or of Python.
 
     >>> advice(0.9, 0.8), advice(0.8, 0.8)[:40]
@@ -117,9 +125,9 @@ def advice(top1: float, raw_top1: float) -> str:
     """
     if raw_top1 < top1:
         return ""
+    other = "" if metric == "kernel" else "--metric kernel, "
     sentence = (
-        "Raw pixels are no worse than the model: try --metric kernel, more images, or other settings "
-        "(smtdist tune)."
+        f"Raw pixels are no worse than the model: try {other}more images, or other settings (smtdist tune)."
     )
     return sentence if COMMAND_LINE.is_set() else in_python(sentence)
 

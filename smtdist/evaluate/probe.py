@@ -83,7 +83,7 @@ class LinearEvaluation(Judged):
     converged : whether that fit ended where its gradient is small; if not, more iterations could change the
         figures.
     path : for every C that was tried, its C, top1 on the validation part, n_iter and converged.
-    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`.
+    n_train, n_test, n_classes, confusion, raw_pixels : as in `smtdist.evaluate.metrics.Evaluation`.
     """
 
     top1: float
@@ -98,6 +98,7 @@ class LinearEvaluation(Judged):
     n_classes: int
     confusion: Int64
     metric: str = "linear"
+    raw_pixels: Judged | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as plain JSON types."""
@@ -106,7 +107,7 @@ class LinearEvaluation(Judged):
         }
         counts = {name: getattr(self, name) for name in ("n_train", "n_test", "n_classes")}
         lists = {"interval": list(self.interval), "path": list(self.path)}
-        return {**plain, **counts, **lists, "confusion": self.confusion.tolist()}
+        return {**plain, **counts, **lists, "confusion": self.confusion.tolist(), **self.beside}
 
 
 def fit_probe(

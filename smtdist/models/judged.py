@@ -31,8 +31,9 @@ class Evaluates:
         mirrored, leading, whiten, features, pool, n_components, drop : see `smtdist.evaluate.judging.Asked`.
         labels, draws : use only this many labels, such as labels=[100, 1000], each in several draws; returns a list.
 
-        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. For images with "knn" it also
-        has `raw_pixels`, the accuracy of raw pixels with the same votes, and `advice` if that is no worse.
+        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. For images it also has
+        `raw_pixels`, what the same classifier finds by raw pixels, and `advice` if that is no worse; not with
+        "svm", nor with "kernel" and more than 10,000 training images.
         Raises ConfigurationError for settings that cannot be combined, DataError for labels that do not
         match.
         """

@@ -119,14 +119,16 @@ def _memory_row(cost: Mapping[str, Any]) -> list[str]:
 
 
 def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -> Sheet:
-    """Return classifiers side by side: top-1 with its 95 % interval, and top-5."""
-    rows = []
+    """Return classifiers side by side: top-1 with its 95 % interval, and top-5 of more than five classes."""
+    rows, many = [], False
     for name, result in found:
         low, high = result["interval"]
+        many |= result["n_classes"] > 5
         rows.append(
             [name, percent(result["top1"]), f"{percent(low)} to {percent(high)}", percent(result["top5"])]
         )
-    return table(title, ("", "top-1", "95 % interval", "top-5"), rows)
+    columns = 4 if many else 3
+    return table(title, ("", "top-1", "95 % interval", "top-5")[:columns], [row[:columns] for row in rows])
 
 
 def audit_table(audit: Iterable[Mapping[str, Any]]) -> Sheet:

@@ -87,15 +87,15 @@ def penalty_of(facts: Facts) -> tuple[float, float | None]:
 def edge_sentence(share: float, path: Sequence[Mapping[str, Any]]) -> str:
     """Say so where the penalty that was chosen is the first or the last of those that were tried.
 
-    >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])
-    'The penalty, 0.1, is the smallest that was tried; try smaller ones with smtdist head fit --penalties.'
+    >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])[:69]
+    'The penalty, 0.1, is the smallest that was tried. A head can try small'
     """
     tried = [one["penalty"] for one in path]
     for word, other, edge in (("smallest", "smaller", min), ("largest", "larger", max)):
         if len(tried) > 1 and share == edge(tried):
             return (
-                f"The penalty, {share:g}, is the {word} that was tried; try {other} ones with smtdist head fit "
-                f"--penalties."
+                f"The penalty, {share:g}, is the {word} that was tried. A head can try {other} ones: smtdist transform, "
+                f"then smtdist head fit --penalties."
             )
     return ""
 

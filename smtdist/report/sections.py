@@ -10,6 +10,7 @@ import numpy as np
 
 from smtdist import plot
 from smtdist.concepts.files import load as load_concepts
+from smtdist.evaluate import metrics
 from smtdist.models import coded as learned_codes
 from smtdist.models import files
 from smtdist.models.coders.manifold import Manifold
@@ -113,10 +114,11 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
     low, high = found.interval
     text = (
         f"{100 * found.top1:.2f} % of {found.n_test:,} test images are right by their {found.k} nearest of "
-        f"{found.n_train:,} images (95 % interval {100 * low:.1f} to {100 * high:.1f}); "
-        f"{100 * found.top5:.2f} % have their class among the first five."
+        f"{found.n_train:,} images (95 % interval {100 * low:.1f} to {100 * high:.1f})"
     )
-    beside = [("representation", found)]
+    many = found.n_classes > 5
+    text += f"; {100 * found.top5:.2f} % have their class among the first five." if many else "."
+    beside: list[tuple[str, metrics.Judged]] = [("representation", found)]
     if found.raw_pixels is not None:
         text += f" By raw pixels {100 * found.raw_pixels.top1:.2f} % are. {found.advice}".rstrip()
         beside.append(("raw pixels", found.raw_pixels))
@@ -125,13 +127,12 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
             name,
             tables.percent(one.top1),
             " to ".join(map(tables.percent, one.interval)),
-            tables.percent(one.top5),
+            *([tables.percent(one.top5)] if many else []),
         ]
         for name, one in beside
     ]
-    accuracies = Table(
-        f"By the {found.k} nearest neighbours", ["", "top-1", "95 % interval", "top-5"], lines
-    )
+    columns = ["", "top-1", "95 % interval", *(["top-5"] if many else [])]
+    accuracies = Table(f"By the {found.k} nearest neighbours", columns, lines)
     names = names if names and len(names) == len(found.confusion) else None
     matrix = drawn(
         "Which classes are taken for which: counts, and shares of the true class.",

@@ -95,7 +95,9 @@ def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Spar
         (part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape
     )
     if not np.isfinite(part.data).all():
-        raise ModelError("context_scatter is not finite; the statistics are damaged: fit again.")
+        raise ModelError(
+            "The sums of differences (context_scatter) are not finite; the statistics are damaged: fit again."
+        )
     for start, stop, here in _row_blocks(part):
         part.data[here] *= np.repeat(scale[start:stop], np.diff(part.indptr[start : stop + 1]))
         part.data[here] *= scale[part.indices[here]]

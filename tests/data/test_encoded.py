@@ -198,7 +198,8 @@ def test_images_of_different_sizes_need_resize(tmp_path):
     blobs[50] = pillow_bytes(np.zeros((48, 64), np.uint8))
     source = EncodedSource.open(write(tmp_path, blobs), "train")
     with pytest.raises(
-        DataError, match="sample 50: the image is 64 x 48, the first is 32 x 32; set resize"
+        DataError,
+        match="sample 50: the image is 64 x 48, the first is 32 x 32; make all 32 x 32 with resize=32",
     ):
         read_all(source)
     blobs[-1] = blobs[50]

@@ -259,7 +259,7 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
         (
             [Image.new("L", (9, 9)), Image.new("L", (9, 8))],
             {},
-            "image 1 is 9 x 8, the first is 9 x 9; set resize",
+            "image 1 is 9 x 8, the first is 9 x 9; make all 8 x 8 with resize=8",
         ),
         ([Image.new("L", (9, 9)), GREY[0]], {}, "image 1 is a ndarray, but image 0 is a PIL image"),
         (pd.DataFrame({"a": [1, 2], "label": ["x", "y"]}), {}, "column 'label' .*leave out labels"),

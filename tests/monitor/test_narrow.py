@@ -58,7 +58,7 @@ TOTAL = {
     **{f"{name}_bytes": 1015 * MIB for name in ("worker_peak", "driver_peak")},
 }
 AUDIT = {"source": "part-01.h5:train", "action": "withdrawn", "n_samples": 50_000, "fingerprint": "0f" * 16}
-JUDGED = {"top1": 0.51, "interval": (0.42, 0.63), "top5": 0.94}
+JUDGED = {"top1": 0.51, "interval": (0.42, 0.63), "top5": 0.94, "n_classes": 10}
 SHOWN = {
     "passes": (lambda: tables.passes_table(RECORDS), {"read", "3.0", "TiB"}),
     "plan": (
