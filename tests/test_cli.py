@@ -346,6 +346,13 @@ def test_a_wrong_address_is_known_within_seconds(data, tmp_path, monkeypatch):
     assert line.startswith(f"smtdist: No Dask scheduler answers at tcp://127.0.0.1:{port} (")
 
 
+@pytest.mark.parametrize("command", [("fit",), ("evaluate",), ("kernel", "fit")])
+def test_help_names_no_types_of_python(command):
+    out, _ = run(*command, "--help")
+    assert "<" not in out
+    assert not re.search("[a-z]+ range|list\\[", out)
+
+
 @pytest.mark.parametrize(
     ("words", "found"),
     [("smtdist ev", "evaluate"), ("smtdist fit --mem", "--memory"), ("smtdist head f", "fit")],

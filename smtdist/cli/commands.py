@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperCommand
 
 from smtdist.cli.options import with_common_options
 
@@ -211,6 +213,35 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+TYPES: Final[dict[str, str | None]] = {
+    "<bool>": None,  # a flag takes nothing
+    **dict.fromkeys(("<int>", "<int range>", "<list[int]>"), "N"),
+    "<float>": "X",
+    **dict.fromkeys(("<str>", "<list[str]>"), "TEXT"),
+    "<path>": "PATH",
+}
+"""What help calls types, in place of how Typer writes those of Python."""
+
+
+class _Command(TyperCommand):
+    """A command whose help names no types of Python."""
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)
+        for one in found:
+            if hasattr(type(one), "display_type_rich"):  # of Typer from 0.29 on
+                one.display_type_rich = partial(_type_of, one)  # type: ignore[attr-defined]
+        return found
+
+
+def _type_of(parameter: Any, ctx: Any) -> str | None:
+    shown = type(parameter).display_type_rich(parameter, ctx)
+    # the name of an argument stands before it anyway
+    if shown is None or parameter.param_type_name == "argument":
+        return None
+    return TYPES.get(shown, shown.strip("<>"))
+
+
 def _help(function: Callable[..., Any]) -> str:
     """Return a docstring with one line for each paragraph, so that the terminal alone says where lines end."""
     return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
@@ -225,7 +256,7 @@ def load(name: str) -> Any:
         for inner in function.registered_commands:
             assert inner.callback is not None
             inner.help = _help(inner.callback)
-            inner.callback = with_common_options(inner.callback)
+            inner.callback, inner.cls = with_common_options(inner.callback), _Command
         group = typer.main.get_command(function)
         group.name, group.epilog = name, f"Example: smtdist {name} {known.arguments}"
         return group
@@ -234,7 +265,7 @@ def load(name: str) -> Any:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command(name, help=_help(function), epilog=f"Example: smtdist {name} {known.arguments}")(
-        with_common_options(function)
-    )
+    app.command(
+        name, cls=_Command, help=_help(function), epilog=f"Example: smtdist {name} {known.arguments}"
+    )(with_common_options(function))
     return typer.main.get_command(app)

@@ -43,8 +43,7 @@ def evaluate(
     metric: Annotated[
         Metric | None,
         typer.Option(
-            help="Classifier: soft k-NN, linear probe, linear SVM, or kernel ridge regression.",
-            show_default="knn",
+            help="Classifier: soft k-NN (default), linear probe, linear SVM, or kernel ridge regression.",
         ),
     ] = None,
     neighbours: opt.NeighboursThatVote = None,
@@ -64,15 +63,14 @@ def evaluate(
         int | None,
         typer.Option(
             min=2,
-            help="Number of folds of the cross-validation that chooses the penalty (svm).",
-            show_default=str(run.Svm.folds),
+            help=f"Number of folds of the cross-validation that chooses the penalty (svm). Default: {run.Svm.folds}.",
         ),
     ] = None,
     validation: Annotated[
         float | None,
         typer.Option(
-            help="Share of the training images that is held out to choose the penalty (linear).",
-            show_default=str(run.Linear.validation),
+            help="Share of the training images that is held out to choose the penalty (linear). "
+            f"Default: {run.Linear.validation}.",
         ),
     ] = None,
     labels: Annotated[
@@ -84,9 +82,7 @@ def evaluate(
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Number of draws for each number of labels.", show_default=str(judging.DRAWS)
-        ),
+        typer.Option(min=1, help=f"Number of draws for each number of labels. Default: {judging.DRAWS}."),
     ] = None,
     mirrored: Annotated[
         bool | None,
@@ -107,8 +103,8 @@ def evaluate(
     whiten: Annotated[
         float | None,
         typer.Option(
-            help="Whitening of the components of --leading: 0 keeps their variances, 1 makes them equal.",
-            show_default="0.5",
+            help="Whitening of the components of --leading: 0 keeps their variances, 1 makes them equal. "
+            f"Default: {run.Directions.whiten}.",
         ),
     ] = None,
     features: opt.Features = None,
