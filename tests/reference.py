@@ -7,11 +7,13 @@ Positions run row, column; pixels of a patch row, column, channel; A is K x n, o
 """
 
 import hashlib
+import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 
 SCALE_2 = 2**20
 """Second-order operators are rounded to this grid: rint(2^20 D Dᵀ) (2, contract 2)."""
@@ -495,3 +497,72 @@ def largest_angle(P, V, C):
     found = P.T @ np.linalg.inv(np.linalg.cholesky(P @ V @ P.T)).T
     cosines = np.linalg.svd(wanted.T @ V @ found, compute_uv=False)
     return float(np.degrees(np.arccos(np.clip(cosines.min(), -1, 1))))
+
+
+# ------------------------------------------------------------------------------------------------ binary concepts
+# "Unsupervised learning of categories": equations (2) and (3), p x p kernels as printed.
+
+
+def centred_kernel(rows):
+    """H X Xᵀ H with H = I - 11ᵀ/p (section 2.1)."""
+    p = len(rows)
+    H = np.eye(p) - np.ones((p, p)) / p
+    return H @ rows @ rows.T @ H
+
+
+def concept_weights(S, X):
+    """π >= 0 of least ‖S̄ΠS̄ᵀ - X̄X̄ᵀ‖² at fixed S (equation 3): least squares over the entries of the kernels."""
+    kernels = np.stack([centred_kernel(s[:, None].astype(float)).ravel() for s in S.T], 1)
+    weights, _ = scipy.optimize.nnls(kernels, centred_kernel(X).ravel())
+    return weights
+
+
+def concept_loss(S, X):
+    """Equation (3) with the weights fitted, over ‖X̄X̄ᵀ‖²."""
+    K, S = centred_kernel(X), S.astype(float)
+    Q = centred_kernel(S * np.sqrt(concept_weights(S, X)))
+    return float(np.sum((Q - K) ** 2) / np.sum(K**2))
+
+
+def best_concepts(X, b):
+    """The b concepts of least equation (3), weights fitted, among all b-subsets of {0, 1}^p up to complements: (S, loss).
+
+    With A_ac = (s̄_aᵀs̄_c)² and g_a = s̄_aᵀX̄X̄ᵀs̄_a the loss falls by the largest 2gᵀπ - πᵀAπ over π >= 0: gᵀA⁻¹g on the
+    support that is best among those with a positive solution. No entry of A is below 0, so that two sets together gain no
+    more than both alone: a set whose gain and the largest gain of what may still come are below the best found is left out.
+    """
+    K = centred_kernel(X)
+    p = len(K)
+    sides = np.array([[i >> k & 1 for k in range(p)] for i in range(1, 2 ** (p - 1))], float)
+    centred = sides - sides.mean(1, keepdims=True)
+    A, g = (centred @ centred.T) ** 2, np.einsum("ai,ij,aj->a", centred, K, centred)
+    alone = g**2 / np.diag(A)
+    order = np.argsort(-alone)
+    sides, A, g, alone = sides[order], A[np.ix_(order, order)], g[order], alone[order]
+
+    found = [0.0, []]
+
+    def grow(chosen, gain):
+        after = np.arange(chosen[-1] + 1 if chosen else 0, len(g))
+        gains = np.maximum(alone[after], gain)
+        for size in range(1, len(chosen) + 1):
+            for some in itertools.combinations(chosen, size):
+                support = np.column_stack([np.tile(some, (len(after), 1)), after])
+                matrices = A[support[:, :, None], support[:, None, :]]
+                solved = np.linalg.solve(matrices, g[support][:, :, None])[:, :, 0]
+                good = (solved >= 0).all(1)
+                gains = np.where(good, np.maximum(gains, (solved * g[support]).sum(1)), gains)
+        if len(chosen) == b - 1:
+            at = int(np.argmax(gains))
+            if gains[at] > found[0]:
+                found[:] = [gains[at], [*chosen, int(after[at])]]
+            return
+        left = b - len(chosen) - 1
+        for at in np.argsort(-gains, kind="stable"):
+            following = int(after[at]) + 1
+            if following + left <= len(g) and gains[at] + left * alone[following] > found[0]:
+                grow([*chosen, following - 1], gains[at])
+
+    grow([], 0.0)
+    norm = float(np.sum(K**2))
+    return sides[found[1]].T.astype(np.uint8), (norm - found[0]) / norm

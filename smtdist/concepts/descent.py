@@ -29,6 +29,7 @@ from smtdist.concepts.state import (
     State,
     flip_to_sparse,
     pack_rows,
+    prices_of,
     state_of,
     unit_weight,
 )
@@ -43,6 +44,8 @@ CLEAR: Final = 0.05
 """Temperature below which a rise of the loss is not noise."""
 FITTED: Final = 0.01
 """Temperature below which concepts have formed, and weights less than `unit_weight` are believed."""
+FAINT: Final = 1e-3
+"""Of the mean weight: a concept of less gets a tenth of the mean while there is noise."""
 ON_END: Final = (10, 20)
 """Sweeps of a block that is the only one, before the loss is looked at and the weights fitted: a tenth of all, within these."""
 BLOCK_POINTS: Final = 4096
@@ -54,6 +57,8 @@ class DescentSettings:
     """What Algorithm 2 depends on besides X and the start.
 
     penalty : of a member, in units of p times `unit_weight` squared: an input must exceed it (section 2.1.1).
+    weighted_penalty : a member of concept a costs the penalty times π_a over the unit, so that a light concept
+        pays what it weighs; without, all members cost the same.
     temperature, cooling, sweeps : T = temperature cooling^sweep, the same units. The paper's 5, 0.8, 100
         cools faster where concepts form, between T = 0.2 and 0.02, and ends in worse minima.
     weights : "scale", one weight for all concepts, fitted each sweep, or "concept", π by least squares each
@@ -67,7 +72,8 @@ class DescentSettings:
     temperature: float = 0.3
     cooling: float = 0.95
     sweeps: int = 100
-    weights: str = "scale"
+    weights: str = "concept"
+    weighted_penalty: bool = True
     blocks: int | None = None
     project_every: int = 0
     rank: int | None = None
@@ -112,7 +118,18 @@ class Descended:
 
     concepts: Concepts  # (p, b)
     weights: Matrix
-    history: list[Sweep] = field(default_factory=list)
+    history: list[Sweep]
+    objective: float  # of those concepts
+    sweeps: int
+    still: bool  # the last sweep flipped nothing
+
+    @property
+    def gap(self) -> float:
+        """The relative fall of the objective in the last sweep, 0 where it flipped nothing."""
+        if self.still or len(self.history) < 2:
+            return 0.0 if self.still else 1.0
+        before, after = self.history[-2].objective, self.history[-1].objective
+        return max(0.0, 1 - after / before) if before > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -127,7 +144,7 @@ class _SweepJob:
     inverse2: Matrix
     weights: Matrix
     heats: Matrix  # temperatures of the sweeps on end
-    penalty: float
+    prices: Matrix  # of a member of each concept
     scale: float
     keys: NDArray[np.uint64]  # of their draws
     points: int
@@ -155,7 +172,7 @@ def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple
             job.points,
             start,
             heat,
-            job.penalty,
+            job.prices,
             job.scale,
             key,
         )
@@ -201,16 +218,16 @@ def descend(
     engine: Engine,
     *,
     on_sweep: Callable[[int, Sweep], None] | None = None,
-    step: str = "descent",
+    step: str | None = "descent",
 ) -> Descended:
     """Return S of low loss (equation 3 with the penalty), from a start (p, b), by annealed sweeps (Algorithm 2).
 
     Results depend on scores, start and settings, not on the workers. In an engine's checkpoint folder, S is
-    kept after each sweep under the name `step`, and a descent that was stopped goes on to the same result.
+    kept after each sweep under the name `step`, unless that is None, and a descent that was stopped goes on to the same result.
     Memory: p b bytes here, b² + r b float64 a block's worker. A sweep costs p (r b + b members-of-a-row + b
     flips) operations.
     """
-    progress, b = Progress(engine.checkpoint, step), start.shape[1]
+    progress, b = Progress(engine.checkpoint if step else None, step or ""), start.shape[1]
     kept = progress.load()
     if kept is not None:
         start = np.unpackbits(kept["concepts"], axis=1, count=b)
@@ -223,7 +240,7 @@ def descend(
     else:
         now = _Standing.of(kept)
     on_end = min(max(settings.sweeps // 10, ON_END[0]), ON_END[1])
-    step_size = on_end if len(search.ranges) == 1 else 1
+    step_size = on_end if len(search.ranges) == 1 and settings.temperature > 0 else 1
     with engine.keeping(scores.source):
         while now.done < settings.sweeps and not now.ended:
             numbers = range(now.done, min(now.done + step_size, settings.sweeps))
@@ -231,7 +248,8 @@ def descend(
             now.save(progress, search.state.concepts)
             if on_sweep is not None:
                 on_sweep(numbers[-1], now.history[-1])
-    return Descended(np.unpackbits(now.best[1], axis=1, count=b), now.best[2], now.history)
+    concepts = np.unpackbits(now.best[1], axis=1, count=b)
+    return Descended(concepts, now.best[2], now.history, now.best[0], now.done, now.ended)
 
 
 @dataclass
@@ -262,7 +280,7 @@ class _Search:
         every = settings.project_every
         if every and (numbers.stop // every) > (numbers.start // every):
             projected = project(
-                state, self.scores, weights, self.fitted, settings.rank, self.engine, heat <= CLEAR
+                state, self.scores, self.fitted, settings.rank, self.engine, heat <= CLEAR
             )
         flips = 0
         for group in range(now.groups):
@@ -297,11 +315,15 @@ class _Search:
         heats = np.array([settings.heat(number) for number in numbers])
         if heats[0] > FITTED:
             weights = np.maximum(weights, self.size)
+        elif heats[0] > 0 and settings.weights == "concept":  # one that lost all weight may come back
+            mean = weights.mean()
+            weights = np.where(weights < FAINT * mean, 0.1 * mean, weights)
+        prices = prices_of(weights, settings.penalty, self.size, settings.weighted_penalty)
         keys = keys_of(settings.seed, numbers)
         scale = 1 / (self.scores.points * self.size**2)
         if self.few is not None:
             self.engine.heed_stop()
-            return self.few.sweep(state, weights, heats, keys, settings.penalty, scale)
+            return self.few.sweep(state, weights, heats, keys, prices, scale)
         job = _SweepJob(
             pack_rows(state.concepts),
             state.together,
@@ -311,7 +333,7 @@ class _Search:
             1 / self.scores.grid**2,
             weights,
             heats,
-            settings.penalty,
+            prices,
             scale,
             keys,
             self.scores.points,
@@ -330,20 +352,24 @@ class _Search:
         return flips
 
     def fitted(self, sums: Terms) -> Matrix:
-        """Return the weights of the next sweep; a concept that lost all weight keeps a tenth of the mean, to come back."""
+        """Return the weights that minimise the objective at this S."""
+        penalty = self.price if self.settings.weighted_penalty else 0.0
+        if self.settings.weights == "concept":
+            return best_weights(sums, penalty)
         ones = np.ones(len(sums.members))
-        scale = best_scale(sums, ones)
-        if self.settings.weights == "scale" or scale == 0:
-            return ones * scale
-        weights = best_weights(sums)
-        return np.asarray(np.maximum(weights, 0.1 * weights.mean()))
+        return ones * best_scale(sums, ones, penalty)
+
+    @property
+    def price(self) -> float:
+        """What a unit of weight costs for each member, in the units of equation (3)."""
+        return 2 * (self.scores.points - 1) * self.size * self.settings.penalty
 
     def measured(self, sums: Terms, weights: Matrix, heat: float) -> Sweep:
         """Return loss and alignment of what stands."""
         value, cka = reached(sums, weights)
         value /= sums.norm
-        unit = 2 * self.scores.points * self.size**2 / sums.norm
-        penalised = value + self.settings.penalty * unit * float(sums.members.sum())
+        cost = weights @ sums.members if self.settings.weighted_penalty else self.size * sums.members.sum()
+        penalised = value + self.price * float(cost) / sums.norm
         return Sweep(heat, value, penalised, cka)
 
 

@@ -67,7 +67,7 @@ class FewPoints:
         weights: Matrix,
         temperatures: Matrix,
         keys: NDArray[np.uint64],
-        penalty: float,
+        penalty: Matrix,
         scale: float,
     ) -> int:
         """Update S and its sums by a sweep for each temperature; returns the flips."""
@@ -97,7 +97,7 @@ def sweeps(
     members: Any,
     weights: Any,
     temperatures: Any,
-    penalty: float,
+    penalty: Any,
     scale: float,
     keys: Any,
 ) -> int:
@@ -119,7 +119,8 @@ def sweeps(
     words = np.empty(wide, np.uint64)
     gone, come = np.empty(wide, np.uint64), np.empty(wide, np.uint64)
     pairs, counts, pi = np.zeros((wide, wide)), np.zeros(wide), np.zeros(wide)
-    pairs[:b, :b], counts[:b], pi[:b] = together, members, weights
+    prices = np.zeros(wide)
+    pairs[:b, :b], counts[:b], pi[:b], prices[:b] = together, members, weights, penalty
     rows = np.zeros((p, wide))
     places = np.empty((p, wide), np.uint64)
     listed_in = np.empty(p, np.int64)
@@ -130,6 +131,7 @@ def sweeps(
     everything = _pulled(gram, places, listed_in, pull, pulls, sums)
     flips = 0
     for step in range(len(temperatures)):
+        before_step = flips
         square = weighed_sums(pairs, counts, pi, spread)
         for i in range(p):
             held, before, count = rows[i], places[i], listed_in[i]
@@ -144,7 +146,7 @@ def sweeps(
             norm = own - 2 * across + middle
             set_inputs(1.0, held, before, count, counts, square, spread, pi, others, norm, mean, work, f)
             left, entered = update_units(
-                1.0, held, row, b, pairs, pi, others, mean, f, temperatures[step], penalty,
+                1.0, held, row, b, pairs, pi, others, mean, f, temperatures[step], prices,
                 scale, keys[step], i, alone, bound, slack, words, gone, come,
             )  # fmt: skip
             if left + entered:
@@ -161,6 +163,8 @@ def sweeps(
                 for a in range(wide):
                     held[a], before[a] = row[a], after[a]
                 listed_in[i] = later
+        if flips == before_step and temperatures[step] == 0:  # nor will the next
+            break
     together[:], members[:] = pairs[:b, :b], counts[:b]
     for i in range(p):
         for a in range(b):

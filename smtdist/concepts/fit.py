@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.descent import Sweep, descend
+from smtdist.concepts.descent import Descended, Sweep, descend
 from smtdist.concepts.floor import above, floor_of, points_as_concepts
-from smtdist.concepts.model import ConceptModel, model_of
-from smtdist.concepts.objective import alignment, best_weights
+from smtdist.concepts.model import ConceptModel, Ending, model_of
+from smtdist.concepts.objective import best_scale, best_weights, reached
 from smtdist.concepts.relaxation import relax
 from smtdist.concepts.reliability import reliability
 from smtdist.concepts.sampling import sample
@@ -41,6 +41,12 @@ ATTEMPTS: Final = 16
 """Times that concepts which are still missing are tried anew, at most."""
 REFININGS: Final = 2
 """Last descents, at most; the second has a sixth of the penalty."""
+VAIN: Final = 16
+"""Exchanges on end that bring nothing, after which there are no more, at least."""
+NOTABLE: Final = 1e-9
+"""Relative fall of the objective that counts."""
+DESCENTS: Final = ("hopfield", "hybrid")
+"""Methods that use Algorithm 2."""
 PATIENCE: Final = 3
 """Attempts on end that bring nothing, after which those missing are given up."""
 
@@ -68,8 +74,8 @@ def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: P
     started = time.perf_counter()
     scores = prepare(source, engine, folder=folder)
     seconds = {"scores": time.perf_counter() - started}
-    concepts, history, notes = _searched_above(scores, settings, engine, folder)
-    concepts = concepts[:, tidied(concepts)]
+    found = _searched_above(scores, settings, engine, folder)
+    concepts = found.concepts[:, tidied(found.concepts)]
     if not concepts.shape[1]:
         raise ModelError(
             f"{source.name}: no concept was found by {settings.method}; raise the tolerance, lower the penalty, or ask for more."
@@ -84,139 +90,210 @@ def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: P
         "points": scores.points,
         "dimensions": source.shape[1],
         "seconds": seconds,
-        **notes,
+        **found.notes,
     }
-    return model_of(settings, state, scores, weights, history, provenance)
+    return model_of(settings, state, scores, weights, found.history, provenance, found.ending)
 
 
-def _searched_above(
-    scores: Scores, settings: ConceptSettings, engine: Engine, folder: Path | None
-) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
+@dataclass
+class _Way:
+    """A search: where it began and ended, and how it came there."""
+
+    start: Concepts
+    concepts: Concepts
+    history: list[Sweep] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+    objective: float = 0.0
+    ending: Ending = field(default_factory=lambda: Ending(0, True, 0.0))
+
+    def follow(self, done: Descended) -> None:
+        """Go on to where a descent led."""
+        self.concepts, self.objective = done.concepts, done.objective
+        self.history.extend(done.history)
+        self.ending = Ending(self.ending.n_iter + done.sweeps, done.still, done.gap)
+
+
+def _searched_above(scores: Scores, settings: ConceptSettings, engine: Engine, folder: Path | None) -> _Way:
     """Search above the kernel's floor where it has one and Algorithm 2 is asked for; the points stand for the floor."""
-    descends = settings.method in ("hopfield", "hybrid")
     whole = scores
     scores = leading(scores, settings.kernel_rank, engine, folder=folder)
-    floor = floor_of(scores, settings.n_concepts) if descends and settings.floor else 0.0
+    if settings.method not in DESCENTS:
+        return _sampled(scores, settings, engine)
+    floor = floor_of(scores, settings.n_concepts) if settings.floor else 0.0
     given = np.zeros((scores.points, 0), np.uint8)
     if floor:
         given = points_as_concepts(scores.points)
         scores = above(scores, floor)
         settings = settings.replace(n_concepts=settings.n_concepts - scores.points)
-    concepts, history, notes = _settled(scores, given, settings, engine)
-    if descends and settings.other_penalty is not None:
+    found = _best(scores, given, settings, engine)
+    if settings.other_penalty is not None:
         other = settings.replace(penalty=settings.other_penalty)
-        found = _settled(scores, given, other, engine, suffix="-other")
-        if _alignment(whole, found[0], engine) > _alignment(whole, concepts, engine):
-            settings, (concepts, history, notes) = other, found
-        notes["penalty"] = settings.penalty
-    notes["floor"] = floor
-    if descends and settings.refine:
-        concepts = np.ascontiguousarray(concepts[:, tidied(concepts)])
-        notes["reliability"] = reliability(whole)
-        concepts = _refined(whole, concepts, settings, notes["reliability"], engine, history)
-    return concepts, history, notes
+        rival = _best(scores, given, other, engine, suffix="-other")
+        if _reached(whole, rival.concepts, engine)[1] > _reached(whole, found.concepts, engine)[1]:
+            settings, found = other, rival
+        found.notes["penalty"] = settings.penalty
+    found.notes["floor"] = floor
+    if settings.refine:
+        found.concepts = np.ascontiguousarray(found.concepts[:, tidied(found.concepts)])
+        found.notes["reliability"] = reliability(whole)
+        _refine(whole, found, settings, engine)
+    if _reached(whole, found.start, engine)[0] < _reached(whole, found.concepts, engine)[0]:
+        # never worse than where it began: from there down, by equation (3) alone
+        alone = dataclasses.replace(settings.cold, penalty=0.0, weights="concept")
+        found.follow(descend(whole, found.start, alone, engine, step="from-start"))
+    return found
+
+
+def _best(
+    scores: Scores, given: Concepts, settings: ConceptSettings, engine: Engine, suffix: str = ""
+) -> _Way:
+    """Return the best of all starts, its concepts exchanged, with those given in front; checkpoints are told apart by the suffix."""
+    found = _settled(scores, given, settings, engine, suffix)
+    for number in range(1, settings.starts(scores.points)):
+        # further starts are cheap: nothing of them is kept in a checkpoint
+        rival = _settled(scores, given, settings.again(number), engine, None)
+        if rival.objective < found.objective * (1 - NOTABLE):
+            rival.start, rival.notes = found.start, {**found.notes, "start": number}
+            found = rival
+    _exchange(found, scores, settings, engine)
+    found.start = np.concatenate([given, found.start], 1)
+    found.concepts = np.concatenate([given, found.concepts], 1)
+    return found
 
 
 def _settled(
-    scores: Scores, given: Concepts, settings: ConceptSettings, engine: Engine, suffix: str = ""
-) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
-    """Search, replace what melted, and put the concepts given in front; checkpoints are told apart by the suffix."""
-    concepts, history, notes = _searched(scores, settings, engine, suffix)
-    if settings.method in ("hopfield", "hybrid"):
-        concepts, notes["replaced"] = _completed(concepts, given, scores, settings, engine, history, suffix)
-    return np.concatenate([given, concepts], 1), history, notes
+    scores: Scores, given: Concepts, settings: ConceptSettings, engine: Engine, suffix: str | None
+) -> _Way:
+    """Search from one start, replace what melted, and descend without noise to where it rests; nothing is kept without a suffix."""
+    found = np.zeros((scores.points, 0), np.uint8)
+    notes: dict[str, Any] = {}
+    if settings.method == "hybrid":
+        sampled = _sampled(scores, settings, engine)
+        found, notes = sampled.concepts, sampled.notes
+    missing = range(found.shape[1], settings.n_concepts)
+    if missing:
+        found = np.concatenate([found, random_projection(scores, missing, settings.seed, engine)], 1)
+    way = _Way(found, found, notes=notes)
+    report = None if suffix is None else _reporting(engine, settings)
+    step = None if suffix is None else f"descent{suffix}"
+    way.follow(descend(scores, found, settings.descent, engine, on_sweep=report, step=step))
+    if suffix is not None:
+        engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.sweeps)
+    _complete(way, given, scores, settings, engine, suffix)
+    kept = way.concepts[:, _new(way.concepts, given)]
+    if kept.shape[1]:
+        way.follow(descend(scores, kept, settings.cold, engine, step=step and f"settling{suffix}"))
+    if settings.method == "hybrid":  # what Algorithm 1 has found may be the answer, which noise would only spoil
+        direct = descend(scores, found, settings.cold, engine, step=step and f"direct{suffix}")
+        if direct.objective < way.objective * (1 - NOTABLE):
+            way.history, way.ending = [], Ending(0, True, 0.0)
+            way.follow(direct)
+    return way
 
 
-def _alignment(scores: Scores, concepts: Concepts, engine: Engine) -> float:
-    """Return the CKA of SΠSᵀ with the kernel at the best weights."""
+def _exchange(way: _Way, scores: Scores, settings: ConceptSettings, engine: Engine) -> None:
+    """Replace one concept after another by a random half-space along what the others leave, where that brings a lower objective.
+
+    The lightest goes first. Each is followed by a descent without noise; after as many in vain as twice the
+    concepts, and at least VAIN, none is left that would do.
+    """
+    b, vain = way.concepts.shape[1], 0
+    for attempt in range(settings.attempts(scores.points) if b else 0):
+        if vain == max(VAIN, 2 * b):
+            break
+        sums = state_of(way.concepts, scores, engine).terms(scores)
+        order = np.argsort(best_weights(sums) * np.sqrt(np.diag(sums.overlap)), kind="stable")
+        others = np.delete(way.concepts, order[vain % b], 1)
+        state = state_of(others, scores, engine)
+        number = settings.n_concepts * (ATTEMPTS + 1) + attempt
+        weights = best_weights(state.terms(scores))
+        fresh = residual_projection(
+            state, weights, scores, range(number, number + 1), settings.seed, engine
+        )
+        done = descend(scores, np.concatenate([others, fresh], 1), settings.cold, engine, step=None)
+        vain += 1
+        if done.objective < way.objective * (1 - NOTABLE):
+            way.follow(done)
+            b, vain = way.concepts.shape[1], 0
+
+
+def _reached(scores: Scores, concepts: Concepts, engine: Engine) -> tuple[float, float]:
+    """Return the loss of equation (3) and the CKA of SΠSᵀ with the kernel, at the best weights."""
     sums = state_of(concepts[:, tidied(concepts)], scores, engine).terms(scores)
-    return alignment(sums, best_weights(sums))
+    return reached(sums, best_weights(sums))
 
 
-def _refined(
-    scores: Scores,
-    start: Concepts,
-    settings: ConceptSettings,
-    reliable: float,
-    engine: Engine,
-    history: list[Sweep],
-) -> Concepts:
-    """Return what the last descent makes of S, with less penalty while it is less aligned than asked; `history` grows."""
-    best, aligned = start, -1.0
+def _refine(whole: Scores, found: _Way, settings: ConceptSettings, engine: Engine) -> None:
+    """Go on by the last descent, and by one with less penalty while S is less aligned than asked."""
+    start, reliable, best, aligned = found.concepts, found.notes["reliability"], None, -1.0
     for attempt in range(REFININGS):
         asked = settings.refining(reliable, attempt)
-        step = f"refining-{attempt + 1}" if attempt else "refining"
-        done = descend(scores, start, asked, engine, step=step)
-        history.extend(done.history)
-        if not settings.aim:  # nothing to judge: spare the pass
-            return done.concepts
-        cka = alignment(state_of(done.concepts, scores, engine).terms(scores), done.weights)
+        name = f"refining-{attempt + 1}" if attempt else "refining"
+        done = descend(whole, start, asked, engine, step=name)
+        found.follow(done)
+        cka = _reached(whole, done.concepts, engine)[1] if settings.aim else 0.0
         if cka > aligned:
-            best, aligned = done.concepts, cka
+            best, aligned = done, cka
+            cold = dataclasses.replace(settings.cold, penalty=asked.penalty)
         if aligned >= settings.aim or not asked.penalty:
             break
-    return best
+    assert best is not None
+    found.follow(descend(whole, best.concepts, cold, engine, step="settling-refined"))
 
 
-def _searched(
-    scores: Scores, settings: ConceptSettings, engine: Engine, suffix: str
-) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
+def _sampled(scores: Scores, settings: ConceptSettings, engine: Engine) -> _Way:
+    """Return what Algorithm 1, or 3, finds."""
     if settings.method == "convex":
         if scores.points > 500:
             raise DataError(
                 f"The convex method keeps kernels of all points, and {scores.points:,} are too many; "
                 f"use hopfield or hybrid beyond 500 points."
             )
-        return relax(scores, settings, engine), [], {}
-    found = np.zeros((scores.points, 0), np.uint8)
-    notes: dict[str, Any] = {}
-    if settings.method in ("rejection", "hybrid"):
-        sampled = sample(scores, settings.sampling, engine)
-        found = sampled.concepts
-        notes["sampling"] = {
-            "candidates": sampled.candidates,
-            "found": int(found.shape[1]),
-            "quality": sampled.quality.tolist(),
-            "rejected": sampled.rejected,
-        }
-        if settings.method == "rejection":
-            return found, [], notes
-    missing = range(found.shape[1], settings.n_concepts)
-    if missing:
-        found = np.concatenate([found, random_projection(scores, missing, settings.seed, engine)], 1)
-    report = _reporting(engine, settings)
-    done = descend(scores, found, settings.descent, engine, on_sweep=report, step=f"descent{suffix}")
-    engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.sweeps)
-    return done.concepts, done.history, notes
+        concepts = relax(scores, settings, engine)
+        return _Way(concepts, concepts, ending=Ending(scores.points, True, 0.0))
+    sampled = sample(scores, settings.sampling, engine)
+    found = sampled.concepts
+    about = {
+        "candidates": sampled.candidates,
+        "rank": sampled.rank,
+        "found": int(found.shape[1]),
+        "quality": sampled.quality.tolist(),
+        "rejected": sampled.rejected,
+    }
+    ending = Ending(max(sampled.iterations, default=0), True, 0.0)
+    return _Way(found, found, notes={"sampling": about}, ending=ending)
 
 
-def _completed(
-    concepts: Concepts,
+def _complete(
+    way: _Way,
     given: Concepts,
     scores: Scores,
     settings: ConceptSettings,
     engine: Engine,
-    history: list[Sweep],
-    suffix: str,
-) -> tuple[Concepts, int]:
-    """Replace concepts that melted into constants, copies or complements by further candidates; return how many stayed.
+    suffix: str | None,
+) -> None:
+    """Replace concepts that melted into constants, copies or complements by further candidates; note how many stayed.
 
     Candidates are random half-spaces along what the kernel of the others leaves over. They settle beside
     the others in a short descent at low temperature, which is kept where more distinct concepts, none of
-    them `given`, come out of it; `history` grows by its sweeps. Each attempt in vain halves the penalty of
-    the next: what melts at once may be too small for it.
+    them `given`, come out of it. Each attempt in vain halves the penalty of the next: what melts at once
+    may be too small for it.
     """
-    kept = _new(concepts, given)
+    kept = _new(way.concepts, given)
     before, tried, vain = len(kept), settings.n_concepts, 0
     for attempt in range(ATTEMPTS):
         missing = settings.n_concepts - len(kept)
         if missing <= 0 or not len(kept) or vain == PATIENCE:
             break
-        state = state_of(concepts[:, kept], scores, engine)
-        fresh = residual_projection(state, scores, range(tried, tried + missing), settings.seed, engine)
+        state = state_of(way.concepts[:, kept], scores, engine)
+        sums = state.terms(scores)
+        ones = np.ones(len(kept))
+        weights = best_weights(sums) if settings.weights == "concept" else ones * best_scale(sums, ones)
+        numbers = range(tried, tried + missing)
+        fresh = residual_projection(state, weights, scores, numbers, settings.seed, engine)
         tried += missing
         start = np.concatenate([state.concepts, fresh], 1)
-        step = f"replacing-{attempt + 1}{suffix}"
+        step = None if suffix is None else f"replacing-{attempt + 1}{suffix}"
         cool = dataclasses.replace(settings.replacing, penalty=settings.penalty / 2**vain)
         done = descend(scores, start, cool, engine, step=step)
         found = _new(done.concepts, given)
@@ -225,9 +302,9 @@ def _completed(
         )
         vain = 0 if len(found) > len(kept) else vain + 1
         if not vain:
-            concepts, kept = done.concepts, found
-            history.extend(done.history)
-    return concepts, len(kept) - before
+            way.follow(done)
+            kept = found
+    way.notes["replaced"] = len(kept) - before
 
 
 def _new(concepts: Concepts, given: Concepts) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.objective import Terms, loss
+from smtdist.concepts.sampling import used_rank
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.state import Concepts, State, blocks_of, leaves, pack_rows, state_of
 from smtdist.data.source import Source
@@ -21,7 +22,6 @@ Matrix = NDArray[np.float64]
 def project(
     state: State,
     scores: Scores,
-    weights: Matrix,
     fitted: Callable[[Terms], Matrix],
     rank: int | None,
     engine: Engine,
@@ -32,7 +32,7 @@ def project(
     Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would
     vanish. Where asked, the projected S stays only if its loss is lower.
     """
-    used = min(rank or scores.rank, scores.rank)
+    used = used_rank(scores, rank)
     p = scores.points
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
     centred = state.crossed[:used] - np.outer(state.total[:used], state.members) / p
@@ -51,9 +51,8 @@ def project(
     changed = int((new != state.concepts).sum())
     if changed:
         candidate = state_of(new, scores, engine)
-        before = loss(state.terms(scores), weights)
-        sums = candidate.terms(scores)
-        if not only_if_lower or loss(sums, fitted(sums)) < before:
+        sums, before = candidate.terms(scores), state.terms(scores)
+        if not only_if_lower or loss(sums, fitted(sums)) < loss(before, fitted(before)):
             vars(state).update(vars(candidate))
             return changed
     return 0

@@ -92,7 +92,7 @@ class RowPasses:
         bounds = leaf_bounds(self.source.n_samples, self.source.chunk_samples, self.source.sample_bytes)
         edges = self._edges(bounds)
         shared = aim, annealing, self.used, tuple(bounds), self.worker_threads
-        sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
+        sums = Passed(np.zeros((self.used, aim.shape[1]), np.int64), np.zeros(aim.shape[1], np.int64))
         for _, part in self.engine.map(_pass_range, shared, self.source, list(pairwise(edges)), stay=True):
             sums.projected += part.projected
             sums.total += part.total
@@ -116,7 +116,7 @@ def _pass_range(shared: Any, source: Source, start: int, stop: int) -> Passed:
     aim, annealing, used, bounds, worker_threads = shared
     reset_peak()
     set_threads(worker_threads)
-    sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
+    sums = Passed(np.zeros((used, aim.shape[1]), np.int64), np.zeros(aim.shape[1], np.int64))
     for first, last in pairwise(bounds):
         own = [at for at in range(first, last, ROUNDED) if start <= at < stop]
         if not own:

@@ -14,7 +14,7 @@ from smtdist.concepts.objective import Moments, alignment, loss
 from smtdist.concepts.rows import infer
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.concepts.state import State, unit_weight
+from smtdist.concepts.state import State, prices_of, unit_weight
 from smtdist.data.showing import Shown
 from smtdist.errors import ModelError
 
@@ -34,6 +34,22 @@ class Coordinates:
     def of(self, rows: NDArray[np.generic]) -> Matrix:
         """Return the scores of rows (m, n) in whole steps."""
         return np.rint(((np.asarray(rows, np.float64) - self.mean) @ self.axes) * self.grid)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a search ended.
+
+    Attributes
+    ----------
+    n_iter : sweeps of the start that was kept, of rejection the iterations of a candidate.
+    converged : whether the last sweep, without noise and with the weights fitted, flipped no member.
+    gap : relative fall of the objective in the last sweep, 0 where it flipped none.
+    """
+
+    n_iter: int
+    converged: bool
+    gap: float
 
 
 @dataclass
@@ -62,6 +78,7 @@ class ConceptModel(Shown):
     unit: float  # of temperature and penalty, `unit_weight`
     history: list[Sweep] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
+    ending: Ending | None = None  # None in files of earlier versions
 
     @property
     def points(self) -> int:
@@ -118,7 +135,7 @@ class ConceptModel(Shown):
             self.weights,
             self.points,
             temperatures,
-            self.settings.penalty,
+            prices_of(self.weights, self.settings.penalty, size, self.settings.weighted_penalty),
             1 / (self.points * size * size),
             np.uint64(key_of(self.settings.seed, 10**6)),
         )
@@ -172,6 +189,7 @@ def model_of(
     weights: Matrix,
     history: list[Sweep],
     provenance: dict[str, Any],
+    ending: Ending,
 ) -> ConceptModel:
     """Return the model of finished concepts."""
     sums = state.moments(scores)
@@ -190,4 +208,5 @@ def model_of(
         unit_weight(scores, len(weights)),
         history,
         provenance,
+        ending,
     )

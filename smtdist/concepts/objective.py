@@ -96,11 +96,12 @@ def reached(sums: Terms, weights: Matrix) -> tuple[float, float]:
     return norm - 2 * pull + sums.norm, pull / float(np.sqrt(both)) if both > 0 else 0.0
 
 
-def best_scale(sums: Moments | Terms, weights: Matrix) -> float:
-    """Return the σ >= 0 that minimises ‖σ S̄ΠS̄ᵀ - X̄X̄ᵀ‖² (appendix A.4.2); 0 where S is constant."""
+def best_scale(sums: Moments | Terms, weights: Matrix, penalty: float = 0.0) -> float:
+    """Return the σ >= 0 that minimises ‖σ S̄ΠS̄ᵀ - X̄X̄ᵀ‖² (appendix A.4.2) plus penalty σ 1ᵀSπ; 0 where S is constant."""
     found = terms(sums)
     norm = float(weights @ found.overlap @ weights)
-    return float(weights @ found.pull) / norm if norm > 0 else 0.0
+    pull = float(weights @ found.pull) - penalty / 2 * float(weights @ found.members)
+    return max(0.0, pull) / norm if norm > 0 else 0.0
 
 
 def best_weights(sums: Moments | Terms, penalty: float = 0.0) -> Matrix:

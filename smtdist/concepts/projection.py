@@ -1,6 +1,6 @@
-"""One Hopfield iteration of a block of candidates, s <- sign(U Uᵀ s), tile by tile (Algorithm 1, line 4).
+"""One Hopfield iteration of a block of candidates, s <- sign(U Uᵀ s + mean of s), tile by tile (Algorithm 1, line 4).
 
-A candidate is known by y = Uᵀs alone: its signs are those of U y, made tile by tile and never kept. Sums
+A candidate is known by y = Uᵀs and its mean alone: its signs are made tile by tile and never kept. Sums
 over points are rounded to whole numbers of the scores' grid, 8,192 points at a time, so that they are the
 same in any order.
 """
@@ -68,7 +68,10 @@ class Annealing:
 def signs(
     rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None = None
 ) -> NDArray[np.float32]:
-    """Return ±1 (m, B): the signs of rows @ aim, +1 at zero; stochastic with `annealing`."""
+    """Return ±1 (m, B): the signs of rows @ aim, +1 at zero; stochastic with `annealing`.
+
+    A row of `aim` more than `rows` has columns is added to every point.
+    """
     return _signs(rows, aim, first, annealing)[0]
 
 
@@ -76,7 +79,10 @@ def _signs(
     rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the signs and their sums over the rows, whole numbers exact in float32 up to 2^24 rows."""
-    product = rows @ aim
+    width = rows.shape[1]
+    product = rows @ aim[:width]
+    if len(aim) > width:
+        product += aim[width]
     if annealing is not None and annealing.temperature > 0:
         noise = uniforms(
             annealing.seed,
@@ -151,7 +157,7 @@ class Projection(Statistic):
 
     def layout(self) -> Layout:
         """Return arrays of 8 (r + 1) B bytes."""
-        return {"projected": (self.aim.shape, np.int64), "total": (self.aim.shape[1:], np.int64)}
+        return {"projected": ((self.used, self.aim.shape[1]), np.int64), "total": (self.aim.shape[1:], np.int64)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add points (m, r)."""

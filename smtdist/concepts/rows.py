@@ -80,14 +80,14 @@ def sweep(
     points: int,
     first: int,
     temperature: float,
-    penalty: float,
+    penalty: Any,
     scale: float,
     key: Any,
 ) -> int:
     """Update rows s (m, b) in order, and the sums SᵀS, Sᵀ1, XᵀS (r, b) of all p points with them; returns the flips.
 
     x (m, r) are scores on their grids, inverse2 (r,) one over the grids squared. Inputs are multiplied by
-    `scale` before temperature and penalty apply. Cost a row: r b + b (members of the row) + b flips.
+    `scale` before temperature and penalty (b,) apply. Cost a row: r b + b (members of the row) + b flips.
     """
     b, others = s.shape[1], points - 1
     mean, work, f, spread = np.empty(b), np.empty(b), np.empty(b), np.empty(b)
@@ -220,7 +220,7 @@ def infer(
     weights: Any,
     points: int,
     temperatures: Any,
-    penalty: float,
+    penalty: Any,
     scale: float,
     key: Any,
 ) -> None:

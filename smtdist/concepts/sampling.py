@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from smtdist.concepts.bits import Packed, distinct, pack, sparse_side, unpack, words
 from smtdist.concepts.iteration import RowPasses
 from smtdist.concepts.keyed import normals
+from smtdist.concepts.objective import best_weights
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.projection import Annealing, project, signs
 from smtdist.concepts.scores import Scores
-from smtdist.concepts.state import blocks_of
+from smtdist.concepts.spectrum import rank_above_noise
+from smtdist.concepts.state import blocks_of, state_of
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
@@ -43,6 +45,10 @@ MORE: Final = 8
 """Rounds, in those asked for, after which concepts that are still missing are given up."""
 PATIENCE: Final = 3
 """Rounds on end that bring nothing new, after which they are given up too."""
+POOL: Final = (64, 1024)
+"""Concepts to choose from: four times as many as are wanted, within these."""
+POOL_BYTES: Final = 256 * 2**20
+"""Of S of the pool, at most, where that holds those wanted."""
 SETTLED: Final = 2
 """Rounds on end that bring nothing better, after which the best ones, chosen without a tolerance, stand."""
 
@@ -95,8 +101,9 @@ class Sampled:
     """Accepted concepts and how they came about."""
 
     concepts: NDArray[np.uint8]  # (p, found), the sparse side of each
-    quality: Matrix  # ‖Uᵀs‖² / ‖Hs‖², in the order accepted
+    quality: Matrix  # ‖Uᵀs‖² / ‖Hs‖²; concepts are in the order of their shares in the kernel
     candidates: int  # tried
+    rank: int  # components of X that were used
     rounds: int
     iterations: list[int] = field(default_factory=list)  # of each block
     rejected: dict[str, int] = field(default_factory=dict)
@@ -112,17 +119,17 @@ class _Block:
     settings: SamplingSettings
 
     def start(self, number: int) -> Matrix:
-        """Return y of the candidates' beginnings: s = sign(U y) of normal y is a random point of the image's cube."""
-        count = self.used * self.settings.block
-        return normals(self.settings.seed, STARTS + number, count).reshape(self.used, self.settings.block)
+        """Return y of the candidates' beginnings, of U and of the constant: s = sign(U y + y₀/√p), y normal, lies about the image."""
+        count = (self.used + 1) * self.settings.block
+        return normals(self.settings.seed, STARTS + number, count).reshape(-1, self.settings.block)
 
-    def aim(self, y: Matrix, pushed: bool) -> NDArray[np.float32]:
-        """Return A with rows @ A = U D Dᵀ y."""
+    def aim(self, y: Matrix, mean: Matrix, pushed: bool) -> NDArray[np.float32]:
+        """Return A with (rows, 1) @ A = U D Dᵀ y + mean."""
         target = y
         if pushed:
             with single_blas():
                 target = self.push @ y
-        return np.ascontiguousarray(self.inverse[:, None] * target, np.float32)
+        return np.concatenate([self.inverse[:, None] * target, mean[None]]).astype(np.float32)
 
     def annealing(self, number: int, iteration: int) -> Annealing | None:
         """Return the noise of an iteration, None where there is none."""
@@ -143,14 +150,16 @@ class _Fixed:
 
 
 def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard: str = "auto") -> Sampled:
-    """Return up to n_concepts concepts in the image of the centred table (Algorithm 1).
+    """Return up to n_concepts concepts in the image of the centred table (Algorithm 1), those that weigh most in equation (3).
+
+    A pool of more is drawn, since unions and copies of concepts are in the image, too.
 
     `shard` is "candidates" (rows of U are sent to every worker), "rows" (they stay where they are and each
     iteration is a pass), or "auto": by size. Results do not depend on it. Memory a worker: U and a block's
     signs of 512 rows ("candidates"), one leaf and r x block sums ("rows"); here p x candidates of a round
     bits, p bytes a concept.
     """
-    used = min(settings.rank or scores.rank, scores.rank)
+    used = used_rank(scores, settings.rank)
     if shard not in ("auto", "candidates", "rows"):
         raise ConfigurationError(f"shard is {shard!r}; choose auto, candidates or rows.")
     if shard == "auto":
@@ -174,7 +183,7 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
                 "note",
                 text=f"Sampling, round {found.rounds}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
             )
-    return found.result()
+    return found.result(scores, used, engine)
 
 
 def _discouraged(
@@ -217,7 +226,7 @@ def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed
     rows, bounds, block, first = shared
 
     def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
-        projected = np.zeros(aim.shape, np.int64)
+        projected = np.zeros((rows.shape[1], aim.shape[1]), np.int64)
         total = np.zeros(aim.shape[1], np.int64)
         for begin, end in pairwise(bounds):
             part, count = project(rows[begin:end], aim, begin, annealing)
@@ -244,21 +253,26 @@ def _by_rows(
 
 
 def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
-    """Iterate a block until its sums repeat; discouraged first, then on the image itself."""
-    y, pushed = block.start(number), block.settings.discourage > 0
+    """Iterate a block until its sums repeat; discouraged first, then on the image itself.
+
+    S̄ lies in the image of X̄, S in that and the constant vector: s <- sign(UUᵀs + mean of s) draws a sparse
+    concept as much as a dense one.
+    """
+    start, pushed = block.start(number), block.settings.discourage > 0
+    y, mean = start[:-1], start[-1] / np.sqrt(points)
     before: NDArray[np.int64] | None = None
     last: NDArray[np.int64] | None = None
     for iteration in range(block.settings.iterations):
         annealing = block.annealing(number, iteration)
-        aim = block.aim(y, pushed)
+        aim = block.aim(y, mean, pushed)
         projected, total = passed(aim, annealing)
-        y = projected * block.inverse[:, None]
-        before, last = last, projected
-        if annealing is None and before is not None and np.array_equal(projected, before):
+        y, mean = projected * block.inverse[:, None], total / points
+        before, last = last, np.concatenate([projected, total[None]])
+        if annealing is None and before is not None and np.array_equal(last, before):
             if not pushed:
                 break
             pushed, last = False, None
-    settled = np.zeros(y.shape[1], bool) if before is None else (projected == before).all(0)
+    settled = np.zeros(y.shape[1], bool) if before is None else (last == before).all(0)
     spread = points - total.astype(np.float64) ** 2 / points
     with np.errstate(divide="ignore", invalid="ignore"):
         quality = np.where(spread > 0, (y**2).sum(0) / spread, 0.0)
@@ -276,6 +290,8 @@ class _Accepted:
         self.iterations: list[int] = []
         self.rounds = 0
         self.vain = 0  # rounds on end that brought nothing
+        wanted = settings.n_concepts
+        self.pool = max(wanted, min(max(POOL[0], 4 * wanted), POOL[1], POOL_BYTES // points))
 
     @property
     def goes_on(self) -> bool:
@@ -339,7 +355,7 @@ class _Accepted:
         order = (
             np.argsort(-worth, kind="stable") if self.settings.tolerance is None else np.arange(len(pool))
         )
-        wanted = self.settings.n_concepts
+        wanted = self.pool
         kept = distinct(pool[order], self.points, self.settings.distinct, wanted, self.settings.smallest)
         places = order[kept]
         self.packed, self.quality = pool[places], worth[places]
@@ -348,18 +364,47 @@ class _Accepted:
         self.vain = 0 if len(new) else self.vain + 1
         return pool[new]
 
-    def result(self) -> Sampled:
-        """Return the concepts, best first."""
-        order = np.argsort(-self.quality, kind="stable")
+    def result(self, scores: Scores, used: int, engine: Engine) -> Sampled:
+        """Return the concepts of the pool that hold most of the kernel, the largest share first."""
+        order = _heaviest(unpack(self.packed, self.points), self.settings.n_concepts, scores, engine)
         tried = self.rounds * self.settings.blocks * self.settings.block
         return Sampled(
             unpack(self.packed[order], self.points),
             self.quality[order],
             tried,
+            used,
             self.rounds,
             self.iterations,
             self.rejected,
         )
+
+
+def used_rank(scores: Scores, rank: int | None) -> int:
+    """Return how many components make the image of X: as many as asked for, else those above the noise."""
+    if rank is None:
+        return rank_above_noise(scores.singular, scores.points, len(scores.mean))
+    return min(rank, scores.rank)
+
+
+def _heaviest(concepts: NDArray[np.uint8], wanted: int, scores: Scores, engine: Engine) -> NDArray[np.int64]:
+    """Return the places of the concepts that hold most of the kernel, at most `wanted` and none without weight.
+
+    Weights are fitted to all (equation 3); half of those too many, the lightest by π_a ‖s̄_a‖², leave at a
+    time, and the weights are fitted again.
+    """
+    places = np.arange(concepts.shape[1])
+    if not len(places):
+        return places
+    whole = state_of(concepts, scores, engine).terms(scores)
+    while True:
+        some = whole._replace(
+            overlap=whole.overlap[np.ix_(places, places)], pull=whole.pull[places], members=whole.members[places]
+        )
+        share = best_weights(some) * np.sqrt(np.diag(some.overlap))
+        order = np.argsort(-share, kind="stable")[: int((share > 0).sum())]
+        if len(order) <= wanted:
+            return places[order]
+        places = np.sort(places[order[: max(wanted, (wanted + len(order)) // 2)]])
 
 
 def _members(source: Source, used: int, aim: NDArray[np.float32], engine: Engine) -> Packed:

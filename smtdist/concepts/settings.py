@@ -24,6 +24,14 @@ COLD: Final = {"hopfield": 0.01}
 FROZEN: Final = 0.002
 """That of the others."""
 WARM: Final = 0.02
+STARTS: Final = 8
+"""Starts of a search, at most, where `n_init` does not say."""
+EXCHANGES: Final = 64
+"""Exchanges of a concept, at most, where `exchanges` does not say."""
+CHEAP: Final = 4096
+"""Points times concepts of a search that has one start, and up to which all exchanges are tried."""
+SETTLING: Final = 100
+"""Sweeps without noise in which a search comes to rest, at least."""
 FEATURES: Final = ("least_squares", "procrustes")
 
 
@@ -84,11 +92,14 @@ class ConceptSettings:
     temperature: float | None = None
     cooling: float | None = None
     sweeps: int = 100
-    weights: str = "scale"
+    weights: str = "concept"
+    weighted_penalty: bool = True
     blocks: int | None = None
     project_every: int = 10
     other_penalty: float | None = None
     floor: bool = True
+    n_init: int | None = None
+    exchanges: int | None = None
     refine: int = 0
     mild: float = 0.07
     heated: float = 0.8
@@ -116,6 +127,10 @@ class ConceptSettings:
             raise ConfigurationError(
                 f"kernel_rank is {self.kernel_rank}; give a number of components, or none for all."
             )
+        for name, least in (("n_init", 1), ("exchanges", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigurationError(f"{name} is {value}; give at least {least}, or none.")
         if self.refine < 0:
             raise ConfigurationError(f"refine is {self.refine}; give a number of sweeps, or 0 for none.")
         if self.mild < 0:
@@ -174,6 +189,7 @@ class ConceptSettings:
             cooling=self.rate,
             sweeps=self.sweeps,
             weights=self.weights,
+            weighted_penalty=self.weighted_penalty,
             blocks=self.blocks,
             project_every=self.project_every if self.method == "hybrid" else 0,
             rank=self.rank,
@@ -189,6 +205,29 @@ class ConceptSettings:
         return dataclasses.replace(
             self.descent, temperature=start, cooling=float(rate), sweeps=sweeps, project_every=0
         )
+
+    def again(self, number: int) -> Self:
+        """Return the settings of a further start: from random concepts, with draws of its own."""
+        return replace(self, method="hopfield", seed=(self.seed + number * 2**40) % 2**63)
+
+    @property
+    def cold(self) -> DescentSettings:
+        """The settings of a descent without noise, to where no flip of a member brings anything."""
+        return dataclasses.replace(
+            self.descent, temperature=0.0, cooling=1.0, sweeps=max(SETTLING, self.sweeps), project_every=0
+        )
+
+    def starts(self, points: int) -> int:
+        """Return how many starts a search of so many points has."""
+        if self.n_init is not None:
+            return self.n_init
+        return max(1, min(STARTS, CHEAP // (points * self.n_concepts)))
+
+    def attempts(self, points: int) -> int:
+        """Return how many exchanges of a concept are tried, at most."""
+        if self.exchanges is not None:
+            return self.exchanges
+        return min(EXCHANGES, CHEAP * EXCHANGES // (points * self.n_concepts))
 
     def refining(self, reliability: float, attempt: int = 0) -> DescentSettings:
         """Return the settings of an attempt at the last descent, of at least one sweep, on a kernel of such a reliability."""

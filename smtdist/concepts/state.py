@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.bits import distinct, pack
 from smtdist.concepts.keyed import normals
-from smtdist.concepts.objective import Moments, Terms, best_scale
+from smtdist.concepts.objective import Moments, Terms
 from smtdist.concepts.scores import Scores
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
@@ -92,19 +92,18 @@ def _split_by(aim: Matrix, offset: Matrix, scores: Scores, engine: Engine) -> Co
 
 
 def residual_projection(
-    state: State, scores: Scores, numbers: range, seed: int, engine: Engine
+    state: State, weights: Matrix, scores: Scores, numbers: range, seed: int, engine: Engine
 ) -> Concepts:
     """Return concepts that are random half-spaces along what S leaves over of the kernel: (p, len(numbers)).
 
-    In the image of X the residual of equation (3) is R = Σ² - σ (Uᵀs̄)(Uᵀs̄)ᵀ at the best single weight σ;
+    In the image of X the residual of equation (3) is R = Σ² - Σ_a π_a (Uᵀs̄_a)(Uᵀs̄_a)ᵀ;
     aims are drawn from its positive part, keyed by number.
     """
     p = scores.points
     inverse = 1 / (scores.grid * scores.singular)
     inside = (state.crossed - np.outer(state.total, state.members) / p) * inverse[:, None]
-    scale = best_scale(state.terms(scores), np.ones(len(state.members)))
     with single_blas():
-        values, axes = np.linalg.eigh(np.diag(scores.singular**2) - scale * inside @ inside.T)
+        values, axes = np.linalg.eigh(np.diag(scores.singular**2) - (inside * weights) @ inside.T)
         root = axes * np.sqrt(np.maximum(values, 0.0))
         draws = np.stack([normals(seed, number, scores.rank) for number in numbers], 1)
         aim = (root @ draws) * inverse[:, None]
@@ -179,6 +178,11 @@ def unit_weight(scores: Scores, count: int) -> float:
     """
     kernel = float(np.sqrt((scores.singular**4).sum()))
     return 4 * kernel / (scores.points * float(np.sqrt(count + count * count / scores.points)))
+
+
+def prices_of(weights: Matrix, penalty: float, unit: float, weighted: bool) -> Matrix:
+    """Return what a member of each concept costs (b,), in the units of inputs: the penalty, times the weight if `weighted`."""
+    return penalty * weights / unit if weighted else np.full(len(weights), penalty)
 
 
 def tidied(concepts: Concepts) -> NDArray[np.int64]:

@@ -134,7 +134,7 @@ def update_units(
     mean: Any,
     f: Any,
     temperature: float,
-    penalty: float,
+    penalty: Any,
     scale: float,
     key: Any,
     row: Any,
@@ -147,7 +147,7 @@ def update_units(
 ) -> tuple[int, int]:
     """Update the units of a row once, in order, from s to new, and f.
 
-    `own` is 1 if the sums contain s, else 0. Units that flip to 0 are listed in `gone`, those to 1 in
+    `own` is 1 if the sums contain s, else 0; an input of unit a must exceed penalty[a]. Units that flip to 0 are listed in `gone`, those to 1 in
     `come`; returns how many. alone, bound, slack (float64) and words (uint64) are room, as long as f. One
     function: arrays take long to hand on.
     """
@@ -162,12 +162,12 @@ def update_units(
         inner = others * mean[a] * (1 - mean[a])
         alone[a] = weights[a] * (2 * inner + t * tilted * tilted) * (s[a] - 0.5)
         new[a] = s[a]
-        slack[a] = (2 * s[a] - 1) * (weights[a] * (f[a] + alone[a]) * scale - penalty) - bound[a]
+        slack[a] = (2 * s[a] - 1) * (weights[a] * (f[a] + alone[a]) * scale - penalty[a]) - bound[a]
     left, entered = 0, 0
     for a in range(units):
         if slack[a] > 0:
             continue
-        current = weights[a] * (f[a] + alone[a]) * scale - penalty
+        current = weights[a] * (f[a] + alone[a]) * scale - penalty[a]
         value = _drawn(current, temperature, words[a])
         if value != s[a]:
             new[a] = value
@@ -180,7 +180,7 @@ def update_units(
             spread = 2 * (to_mean - others * mean[a])
             for c in range(wide):
                 f[c] -= factor * (2 * (together[a, c] - to_held * s[c]) + (spread * mean[c] - to_mean))
-                slack[c] = (2 * s[c] - 1) * (weights[c] * (f[c] + alone[c]) * scale - penalty) - bound[c]
+                slack[c] = (2 * s[c] - 1) * (weights[c] * (f[c] + alone[c]) * scale - penalty[c]) - bound[c]
     return left, entered
 
 
