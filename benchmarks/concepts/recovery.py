@@ -24,6 +24,7 @@ kernel goes to the points (`smtdist.concepts.floor`), and "hamming_larger" is th
 "aligned" and "even" are hopfield with fewer sweeps and a long last descent of all concepts on the whole kernel (`refine`), for
 distance and alignment at once: of SΠSᵀ with the data, a weight for each concept, or of SSᵀ, one weight for all, in "even", which
 is what the author's experiments measure. For independent data they are one method, with more sweeps than hopfield.
+All have one start, a penalty that does not follow the weights and no exchanges, with which they were chosen.
 "geometry" is Algorithm 2 for the kernel alone, without a penalty and a floor, as the peer that comes closest to the kernel is.
 """
 
@@ -43,7 +44,7 @@ from benchmarks.concepts.synthetic import KINDS, embedded, scored
 from benchmarks.record import write_record
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.objective import best_weights, moments
-from smtdist.concepts.settings import ConceptSettings
+from smtdist.concepts.settings import EARLIER, ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 
@@ -76,6 +77,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         return ConceptSettings(
             method="hopfield",
             n_concepts=b,
+            **EARLIER,
             penalty=0.0,
             floor=False,
             weights="concept",
@@ -86,6 +88,8 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         )
     refines = method in REFINED
     shared = ConceptSettings(
+        **EARLIER,
+        weights="scale",
         method="hopfield" if refines else method,
         n_concepts=b,
         rounds=3 if p < 256 else 8,

@@ -127,6 +127,10 @@ def concepts(
         "loss": model.loss,
         "n_dense": int(model.dense.sum()),
         "sweeps": len(model.history),
+        "n_iter": model.ending.n_iter if model.ending else None,
+        "converged": model.ending.converged if model.ending else None,
+        "gap": model.ending.gap if model.ending else None,
+        "advice": model.advice,
         "seconds": time.perf_counter() - started,
         "configuration": asdict(settings),
     }
@@ -142,6 +146,8 @@ def _show(model: ConceptModel, source: Source, result: dict[str, Any]) -> None:
     console = result_console()
     line = f"{result['out']}: {model.n_concepts:,} concepts of {model.points:,} points, CKA {model.cka:.4f}"
     console.print(line, highlight=False, soft_wrap=True)
+    if model.advice:
+        console.print(model.advice, style="yellow", highlight=False)
     order = np.argsort(-model.weights * model.members * (1 - model.members / model.points), kind="stable")
     for concept in order[:SHOWN]:
         members = reading.typical_members(model, source, int(concept), count=MEMBERS)

@@ -10,7 +10,7 @@ that it is swept several times before they are looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import Any, Final, Self
 
@@ -279,9 +279,7 @@ class _Search:
         projected = 0
         every = settings.project_every
         if every and (numbers.stop // every) > (numbers.start // every):
-            projected = project(
-                state, self.scores, self.fitted, settings.rank, self.engine, heat <= CLEAR
-            )
+            projected = project(state, self.scores, self.fitted, settings.rank, self.engine, heat <= CLEAR)
         flips = 0
         for group in range(now.groups):
             flips += self.swept(weights, self.ranges[group :: now.groups], numbers)

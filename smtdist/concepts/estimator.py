@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from smtdist.concepts import files
@@ -38,8 +40,10 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     and `on_event`.
 
     Fitted attributes: `model_`, `concepts_` (p, b) uint8, `weights_` π, `components_` (b, n) rows of Wᵀ,
-    `cka_`, `n_features_in_`, `n_features_out_`. `transform` finds the concepts of new points; those of the
-    fitted points are `concepts_`.
+    `cka_`, `n_iter_` (sweeps of the start that was kept), `converged_` (no flip of a member lowers the
+    objective), `gap_` (its relative fall in the last sweep), `n_features_in_`, `n_features_out_`. A search
+    that has not converged is a ConvergenceWarning, a low alignment by rejection a UserWarning. `transform`
+    finds the concepts of new points; those of the fitted points are `concepts_`.
 
     >>> square = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     >>> found = BinaryConcepts(n_concepts=2, penalty=0.0).fit(square)
@@ -60,7 +64,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         annealing: float = 0.0,
         candidates: int = 1024,
         rounds: int = 4,
-        penalty: float = 0.01,
+        penalty: float = 0.0001,
         temperature: float | None = None,
         cooling: float | None = None,
         sweeps: int = 100,
@@ -146,7 +150,11 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with session.executor_for(self.cluster, self.workers) as executor:
             events = EventStream(*([self.on_event] if self.on_event else []))
             engine = Engine(executor, events, None if self.checkpoint is None else Path(self.checkpoint))
-            return self._fitted(fit_concepts(source, settings, engine, folder=folder))
+            model = fit_concepts(source, settings, engine, folder=folder)
+        if model.advice:
+            kind = UserWarning if model.ending is None or model.ending.converged else ConvergenceWarning
+            warnings.warn(model.advice, kind, stacklevel=2)
+        return self._fitted(model)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.uint8]:
         """Return the concepts found for the rows of X themselves."""
@@ -193,6 +201,10 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.weights_ = model.weights
         self.components_ = model.features.T
         self.cka_ = model.cka
+        if model.ending is not None:  # files of earlier versions do not say
+            self.n_iter_ = model.ending.n_iter
+            self.converged_ = model.ending.converged
+            self.gap_ = model.ending.gap
         self.n_features_in_ = len(model.coordinates.mean)
         self.n_features_out_ = model.n_concepts
         return self

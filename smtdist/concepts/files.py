@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from smtdist.concepts.descent import Sweep
-from smtdist.concepts.model import ConceptModel, Coordinates
+from smtdist.concepts.model import ConceptModel, Coordinates, Ending
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data import checksums, guarded, hdf5
 from smtdist.data.netcdf import Group, write_netcdf
@@ -20,7 +20,7 @@ from smtdist.errors import ModelError
 from smtdist.models import layouts
 from smtdist.models.groups import finite
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _SWEEPS: Final = {
     **dict.fromkeys(("temperature", "loss", "objective", "cka"), np.float64),
     **dict.fromkeys(("flips", "at_once", "projected"), np.int64),
@@ -114,6 +114,7 @@ def _root(model: ConceptModel) -> Group:
             "cka": model.cka,
             "loss": model.loss,
             "unit_weight": model.unit,
+            "ending": json.dumps(None if model.ending is None else vars(model.ending)),
             "versions": json.dumps({name: version(name) for name in ("smtdist", "numpy", "numba")}),
         },
     )
@@ -150,6 +151,7 @@ def _read(file: Any) -> ConceptModel:
     layouts.require(file, _LAYOUT)
     sums, coordinates, sweeps = file["sums"], file["coordinates"], file["sweeps"]
     names = list(asdict(Sweep(0.0, 0.0, 0.0, 0.0, 0, 0)))
+    ending = json.loads(file.attrs.get("ending", "null"))  # none before schema 2
     columns = [sweeps[name][()].tolist() for name in names]
     return ConceptModel(
         settings=ConceptSettings.from_json(str(file.attrs["configuration"])),
@@ -165,4 +167,5 @@ def _read(file: Any) -> ConceptModel:
         unit=float(np.asarray(file.attrs["unit_weight"]).reshape(-1)[0]),
         history=[Sweep(*row) for row in zip(*columns, strict=True)],
         provenance=json.loads(file.attrs["provenance"]),
+        ending=None if ending is None else Ending(**ending),
     )

@@ -147,7 +147,10 @@ def _searched_above(scores: Scores, settings: ConceptSettings, engine: Engine, f
 def _best(
     scores: Scores, given: Concepts, settings: ConceptSettings, engine: Engine, suffix: str = ""
 ) -> _Way:
-    """Return the best of all starts, its concepts exchanged, with those given in front; checkpoints are told apart by the suffix."""
+    """Return the best of all starts, its concepts exchanged, with those given in front.
+
+    Checkpoints are told apart by the suffix.
+    """
     found = _settled(scores, given, settings, engine, suffix)
     for number in range(1, settings.starts(scores.points)):
         # further starts are cheap: nothing of them is kept in a checkpoint
@@ -164,7 +167,10 @@ def _best(
 def _settled(
     scores: Scores, given: Concepts, settings: ConceptSettings, engine: Engine, suffix: str | None
 ) -> _Way:
-    """Search from one start, replace what melted, and descend without noise to where it rests; nothing is kept without a suffix."""
+    """Search from one start, replace what melted, and descend without noise to where it rests.
+
+    Nothing is kept in a checkpoint without a suffix.
+    """
     found = np.zeros((scores.points, 0), np.uint8)
     notes: dict[str, Any] = {}
     if settings.method == "hybrid":
@@ -183,7 +189,9 @@ def _settled(
     kept = way.concepts[:, _new(way.concepts, given)]
     if kept.shape[1]:
         way.follow(descend(scores, kept, settings.cold, engine, step=step and f"settling{suffix}"))
-    if settings.method == "hybrid":  # what Algorithm 1 has found may be the answer, which noise would only spoil
+    if (
+        settings.method == "hybrid"
+    ):  # what Algorithm 1 has found may be the answer, which noise would only spoil
         direct = descend(scores, found, settings.cold, engine, step=step and f"direct{suffix}")
         if direct.objective < way.objective * (1 - NOTABLE):
             way.history, way.ending = [], Ending(0, True, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from smtdist.errors import ModelError
 
 Matrix = NDArray[np.float64]
 INFERENCE_PASSES = 40
+LOW: Final = 0.7
+"""Alignment of rejection below which its image is likely not that of the concepts."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,23 @@ class ConceptModel(Shown):
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that a person asks for first, as plain JSON."""
-        return {"n_concepts": self.n_concepts, "n_samples": self.points, "cka": self.cka}
+        found = {"n_concepts": self.n_concepts, "n_samples": self.points, "cka": self.cka}
+        return found | ({} if self.ending is None else vars(self.ending))
+
+    @property
+    def advice(self) -> str:
+        """What to do where the search fell short, in one sentence; empty where it did not."""
+        if self.ending is not None and not self.ending.converged:
+            return (
+                f"The search for concepts had not converged after {self.ending.n_iter:,} sweeps, the last of which lowered the "
+                f"objective by {self.ending.gap:.1g} of it; raise sweeps."
+            )
+        if self.settings.method == "rejection" and self.cka < LOW:
+            return (
+                f"The concepts that rejection found align with the data by {self.cka:.2f} only; use the method hybrid, or set "
+                f"rank to the number of components that are not noise."
+            )
+        return ""
 
     @property
     def n_concepts(self) -> int:

@@ -157,7 +157,10 @@ class Projection(Statistic):
 
     def layout(self) -> Layout:
         """Return arrays of 8 (r + 1) B bytes."""
-        return {"projected": ((self.used, self.aim.shape[1]), np.int64), "total": (self.aim.shape[1:], np.int64)}
+        return {
+            "projected": ((self.used, self.aim.shape[1]), np.int64),
+            "total": (self.aim.shape[1:], np.int64),
+        }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add points (m, r)."""

@@ -119,7 +119,7 @@ class _Block:
     settings: SamplingSettings
 
     def start(self, number: int) -> Matrix:
-        """Return y of the candidates' beginnings, of U and of the constant: s = sign(U y + y₀/√p), y normal, lies about the image."""
+        """Return y of the candidates' beginnings, normal: Uᵀs, and the constant's share as the last row."""
         count = (self.used + 1) * self.settings.block
         return normals(self.settings.seed, STARTS + number, count).reshape(-1, self.settings.block)
 
@@ -386,7 +386,9 @@ def used_rank(scores: Scores, rank: int | None) -> int:
     return min(rank, scores.rank)
 
 
-def _heaviest(concepts: NDArray[np.uint8], wanted: int, scores: Scores, engine: Engine) -> NDArray[np.int64]:
+def _heaviest(
+    concepts: NDArray[np.uint8], wanted: int, scores: Scores, engine: Engine
+) -> NDArray[np.int64]:
     """Return the places of the concepts that hold most of the kernel, at most `wanted` and none without weight.
 
     Weights are fitted to all (equation 3); half of those too many, the lightest by π_a ‖s̄_a‖², leave at a
@@ -398,7 +400,9 @@ def _heaviest(concepts: NDArray[np.uint8], wanted: int, scores: Scores, engine: 
     whole = state_of(concepts, scores, engine).terms(scores)
     while True:
         some = whole._replace(
-            overlap=whole.overlap[np.ix_(places, places)], pull=whole.pull[places], members=whole.members[places]
+            overlap=whole.overlap[np.ix_(places, places)],
+            pull=whole.pull[places],
+            members=whole.members[places],
         )
         share = best_weights(some) * np.sqrt(np.diag(some.overlap))
         order = np.argsort(-share, kind="stable")[: int((share > 0).sum())]

@@ -24,6 +24,8 @@ COLD: Final = {"hopfield": 0.01}
 FROZEN: Final = 0.002
 """That of the others."""
 WARM: Final = 0.02
+EARLIER: Final = {"weighted_penalty": False, "n_init": 1, "exchanges": 0}
+"""What files without these settings were fitted with."""
 STARTS: Final = 8
 """Starts of a search, at most, where `n_init` does not say."""
 EXCHANGES: Final = 64
@@ -44,22 +46,32 @@ class ConceptSettings:
     method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, then 2 with projections onto
         the image) or "convex" (3).
     n_concepts : number of concepts to look for.
-    rank : components of X that Algorithm 1 and projections use; None means all above rounding error.
+    rank : components of X that Algorithm 1 and projections use; None means those above the noise, told by the
+        spectrum (`smtdist.concepts.spectrum`).
     kernel_rank : search the kernel of this many leading components of X; None means all. The kernel of b
         concepts has rank b at most, so components beyond that are noise. The last descent, W and the
         alignment always use all of X.
     tolerance, discourage, distinct, annealing, candidates, rounds : settings of Algorithm 1; see
         `SamplingSettings`. `annealing` is its first temperature. `candidates` are drawn in each round. If
-        concepts are missing, there are up to 8 times as many rounds.
-    penalty, temperature, cooling, sweeps, weights, blocks, project_every : settings of Algorithm 2; see
-        `DescentSettings`. Without `temperature`, hopfield starts at 0.15 and hybrid at 0.05, because a warmer
-        start would destroy what Algorithm 1 has found. Without `cooling`, the last fifth of the sweeps is at
-        T < 0.01 for hopfield and T < 0.002 for hybrid.
+        concepts are missing, there are up to 8 times as many rounds. Those that hold most of the kernel, with
+        weights fitted to all that were found, are kept.
+    penalty, temperature, cooling, sweeps, weights, weighted_penalty, blocks, project_every : settings of
+        Algorithm 2; see `DescentSettings`. The default penalty only decides between concepts that fit alike.
+        Without `temperature`, hopfield starts at 0.15 and hybrid at 0.05, because a warmer start would destroy
+        what Algorithm 1 has found. Without `cooling`, the last fifth of the sweeps is at T < 0.01 for
+        hopfield and T < 0.002 for hybrid.
     other_penalty : if given, hopfield and hybrid also search with this penalty, and keep the result with the
         higher CKA. A penalty that suits concepts of few members loses concepts that hold half of the points.
     floor : if you ask for more concepts than there are points, and the points have full rank, make each point
         a concept of its own, for the floor of the kernel. hopfield and hybrid search the other concepts
         above it (`smtdist.concepts.floor`).
+    n_init : starts of hopfield and hybrid, of which the one with the lowest objective is kept: equation (3)
+        with weights fitted, and the penalty. Each ends in a descent without noise, to where no flip of a
+        member brings anything. The first start of hybrid is from Algorithm 1, others are from random
+        concepts. None means up to 8, one where points times concepts exceed 2,048. What is returned is
+        never worse in equation (3) than where the first start began.
+    exchanges : times that one of the concepts is exchanged for another along what the others leave over, at
+        most, where that lowers the objective. None means up to 64, none for large searches.
     refine : sweeps of a last descent of all concepts on the whole kernel. Its penalty follows the share of
         noise in X (`smtdist.concepts.reliability`). S then aligns better with the data and is less sparse.
         With weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.
@@ -88,7 +100,7 @@ class ConceptSettings:
     annealing: float = 0.0
     candidates: int = 1024
     rounds: int = 4
-    penalty: float = 0.01
+    penalty: float = 0.0001
     temperature: float | None = None
     cooling: float | None = None
     sweeps: int = 100
@@ -274,5 +286,5 @@ class ConceptSettings:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the settings in JSON."""
-        return cls(**json.loads(text))
+        """Return the settings in JSON; those that an earlier version did not have are as it searched."""
+        return cls(**{**EARLIER, **json.loads(text)})

@@ -147,9 +147,9 @@ def update_units(
 ) -> tuple[int, int]:
     """Update the units of a row once, in order, from s to new, and f.
 
-    `own` is 1 if the sums contain s, else 0; an input of unit a must exceed penalty[a]. Units that flip to 0 are listed in `gone`, those to 1 in
-    `come`; returns how many. alone, bound, slack (float64) and words (uint64) are room, as long as f. One
-    function: arrays take long to hand on.
+    `own` is 1 if the sums contain s, else 0; the input of unit a must exceed penalty[a]. Units that flip to 0
+    are listed in `gone`, those to 1 in `come`; returns how many. alone, bound, slack (float64) and words
+    (uint64) are room, as long as f. One function: arrays take long to hand on.
     """
     t, base, wide = others / (others + 1.0), row_key(key, row), len(f)
     for a in range(wide):

@@ -273,6 +273,7 @@ def _concepts(path: Path) -> Facts:
         "cka": model.cka,
         "loss": model.loss,
         "sweeps": len(model.history),
+        **({} if model.ending is None else vars(model.ending)),
     }
 
 
@@ -285,8 +286,15 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
         ),
         ("members", f"{members['fewest']:,} to {members['most']:,}, median {members['median']:,.0f}"),
         ("alignment", f"{facts['cka']:.4f}"),
-        ("loss", f"{facts['loss']:.4g} after {facts['sweeps']:,} sweeps"),
+        ("loss", f"{facts['loss']:.4g} after {facts.get('n_iter', facts['sweeps']):,} sweeps"),
+        *([("search", _ending_readable(facts))] if "converged" in facts else []),
     ]
+
+
+def _ending_readable(facts: Facts) -> str:
+    if facts["converged"]:
+        return "converged"
+    return f"not converged: the last sweep lowered the objective by {facts['gap']:.1g} of it; raise sweeps"
 
 
 def _representation(path: Path) -> Facts:

@@ -60,7 +60,7 @@ def test_a_cold_sweep_is_the_descent_by_hand(seed, p, b, penalty):
     x = scores.source.array.reshape(p, -1).astype(float)
     flips = rows.sweep(
         x, got, state.together, state.members, state.crossed, state.total, 1 / scores.grid**2, pi, p, 0, 0.0,
-        penalty, scale, np.uint64(1),
+        np.full(b, penalty), scale, np.uint64(1),
     )  # fmt: skip
     want = by_hand(S.astype(float), X, pi, penalty, scale)
     np.testing.assert_array_equal(got, want)
@@ -85,7 +85,7 @@ def test_a_held_kernel_changes_no_unit_and_no_sum(seed, p, b, temperatures):
     pi = rng.uniform(0, 2, b)
     pi[0] = 0
     want, got = state_of(S, scores, engine), state_of(S, scores, engine)
-    penalty, scale = 0.01, 1 / (p * pi.mean() ** 2) if b > 1 else 1.0
+    penalty, scale = rng.choice([0.0, 0.01], b), 1 / (p * pi.mean() ** 2) if b > 1 else 1.0
     keys = np.arange(len(temperatures), dtype=np.uint64)
     x = scores.source.array.reshape(p, -1).astype(float)
     flips = 0

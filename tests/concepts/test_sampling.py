@@ -77,6 +77,7 @@ def test_fixed_points_are_those_found_by_trying_every_vector(engine):
     X = rng.normal(size=(10, 3))
     scores = prepare(X, engine)
     U = np.linalg.svd(X - X.mean(0), full_matrices=False)[0]
+    U = np.column_stack([U, np.full(10, 10**-0.5)])  # S̄ is in the image of X̄, S in that and the constant
     want = {tuple(np.where(s * s[0] > 0, 1, 0)) for s in oracle.energy_fixed_points(U)}
     got = sample(scores, SamplingSettings(500, tolerance=None, distinct=0.99999, rounds=2), engine).concepts
     found = {tuple(1 - (s ^ s[0])) for s in got.T}
