@@ -28,8 +28,9 @@ from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.settings import EARLIER, ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from tests import reference
+from tests import reference as untyped
 
+reference: Any = untyped
 Matrix = NDArray[np.float64]
 Concepts = NDArray[np.uint8]
 

@@ -131,7 +131,6 @@ def sweeps(
     everything = _pulled(gram, places, listed_in, pull, pulls, sums)
     flips = 0
     for step in range(len(temperatures)):
-        before_step = flips
         square = weighed_sums(pairs, counts, pi, spread)
         for i in range(p):
             held, before, count = rows[i], places[i], listed_in[i]
@@ -163,8 +162,6 @@ def sweeps(
                 for a in range(wide):
                     held[a], before[a] = row[a], after[a]
                 listed_in[i] = later
-        if flips == before_step and temperatures[step] == 0:  # nor will the next
-            break
     together[:], members[:] = pairs[:b, :b], counts[:b]
     for i in range(p):
         for a in range(b):

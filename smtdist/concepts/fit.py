@@ -45,6 +45,8 @@ VAIN: Final = 16
 """Exchanges on end that bring nothing, after which there are no more, at least."""
 NOTABLE: Final = 1e-9
 """Relative fall of the objective that counts."""
+TIES: Final = 1e-3
+"""Penalty up to which it decides between concepts that fit alike; what a larger one costs in equation (3) is wanted."""
 DESCENTS: Final = ("hopfield", "hybrid")
 """Methods that use Algorithm 2."""
 PATIENCE: Final = 3
@@ -137,7 +139,8 @@ def _searched_above(scores: Scores, settings: ConceptSettings, engine: Engine, f
         found.concepts = np.ascontiguousarray(found.concepts[:, tidied(found.concepts)])
         found.notes["reliability"] = reliability(whole)
         _refine(whole, found, settings, engine)
-    if _reached(whole, found.start, engine)[0] < _reached(whole, found.concepts, engine)[0]:
+    ties = max(settings.penalty, settings.refine_penalty or 0.0) <= TIES
+    if ties and _reached(whole, found.start, engine)[0] < _reached(whole, found.concepts, engine)[0]:
         # never worse than where it began: from there down, by equation (3) alone
         alone = dataclasses.replace(settings.cold, penalty=0.0, weights="concept")
         found.follow(descend(whole, found.start, alone, engine, step="from-start"))

@@ -32,7 +32,7 @@ def project(
     Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would
     vanish. Where asked, the projected S stays only if its loss is lower.
     """
-    used = used_rank(scores, rank)
+    used = used_rank(scores, rank, len(state.members))
     p = scores.points
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
     centred = state.crossed[:used] - np.outer(state.total[:used], state.members) / p

@@ -159,7 +159,7 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
     signs of 512 rows ("candidates"), one leaf and r x block sums ("rows"); here p x candidates of a round
     bits, p bytes a concept.
     """
-    used = used_rank(scores, settings.rank)
+    used = used_rank(scores, settings.rank, settings.n_concepts)
     if shard not in ("auto", "candidates", "rows"):
         raise ConfigurationError(f"shard is {shard!r}; choose auto, candidates or rows.")
     if shard == "auto":
@@ -272,7 +272,7 @@ def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
             if not pushed:
                 break
             pushed, last = False, None
-    settled = np.zeros(y.shape[1], bool) if before is None else (last == before).all(0)
+    settled = np.zeros(y.shape[1], bool) if before is None else np.equal(last, before).all(0)
     spread = points - total.astype(np.float64) ** 2 / points
     with np.errstate(divide="ignore", invalid="ignore"):
         quality = np.where(spread > 0, (y**2).sum(0) / spread, 0.0)
@@ -361,7 +361,8 @@ class _Accepted:
         self.packed, self.quality = pool[places], worth[places]
         new = places[places >= held]
         self.rejected["duplicate"] += candidates - len(new)
-        self.vain = 0 if len(new) else self.vain + 1
+        better = places[: self.settings.n_concepts] >= held
+        self.vain = 0 if better.any() else self.vain + 1
         return pool[new]
 
     def result(self, scores: Scores, used: int, engine: Engine) -> Sampled:
@@ -379,10 +380,10 @@ class _Accepted:
         )
 
 
-def used_rank(scores: Scores, rank: int | None) -> int:
+def used_rank(scores: Scores, rank: int | None, wanted: int) -> int:
     """Return how many components make the image of X: as many as asked for, else those above the noise."""
     if rank is None:
-        return rank_above_noise(scores.singular, scores.points, len(scores.mean))
+        return rank_above_noise(scores.singular, scores.points, len(scores.mean), wanted)
     return min(rank, scores.rank)
 
 

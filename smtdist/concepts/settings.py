@@ -24,7 +24,7 @@ COLD: Final = {"hopfield": 0.01}
 FROZEN: Final = 0.002
 """That of the others."""
 WARM: Final = 0.02
-EARLIER: Final = {"weighted_penalty": False, "n_init": 1, "exchanges": 0}
+EARLIER: Final[dict[str, Any]] = {"weighted_penalty": False, "n_init": 1, "exchanges": 0}
 """What files without these settings were fitted with."""
 STARTS: Final = 8
 """Starts of a search, at most, where `n_init` does not say."""
@@ -69,7 +69,7 @@ class ConceptSettings:
         with weights fitted, and the penalty. Each ends in a descent without noise, to where no flip of a
         member brings anything. The first start of hybrid is from Algorithm 1, others are from random
         concepts. None means up to 8, one where points times concepts exceed 2,048. What is returned is
-        never worse in equation (3) than where the first start began.
+        never worse in equation (3) than where the first start began, if the penalty is 0.001 or less.
     exchanges : times that one of the concepts is exchanged for another along what the others leave over, at
         most, where that lowers the objective. None means up to 64, none for large searches.
     refine : sweeps of a last descent of all concepts on the whole kernel. Its penalty follows the share of

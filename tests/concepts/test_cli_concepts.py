@@ -89,7 +89,7 @@ def test_a_search_goes_on_and_refuses_the_folder_of_another(table, tmp_path):
     _, stderr = run(
         *common, "--set", "penalty=0.5", "--checkpoint", folder, "--out", tmp_path / "o.h5", code=1
     )
-    assert "penalty is 0.5, was 0.01" in stderr
+    assert "penalty is 0.5, was 0.0001" in stderr
 
 
 def test_points_are_drawn_by_name(table, tmp_path):

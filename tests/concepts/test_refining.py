@@ -12,7 +12,7 @@ from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.objective import alignment, best_weights, loss, moments, reached, terms
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.scores import prepare
-from smtdist.concepts.settings import ConceptSettings
+from smtdist.concepts.settings import EARLIER, ConceptSettings
 from smtdist.concepts.state import state_of
 from smtdist.concepts.units import weighed_rows
 from smtdist.engine.executor import SerialExecutor
@@ -30,6 +30,7 @@ def data():
 
 def settings_for(count, **changes):
     shared = ConceptSettings(
+        **EARLIER,
         method="hopfield",
         n_concepts=count,
         weights="concept",
@@ -76,7 +77,7 @@ def test_the_last_descent_is_done_again_only_while_it_falls_short(data, monkeypa
     penalties = []
 
     def counted(scores, start, settings, engine, **how):
-        if how.get("step", "").startswith("refining"):
+        if (how["step"] or "").startswith("refining"):
             penalties.append(settings.penalty)
         return descend(scores, start, settings, engine, **how)
 
