@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from benchmarks.concepts import analograms, mnist, recovery, scale, synthetic, words
+from benchmarks.concepts import analograms, mnist, optimum, recovery, scale, synthetic, words
 
 
 @pytest.mark.benchmark
@@ -25,6 +25,13 @@ def test_recovery(tmp_path):
     assert all(row["cka"] > 0.7 for row in rows)
     (record,) = tmp_path.glob("*.json")
     assert len(json.loads(record.read_text())["result"]["rows"]) == len(rows)
+
+
+@pytest.mark.benchmark
+def test_optimum(tmp_path):
+    result = optimum.main(["--parts", "rejection", "--seeds", "1", "--json", str(tmp_path)])
+    assert all(row["least"] >= 5 for row in result["defaults"]["rejection"])
+    assert len(list(tmp_path.glob("*-concepts-optimum.json"))) == 1
 
 
 def test_scores_of_a_perfect_and_of_an_empty_answer():
