@@ -272,7 +272,10 @@ def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
             if not pushed:
                 break
             pushed, last = False, None
-    settled = np.zeros(y.shape[1], bool) if before is None else np.equal(last, before).all(0)
+    repeated = before is not None and last is not None
+    settled = (
+        np.all(np.asarray(last) == np.asarray(before), axis=0) if repeated else np.zeros(y.shape[1], bool)
+    )
     spread = points - total.astype(np.float64) ** 2 / points
     with np.errstate(divide="ignore", invalid="ignore"):
         quality = np.where(spread > 0, (y**2).sum(0) / spread, 0.0)
