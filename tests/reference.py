@@ -444,6 +444,18 @@ def in_time(length, order):
     return D
 
 
+def sums_in_time(shots, order):
+    """SMT 2018, eq. 8, over whole shots, A (K, T) each: A Aᵀ, A D Dᵀ Aᵀ, A 1 and the frames; a shot without a difference is none."""
+    shots = [A for A in shots if A.shape[1] > order]
+    D = [in_time(A.shape[1], order).astype(np.float64) / order for A in shots]
+    return (
+        sum(A @ A.T for A in shots),
+        sum((A @ d) @ (A @ d).T for A, d in zip(shots, D, strict=True)),
+        sum(A.sum(axis=1) for A in shots),
+        sum(A.shape[1] for A in shots),
+    )
+
+
 def of_listed(weights, order):
     """The first of 1 + k sites against the others: a column for each with a weight, or one, the site minus their weighted sum."""
     if order == 2:

@@ -47,6 +47,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
         *,
         patch: int = 16,
         length: int = 8,
+        overlap: bool = True,
         places: int = 32,
         views: int = 1,
         whiten: str = "zca",
@@ -71,6 +72,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     ) -> None:
         self.patch = patch
         self.length = length
+        self.overlap = overlap
         self.places = places
         self.views = views
         self.whiten = whiten
@@ -104,7 +106,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Return the paths of patches through the embedding, (sequences, length, n_components).
 
-        Each window of `length` frames gives `places` sequences, drawn as in the fit. Memory: all of them.
+        Windows of `length` frames follow one another here; each gives `places` sequences. Memory: all of them.
         """
         check_is_fitted(self)
         with clips_of(X) as clips:

@@ -30,7 +30,7 @@ from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
-SHARED: Final = ("patch", "length", "places", "views", "whiten", "low_pass", "seed")
+SHARED: Final = ("patch", "length", "overlap", "places", "views", "whiten", "low_pass", "seed")
 """Settings that all layers of a stack share."""
 
 
@@ -73,12 +73,15 @@ class VideoModel(ValuedTransform):
     @property
     def sums(self) -> ValueSums:
         """The statistic that sums the codes of sequences."""
-        return ValueSums(Sequences(self.settings.patch**2), self.coder, Temporal(self.settings.order))
+        sites = Sequences(self.settings.patch**2, self.settings.overlap)
+        return ValueSums(sites, self.coder, Temporal(self.settings.order))
 
     @property
     def basis(self) -> str:
         """Hash of the layers' whitenings, dictionaries and embeddings, and of how sequences are taken."""
         taken = {name: getattr(self.settings, name) for name in (*SHARED, "penalty", "order")}
+        if not self.settings.overlap:  # as in older files
+            del taken["overlap"]
         own = array_hash(self.whitening.mean, self.whitening.whiten, self.coder.dictionary)
         below = [] if self.below is None else [self.below.basis, array_hash(self.below.components)]
         return valued.hashed(taken, own, self.coder.gap, below, value_sums.GRID)
@@ -88,6 +91,7 @@ class VideoModel(ValuedTransform):
         self._require_solved()
         taken = {name: getattr(self.settings, name) for name in SHARED}
         taken["whiten"] = "fourier" if self.settings.whiten == "fourier" else "none"
+        taken["overlap"] = self.settings.order * self.settings.overlap
         if not isinstance(source, PatchSequences) or any(
             getattr(source, name) != value for name, value in taken.items()
         ):
@@ -112,8 +116,8 @@ class VideoModel(ValuedTransform):
         return [*(self.below.layers if self.below else []), self]
 
     def sequences(self, clips: tuple[Clip, ...], *, raw: bool = False) -> PatchSequences:
-        """Return the patch sequences of clips, as this model takes them; or with `raw` the same patches of unwhitened frames."""
-        return sequences_of(clips, self.settings.replace(views=1), raw=raw)
+        """Return the patch sequences of clips in windows that follow one another, seen as they are; with `raw` of unwhitened frames."""
+        return sequences_of(clips, self.settings.replace(views=1, overlap=False), raw=raw)
 
     @cached_property
     def gain(self) -> float:
@@ -183,6 +187,7 @@ def sequences_of(
         settings.low_pass,
         settings.seed,
         settings.views,
+        settings.order * settings.overlap,
     )
 
 
