@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.datasets import make_circles, make_classification
 from sklearn.decomposition import KernelPCA
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
@@ -169,6 +170,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     table: dict[str, Any] = {}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # steps are few on purpose
         for name in options.sets:
             rows, labels = load(name, options.data, options.samples)
             runs = [

@@ -119,7 +119,8 @@ class PatchSequences(Source):
     hashes of the seed, the name of the clip in its file and the first frame: a clip has the same places
     beside whichever others. With `overlap` a window begins with the last so many frames of the one before, the
     last window of a shot ends with it, and a shot that is shorter has its first frame repeated before it; a
-    column more, the last, then says what of this is new (`marks`). Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are
+    column more, the last, then says what of this is new (`smtdist.statistics.sites.Sequences`).
+    Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are
     whitened whole, before patches are cut (`smtdist.data.video_frames.fourier_whitened`). A window is read
     once for all its places.
     views : what is seen of a window, one after the other, each at places of its own: 1, the frames as they

@@ -105,7 +105,9 @@ class DictionarySums(Statistic):
         every = max(1, images.shape[1] // 2)
         for start in range(0, len(images), ROWS // 2):
             chosen = images[start : start + ROWS // 2, ::every][:, :2]
-            rows = chosen.reshape(-1, images.shape[2])[:, : images.shape[2] - self.marked].astype(np.float64)
+            rows = chosen.reshape(-1, images.shape[2])[:, : images.shape[2] - self.marked].astype(
+                np.float64
+            )
             with single_blas():
                 codes, x = self.coder(rows), self.coder.whitened(rows)
                 rest = x - codes @ self.coder.dictionary.T

@@ -83,8 +83,7 @@ def test_sums_of_overlapping_windows_are_those_of_whole_shots(order, length, tmp
     found = finish(engine.reduce("codes", sums, source)[0].state, sums).means()
     rows = (frames / np.float32(255)).reshape(31, 9).astype(np.float64)
     shots = [
-        np.exp(-((part[:, None] - features.points) ** 2).sum(axis=2) / 2).T
-        for part in np.split(rows, cuts)
+        np.exp(-((part[:, None] - features.points) ** 2).sum(axis=2) / 2).T for part in np.split(rows, cuts)
     ]
     moment, scatter, activity, count = sums_in_time(shots, order)
     assert found.n_positions == 2 * count

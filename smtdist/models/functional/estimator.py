@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.video import clips_of
 from smtdist.engine.events import Event
+from smtdist.kernels import convergence
 from smtdist.models import given
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.functional.settings import FunctionalSettings
@@ -31,7 +32,8 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     temporary file, which workers on other machines cannot read.
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
-    `n_features_in_` (pixels of a patch).
+    `n_features_in_` (pixels of a patch), `n_iter_` and `converged_` (rounds of the dictionary, and whether the last
+    tenth of them still changed its objective by more than a hundredth).
 
     >>> frames = np.random.default_rng(0).integers(0, 256, (24, 12, 12), dtype=np.uint8)
     >>> video = VideoSMT(patch=4, length=4, places=4, atoms=12, rounds=2, batch=8, n_components=3)
@@ -134,4 +136,5 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     def _fitted(self, model: VideoModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)
         self.n_features_in_ = model.settings.patch**2
+        convergence.keep(self, convergence.of_rounds(model.trace))
         return self

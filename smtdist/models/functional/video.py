@@ -15,6 +15,7 @@ from smtdist.data.video import Clip, PatchSequences
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels import convergence
 from smtdist.models import valued
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
@@ -116,7 +117,7 @@ class VideoModel(ValuedTransform):
         return [*(self.below.layers if self.below else []), self]
 
     def sequences(self, clips: tuple[Clip, ...], *, raw: bool = False) -> PatchSequences:
-        """Return the patch sequences of clips in windows that follow one another, seen as they are; with `raw` of unwhitened frames."""
+        """Return patch sequences of clips in windows that follow one another; with `raw`, of unwhitened frames."""
         return sequences_of(clips, self.settings.replace(views=1, overlap=False), raw=raw)
 
     @cached_property
@@ -171,6 +172,7 @@ class VideoModel(ValuedTransform):
             "n_positions": self.means.n_positions,
             "objective": float(self.eigenvalues.sum()),
             "dead_atoms": int((self.means.mean == 0).sum()),
+            **convergence.facts_of(convergence.of_rounds(self.trace)),
         }
 
 
