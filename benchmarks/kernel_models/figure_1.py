@@ -88,7 +88,7 @@ def maker(method: str, kernel: str, noise: float, components: int) -> Any:
             return SpectralContrastiveKernel(components, noise=noise, max_iterations=200, **common)
         # rows that are equal, and kernels of small rank, need the nugget
         return KernelAutoencoder(
-            components, ridge=0.1, nugget=1e-3, tolerance=1e-3, max_iterations=100, **common
+            components, ridge=0.1, nugget=1e-3, tolerance=1e-3, max_iterations=100, n_init=2, **common
         )
 
     return make

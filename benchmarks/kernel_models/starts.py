@@ -92,18 +92,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 def of_starts(kernel: Kernel, rows: Any, gram: Any, ridge: float, starts: int) -> dict[str, Any]:
     """Return the losses of random starts that are each followed to the end; their seed is another than the default's."""
-    n, root_and_inverse = len(rows), fitting._roots(gram, "gaussian")
-    root, inverse = root_and_inverse
-
-    def value(flat: Any) -> tuple[float, Any]:
-        whole = root @ flat.reshape(n, 2)
-        lengths = np.linalg.norm(whole, axis=1)[:, None]
-        loss, slope = fitting._objective(whole / lengths, Kernel(), inverse, rows, ridge)
-        return loss, (root.T @ (fitting.tangent(whole / lengths, slope) / lengths)).reshape(-1)
-
-    rng = np.random.default_rng(1000)
-    started = time.perf_counter()
-    losses = [descend(value, rng.standard_normal(2 * n), "lbfgs", 1e-4, 500)[1].loss for _ in range(starts)]
+    space, rng = fitting._space(gram, kernel.label, Kernel(), rows, 2, ridge), np.random.default_rng(1000)
+    started, losses = time.perf_counter(), []
+    for _ in range(starts):
+        start = rng.standard_normal(2 * len(rows))
+        losses.append(descend(space.value, start, "lbfgs", 1e-5, 1000, space.scale)[1].loss)
     return {"losses": sorted(losses), "seconds": time.perf_counter() - started}
 
 

@@ -23,8 +23,8 @@ class Convergence:
         mini-batches, whether the last tenth of them changed the mean loss by no more than a hundredth.
     n_iter : steps taken, or rounds.
     loss : value at the end; of rounds the mean of the last tenth.
-    gradient_norm : largest entry of the gradient at the end, over that of the start (of an autoencoder the median
-        of its starts); of rounds the relative change of the mean loss over the last tenth.
+    gradient_norm : largest entry of the gradient at the end, over that of the start (of an autoencoder over the objective
+        of a bottleneck that is one point); of rounds the relative change of the mean loss over the last tenth.
     """
 
     converged: bool

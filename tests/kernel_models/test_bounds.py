@@ -14,6 +14,10 @@ from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencode
 from smtdist.models.kernel.triplets import given_triplets
 
 
+# many of these fits are cut short
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
 @pytest.fixture(scope="module")
 def rows():
     return np.random.default_rng(0).standard_normal((30, 3))

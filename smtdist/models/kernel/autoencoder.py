@@ -91,22 +91,10 @@ def autoencoder(
         raise DataError(f"There are {n} rows but {len(targets)} clean ones; give one clean row for each.")
     gram = encoder_kernel(rows, rows)
     gram[np.diag_indices(n)] += nugget * np.trace(gram) / n
-    root, inverse = _roots(gram, encoder_kernel.label)
-    small = _compressed(targets)
-
-    def value(flat: Float64) -> tuple[float, Float64]:
-        whole = root @ flat.reshape(n, components)
-        lengths = np.linalg.norm(whole, axis=1)[:, None]
-        points = whole / lengths
-        loss, slope = _objective(points, decoder_kernel, inverse, small, ridge)
-        # the slope along the spheres, in terms of points that are put back on them
-        return loss, (root.T @ (tangent(points, slope) / lengths)).reshape(-1)
-
-    starts = [
-        start.reshape(-1)
-        for start in _starts(root, inverse, _leading(gram, components, seed), n_init, seed)
-    ]
-    found, convergence = _best(value, starts, method, tolerance, max_iterations)
+    space = _space(gram, encoder_kernel.label, decoder_kernel, targets, components, ridge)
+    starts = [start.reshape(-1) for start in _starts(space, _leading(gram, components, seed), n_init, seed)]
+    found, convergence = _best(space, starts, method, tolerance, max_iterations)
+    root, inverse = space.root, space.inverse
     points = unit_rows(root @ found.reshape(n, components))
     encode = KernelEncoder(encoder_kernel, rows, inverse @ points)
     decode = KernelDecoder(decoder_kernel, points, _solved(decoder_kernel(points, points), ridge, targets))
@@ -134,34 +122,59 @@ def _objective(
     return loss, ridge * slope
 
 
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """Where descents run: Y with Z = R Y, K_X = R Rᵀ. value : the objective of flat Y, and its gradient.
+
+    scale : objective of a bottleneck that is one point, over which gradients count.
+    """
+
+    root: Float64
+    inverse: Float64
+    value: Value
+    scale: float
+
+
+def _space(
+    gram: Float64, name: str, decoder_kernel: Kernel, targets: Float64, components: int, ridge: float
+) -> _Space:
+    root, inverse = _roots(gram, name)
+    small, n = _compressed(targets), len(gram)
+
+    def value(flat: Float64) -> tuple[float, Float64]:
+        whole = root @ flat.reshape(n, components)
+        lengths = np.linalg.norm(whole, axis=1)[:, None]
+        points = whole / lengths
+        loss, slope = _objective(points, decoder_kernel, inverse, small, ridge)
+        # the slope along the spheres, in terms of points that are put back on them
+        return loss, (root.T @ (tangent(points, slope) / lengths)).reshape(-1)
+
+    point = np.eye(1, components).repeat(n, axis=0)
+    return _Space(root, inverse, value, _objective(point, decoder_kernel, inverse, small, ridge)[0])
+
+
 def _best(
-    value: Value, starts: list[Float64], method: str, tolerance: float, max_iterations: int
+    space: _Space, starts: list[Float64], method: str, tolerance: float, max_iterations: int
 ) -> tuple[Float64, Convergence]:
     """Descend from all starts a little and from the best quarter whole; return the lowest, of the starts too."""
     short = min(SHORT, max_iterations)
-    # one scale of gradients for all, that of a random start: some begin where it is nearly flat, some where it is very steep
-    scale = float(np.median([np.abs(value(start)[1]).max(initial=0.0) for start in starts]))
-    first = [descend(value, start, method, tolerance, short, scale) for start in starts]
+    first = [descend(space.value, start, method, tolerance, short, space.scale) for start in starts]
     first.sort(key=lambda one: one[1].loss)
     kept = first[: -(-len(first) // 4)]
     if max_iterations > short:
         kept = [
-            one if one[1].converged else _longer(value, one, method, tolerance, max_iterations, scale)
+            one if one[1].converged else _longer(space, one, method, tolerance, max_iterations)
             for one in kept
         ]
     return min(kept, key=lambda one: one[1].loss)
 
 
 def _longer(
-    value: Value,
-    found: tuple[Float64, Convergence],
-    method: str,
-    tolerance: float,
-    max_iterations: int,
-    scale: float,
+    space: _Space, found: tuple[Float64, Convergence], method: str, tolerance: float, max_iterations: int
 ) -> tuple[Float64, Convergence]:
     point, before = found
-    point, after = descend(value, point, method, tolerance, max_iterations - before.n_iter, scale)
+    more = max_iterations - before.n_iter
+    point, after = descend(space.value, point, method, tolerance, more, space.scale)
     return point, replace(after, n_iter=before.n_iter + after.n_iter)
 
 
@@ -175,10 +188,10 @@ def unit_rows(points: Float64) -> Float64:
     return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True), np.float64)
 
 
-def _starts(root: Float64, inverse: Float64, leading: Float64, count: int, seed: int) -> Iterator[Float64]:
+def _starts(space: _Space, leading: Float64, count: int, seed: int) -> Iterator[Float64]:
     """Yield Y, (n, h): of the leading eigenvectors, of one point and nearly one, and of `count` draws of the Gaussian process."""
     rng = np.random.default_rng(seed)
-    back = root.T @ inverse  # R⁻¹
+    back = space.root.T @ space.inverse  # R⁻¹
     yield back @ leading
     point = np.zeros_like(leading)
     point[:, 0] = 1.0

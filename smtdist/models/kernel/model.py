@@ -121,7 +121,7 @@ class KernelModel(Shown):
             return ""
         if settings.features is None:
             return (
-                f"The fit stopped after {found.n_iter} steps with a gradient of {found.gradient_norm:.2g} of that of its start, "
+                f"The fit stopped after {found.n_iter} steps with a relative gradient of {found.gradient_norm:.2g}, "
                 f"above the tolerance of {settings.tolerance:.2g}; raise max_iterations or tolerance."
             )
         return (
