@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import scipy.linalg
@@ -226,7 +226,8 @@ def _compressed(targets: Float64) -> Float64:
     """Return rows with the same inner products, no more numbers each than there are rows."""
     if targets.shape[1] <= len(targets):
         return targets
-    return np.asarray(np.linalg.qr(targets.T, mode="r").T, np.float64)
+    factor: Any = np.linalg.qr(targets.T, mode="r")
+    return np.asarray(factor.T, np.float64)
 
 
 def _roots(gram: Float64, name: str) -> tuple[Float64, Float64]:
