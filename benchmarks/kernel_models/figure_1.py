@@ -17,8 +17,8 @@ import h5py
 import numpy as np
 from sklearn.datasets import make_circles, make_classification
 from sklearn.decomposition import KernelPCA
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record

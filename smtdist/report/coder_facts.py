@@ -90,6 +90,7 @@ def video_facts(path: Path) -> Facts:
             "n_atoms": int(layer.components.shape[1]),
             "n_components": int(layer.components.shape[0]),
             "eigenvalues": [float(layer.eigenvalues[0]), float(layer.eigenvalues[-1])],
+            **convergence.facts_of(convergence.of_rounds(layer.trace)),
         }
         for layer in model.layers
     ]
@@ -107,7 +108,12 @@ def video_readable(facts: Facts) -> list[tuple[str, str]]:
         (
             f"layer {number}",
             f"{layer['n_atoms']:,} atoms, {layer['n_components']:,} components, eigenvalues "
-            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}",
+            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}"
+            + (
+                f", dictionary {'' if layer['converged'] else 'not '}converged in {layer['n_iter']} rounds"
+                if "n_iter" in layer
+                else ""
+            ),
         )
         for number, layer in enumerate(facts["layers"], 1)
     ]

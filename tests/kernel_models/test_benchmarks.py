@@ -19,7 +19,6 @@ from benchmarks.kernel_models import (
 )
 from benchmarks.kernel_models.parts import kept
 
-
 # steps are few on purpose
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -170,7 +170,9 @@ def test_kernel_values_beyond_float64_are_refused(rows):
 
 
 def test_a_fit_that_stops_early_says_so_and_one_that_converged_does_not(rows, tmp_path):
-    with pytest.warns(ConvergenceWarning, match=r"stopped after 2 steps .* raise max_iterations or tolerance"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"stopped after 2 steps .* raise max_iterations or tolerance"
+    ):
         fitted = SpectralContrastiveKernel(max_iterations=2).fit(rows)
     assert (fitted.n_iter_, fitted.converged_) == (2, False)
     save_kernel(fitted.model_, tmp_path / "k.h5")
@@ -184,7 +186,11 @@ def test_a_fit_that_stops_early_says_so_and_one_that_converged_does_not(rows, tm
 
 def test_features_are_landmarks_unless_told_otherwise(rows):
     asked = KernelSettings(features="auto")
-    assert (asked.features, asked.feature_count, asked.replace(pool=64).feature_count) == ("nystroem", 512, 64)
+    assert (asked.features, asked.feature_count, asked.replace(pool=64).feature_count) == (
+        "nystroem",
+        512,
+        64,
+    )
     assert KernelSettings(features="fourier").feature_count == 2048
     found = ContrastiveKernel(features="auto").fit(rows)
     assert isinstance(found.model_.encoder.features, NystroemFeatures)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-import reference
 from kernel_models import reference_kernels as ref
 from sklearn.datasets import make_circles
 
