@@ -102,18 +102,19 @@ def video_facts(path: Path) -> Facts:
     }
 
 
+def _ended(layer: Facts) -> str:
+    if "n_iter" not in layer:
+        return ""
+    return f", dictionary {'' if layer['converged'] else 'not '}converged in {layer['n_iter']} rounds"
+
+
 def video_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
     return [
         (
             f"layer {number}",
             f"{layer['n_atoms']:,} atoms, {layer['n_components']:,} components, eigenvalues "
-            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}"
-            + (
-                f", dictionary {'' if layer['converged'] else 'not '}converged in {layer['n_iter']} rounds"
-                if "n_iter" in layer
-                else ""
-            ),
+            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}" + _ended(layer),
         )
         for number, layer in enumerate(facts["layers"], 1)
     ]
