@@ -54,7 +54,8 @@ class S3CSettings(PatchSettings):
     beta_start : value of β at the start.
     beta : β has one entry for each input ("diagonal") or is a single number ("scalar").
     damping : schedule of the E-step: "rising", or "stepped", which ends further from the optimum and is that of models
-        that were saved before there was this setting. Blocks have a schedule of their own.
+        that were saved before there was this setting. Units learned with "stepped" keep their sign better, which E_Q[h] needs
+        with few labels. Blocks have a schedule of their own.
     h_damping, s_damping : step of each iteration of the E-step, for h or for s, as a share of the full step;
         null means those of `damping`.
     rho : in the E-step, if a slab changes its sign, its new size is at most this share of the old one.
