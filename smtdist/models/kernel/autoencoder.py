@@ -25,6 +25,8 @@ N_INIT: Final = 32
 """Smooth random starts."""
 SHORT: Final = 30
 """Steps from each start, before the best quarter goes on."""
+HOPS: Final = (0.3, 0.6, 1.0)
+"""Sizes of the steps away from the best, in turn, from where descents start again, relative to its own size."""
 NEARLY: Final = 1e-2
 """Size of the noise about one point, in terms of Y."""
 SINGULAR: Final = 1e-13
@@ -69,9 +71,10 @@ def autoencoder(
 
     The objective has many minima. Descents start from `n_init` draws R G, G standard normal: smooth functions
     of the rows, of a Gaussian process with the encoder's kernel, on the circle (h = 2) or sphere; from the
-    leading eigenvectors of K_X; from one point, and nearly one. After `SHORT` steps the best quarter goes on,
-    and the best of these is returned: it is never above the objective of a bottleneck that is one point. New
-    points: z* = Zᵀ K_X⁻¹ k(X, x*), x̂* = Xᵀ (K_Z + λ I)⁻¹ k(Z, z*).
+    leading eigenvectors of K_X; from one point, and nearly one. After `SHORT` steps the best quarter goes on.
+    As many descents as there were draws then start near the best found, smaller and larger steps away from it (basin
+    hopping, Wales and Doye 1997), and the best of all is returned: it is never above the objective of a
+    bottleneck that is one point. New points: z* = Zᵀ K_X⁻¹ k(X, x*), x̂* = Xᵀ (K_Z + λ I)⁻¹ k(Z, z*).
 
     rows : (n, d) what is embedded. clean : (n, d) what is reconstructed, where it differs: the de-noising
         variant
@@ -94,6 +97,12 @@ def autoencoder(
     space = _space(gram, encoder_kernel.label, decoder_kernel, targets, components, ridge)
     starts = [start.reshape(-1) for start in _starts(space, _leading(gram, components, seed), n_init, seed)]
     found, convergence = _best(space, starts, method, tolerance, max_iterations)
+    rng = np.random.default_rng([seed, 1])
+    for hop in range(n_init):
+        away = HOPS[hop % len(HOPS)] * np.sqrt(np.mean(found**2)) * rng.standard_normal(len(found))
+        other = descend(space.value, found + away, method, tolerance, max_iterations, space.scale)
+        if other[1].loss < convergence.loss:
+            found, convergence = other
     root, inverse = space.root, space.inverse
     points = unit_rows(root @ found.reshape(n, components))
     encode = KernelEncoder(encoder_kernel, rows, inverse @ points)
