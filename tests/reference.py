@@ -446,6 +446,18 @@ def in_time(length, order):
     return D
 
 
+def sums_in_time(shots, order):
+    """SMT 2018, eq. 8, over whole shots, A (K, T) each that have a difference: A Aᵀ, A D Dᵀ Aᵀ, A 1 and the frames."""
+    shots = [A for A in shots if A.shape[1] > order]
+    D = [in_time(A.shape[1], order).astype(np.float64) / order for A in shots]
+    return (
+        sum(A @ A.T for A in shots),
+        sum((A @ d) @ (A @ d).T for A, d in zip(shots, D, strict=True)),
+        sum(A.sum(axis=1) for A in shots),
+        sum(A.shape[1] for A in shots),
+    )
+
+
 def of_listed(weights, order):
     """The first of 1 + k sites against the others: a column for each with a weight, or one, the site minus their weighted sum."""
     if order == 2:
@@ -455,6 +467,18 @@ def of_listed(weights, order):
     for k, at in enumerate(there):
         D[0, k], D[at, k] = 1, -1
     return D
+
+
+def autoencoder_objective(Z, X, gram, decoder, ridge):
+    """Theorem 5 of the kernel paper as printed, ‖Q - X‖² + λ Tr(Z K_X⁻¹ Zᵀ + Q K_Z⁻¹ Qᵀ), of Z (h, n) and X (d, n)."""
+    n = Z.shape[1]
+    K = np.array([[decoder(Z[:, i], Z[:, j]) for j in range(n)] for i in range(n)])
+    Q = X @ np.linalg.solve(K + ridge * np.eye(n), K)
+    # Q K_Z⁻¹ Qᵀ = Q (K_Z + λ)⁻¹ Xᵀ, also where K_Z has no inverse
+    traces = np.trace(Z @ np.linalg.solve(gram, Z.T)) + np.trace(
+        Q @ np.linalg.solve(K + ridge * np.eye(n), X.T)
+    )
+    return float(((Q - X) ** 2).sum() + ridge * traces)
 
 
 def threshold_code(x, atoms, t):

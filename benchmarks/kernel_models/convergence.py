@@ -1,6 +1,8 @@
 """How fast explicit features reach the exact kernel's embedding: principal angles against the number of features.
 
     python -m benchmarks.kernel_models.convergence --json benchmarks/results --plot benchmarks/results
+    python -m benchmarks.kernel_models.convergence --data mnist.h5 --samples 500 --features 3000 --landmarks 256 512 \
+        --cases fourier nystroem --json benchmarks/results
 
 The simple contrastive model of the same triplets, exact and in features; angles are those between the spaces that the
 embeddings of new points span, for random Fourier, random ReLU and Nyström features.
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import scipy.linalg
 from sklearn.datasets import make_circles
 from threadpoolctl import threadpool_limits
 
+from benchmarks.kernel_models.images import first_classes
 from benchmarks.record import write_record
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, map_rows, random_features
@@ -79,6 +83,11 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--data", help="images; else points on circles")
+    parser.add_argument(
+        "--cases", nargs="+", default=["fourier", "relu", "nystroem"], help="kinds of features"
+    )
+    parser.add_argument("--noise", type=float, default=0.3)
     parser.add_argument("--samples", type=int, default=400)
     parser.add_argument("--features", type=int, nargs="+", default=[32, 64, 128, 256, 512, 1024, 2048])
     parser.add_argument("--landmarks", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256])
@@ -87,29 +96,47 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--plot", help="folder for the plot")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    points, _ = make_circles(2 * options.samples, noise=0.05, factor=0.5, random_state=0)
+    if options.data:
+        points, _ = first_classes(options.data, 10, 2 * options.samples)
+    else:
+        points, _ = make_circles(2 * options.samples, noise=0.05, factor=0.5, random_state=0)
+    cases = [
+        one for one in CASES if one[1] in options.cases and not (options.data and one[0] == "laplacian")
+    ]
     rows, asked = points[: options.samples], points[options.samples :]
-    triplets = drawn_triplets(rows, Augmentation(0.3), 0)
+    triplets = drawn_triplets(rows, Augmentation(options.noise), 0)
     runs = []
     with threadpool_limits(1):
-        for name, kind in CASES:
+        for name, kind in cases:
             kernel = with_bandwidth(Kernel(name), "median", rows)
             encoder, spectrum = contrastive(kernel, triplets, options.components)
             exact = encoder(asked)
             for count in options.landmarks if kind == "nystroem" else options.features:
                 for seed in range(options.repeats):
                     features = features_of(kernel, kind, count, rows, seed)
+                    started = time.perf_counter()
                     found = angles(in_features(features, triplets, options.components, asked), exact)
-                    run = {"kernel": name, "features": kind, "n_features": count, "seed": seed}
+                    seconds = time.perf_counter() - started
+                    run = {
+                        "kernel": name,
+                        "features": kind,
+                        "n_features": count,
+                        "seed": seed,
+                        "seconds": seconds,
+                    }
                     runs.append({**run, "angles": found.tolist(), "largest": float(found.max())})
                 some = [run["largest"] for run in runs[-options.repeats :]]
-                print(f"{name:<10} {kind:<9} {count:>6} features: {np.mean(some):7.3f} degrees", flush=True)
+                print(
+                    f"{name:<10} {kind:<9} {count:>6} features: {np.mean(some):7.3f} degrees, {seconds:.2f} s",
+                    flush=True,
+                )
             print(f"{name}: eigenvalues {spectrum.eigenvalues[: options.components + 1].round(3)}")
     if options.plot:
         draw_plot(runs, Path(options.plot, f"{datetime.date.today().isoformat()}-kernel-convergence.png"))
     if options.json:
         sizes = {"samples": options.samples, "components": options.components}
-        write_record(options.json, "kernel-convergence", {**sizes, "runs": runs})
+        name = f"kernel-convergence-{Path(options.data).stem}" if options.data else "kernel-convergence"
+        write_record(options.json, name, {**sizes, "runs": runs})
     return runs
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from benchmarks.kernel_models import networks
@@ -104,6 +105,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         print(networks.missing())
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # steps are few on purpose
         for name, path in (("mnist", options.mnist), ("cifar10", options.cifar)):
             if path is None:
                 continue

@@ -73,6 +73,7 @@ def kernel_error(kernel: str, components: int, grid: tuple[Any, ...], parts: Par
             nugget=1e-2,
             tolerance=1e-3,
             max_iterations=100,
+            n_init=0,
         ).fit(parts.noisy[:n], clean=parts.clean[:n])
         return lambda rows: np.asarray(model.inverse_transform(model.transform(rows)))
 

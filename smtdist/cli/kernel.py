@@ -64,7 +64,7 @@ Metric = enum.StrEnum("Metric", "knn linear")
 @kernel.command(
     "fit",
     epilog="Example: smtdist kernel fit data.h5 --dataset train --model kernel-contrastive --out k.h5 "
-    "--set features=fourier --set n_components=64",
+    "--set features=auto --set n_components=64",
 )
 def fit(
     data: opt.DataFile,
@@ -82,7 +82,7 @@ def fit(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Fit a kernel model: exactly, in memory; or with --set features=fourier in passes over data of any size.
+    """Fit a kernel model: exactly, in memory; or with --set features=auto in passes over data of any size.
 
     The spectral loss of the paper (negatives=one) may have no minimum. The default, negatives=all, always has one.
     """
@@ -98,12 +98,14 @@ def fit(
     result = {**facts, "out": str(out.absolute()), "bytes": size, "passes": records}
     # rounds over mini-batches are many and alike
     say_fitted(result, records if len(records) <= 10 else (), figures, json)
+    if found.unconverged() and not json:
+        result_console().print(found.unconverged(), style="yellow", highlight=False)
 
 
 @kernel.command(
     "plan",
     epilog="Example: smtdist kernel plan data.h5 --dataset train --model kernel-contrastive --workers 4 "
-    "--set features=fourier",
+    "--set features=auto",
 )
 def plan(
     data: opt.DataFile,

@@ -14,7 +14,7 @@ from smtdist.codes.checks import is_number, require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import PatchSettings, require_numbers
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import l1, pursuit
+from smtdist.kernels import convergence, l1, pursuit
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place
 from smtdist.kernels.l1 import Method
@@ -261,7 +261,7 @@ class SparseCoder(Coder):
                 "objective": float(np.mean(self.trace[-tenth:])),
                 "active": self.active,
             }
-        return found
+        return found | convergence.facts_of(convergence.of_rounds(self.trace))
 
 
 def _l1(coder: SparseCoder, rows: Float32) -> Any:

@@ -14,7 +14,7 @@ from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.s3c_steps import GAP, learn
 from smtdist.codes.settings import PatchSettings, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import l1, spike_slab
+from smtdist.kernels import convergence, l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.spike_slab import SpikeSlab
@@ -53,8 +53,11 @@ class S3CSettings(PatchSettings):
     alpha, bias, mu : value of this parameter at the start.
     beta_start : value of β at the start.
     beta : β has one entry for each input ("diagonal") or is a single number ("scalar").
+    damping : schedule of the E-step: "rising", or "stepped", which ends further from the optimum and is that of models
+        that were saved before there was this setting. Units learned with "stepped" keep their sign better, which E_Q[h] needs
+        with few labels. Blocks have a schedule of their own.
     h_damping, s_damping : step of each iteration of the E-step, for h or for s, as a share of the full step;
-        null means a schedule that works in our tests.
+        null means those of `damping`.
     rho : in the E-step, if a slab changes its sign, its new size is at most this share of the old one.
     block : 0 for Algorithm 1. With 96, the E-step updates blocks of 96 units in turn. This comes nearer to
         the optimum in a third of the time. But with learning, slabs grow wide and μ shrinks, until E_Q[h] no
@@ -79,11 +82,13 @@ class S3CSettings(PatchSettings):
     """
 
     OF: ClassVar[str] = "patch coders"
+    BEFORE: ClassVar[dict[str, Any]] = {"damping": "stepped"}
     CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "model": ("s3c", "omp", "sc"),
         "m_step": ("gradient", "closed"),
         "beta": ("diagonal", "scalar"),
         "feature": (None, "h", "hs", "both", "signs"),
+        "damping": ("rising", "stepped"),
         **PatchSettings.CHOICES,
     }
 
@@ -102,6 +107,7 @@ class S3CSettings(PatchSettings):
     bias: float = -4.0
     mu: float = 0.0
     beta: str = "diagonal"
+    damping: str = "rising"
     h_damping: tuple[float, ...] | None = None
     s_damping: tuple[float, ...] | None = None
     rho: float = 0.5
@@ -155,7 +161,8 @@ class S3CSettings(PatchSettings):
 
     def schedule(self) -> Schedule:
         """Return how the E-step is damped: as told, or as `Schedule` has it for all units at once and for blocks."""
-        usual = Schedule.in_blocks(block=self.block) if self.block else Schedule()
+        usual = Schedule.rising() if self.damping == "rising" else Schedule.stepped()
+        usual = Schedule.in_blocks(block=self.block) if self.block else usual
         return Schedule(self.h_damping or usual.h, self.s_damping or usual.s, self.rho, self.block)
 
     def step(self, number: int) -> float:
@@ -185,7 +192,7 @@ class PatchCoder(Coder):
     """
 
     CHANGEABLE: ClassVar = (
-        "feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho", "block",
+        "feature", "pooling", "threshold", "penalty", "damping", "h_damping", "s_damping", "rho", "block",
     )  # fmt: skip
 
     settings: S3CSettings
@@ -297,7 +304,7 @@ class PatchCoder(Coder):
                 "beta": float(parameters.beta.mean()),
                 "alpha": float(np.median(parameters.alpha)),
             }
-        return found
+        return found | convergence.facts_of(convergence.of_rounds(self.trace))
 
 
 def _posterior_features(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
@@ -327,7 +334,7 @@ def _sparse_codes(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
 _FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _sparse_codes}
 _SLABS: Final = frozenset(
     {
-        *("alpha", "beta", "beta_start", "bias", "mu", "h_damping", "s_damping", "rho", "block"),
+        *("alpha", "beta", "beta_start", "bias", "mu", "damping", "h_damping", "s_damping", "rho", "block"),
         *("m_step", "newton", "decay", "rate"),
         *(f"rate_{one}" for one in ("atoms", "mu", "alpha", "beta", "bias")),
         *(f"penalty_{one}" for one in ("mu", "alpha", "beta")),

@@ -17,6 +17,8 @@ class Settings:
 
     OF: ClassVar[str] = "a model"
     CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    BEFORE: ClassVar[dict[str, Any]] = {}
+    """What settings that files lack were, where their default is another one."""
 
     def replace(self, **changes: Any) -> Self:
         """Return settings with changes; an unknown name is a ConfigurationError. Lists become tuples."""
@@ -40,7 +42,7 @@ class Settings:
     def from_json(cls, text: str) -> Self:
         """Read settings from JSON; ConfigurationError for what is none."""
         try:
-            return cls().replace(**json.loads(text))
+            return cls().replace(**cls.BEFORE | json.loads(text))
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"These are not settings of {cls.OF} ({error}).") from error
 

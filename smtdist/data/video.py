@@ -117,7 +117,10 @@ class PatchSequences(Source):
 
     Windows of `length` frames follow one another within each shot; each has `places` places, drawn by
     hashes of the seed, the name of the clip in its file and the first frame: a clip has the same places
-    beside whichever others. Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are
+    beside whichever others. With `overlap` a window begins with the last so many frames of the one before, the
+    last window of a shot ends with it, and a shot that is shorter has its first frame repeated before it; a
+    column more, the last, then says what of this is new (`smtdist.statistics.sites.Sequences`).
+    Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are
     whitened whole, before patches are cut (`smtdist.data.video_frames.fourier_whitened`). A window is read
     once for all its places.
     views : what is seen of a window, one after the other, each at places of its own: 1, the frames as they
@@ -132,7 +135,9 @@ class PatchSequences(Source):
     low_pass: float = LOW_PASS
     seed: int = 0
     views: int = 1
+    overlap: int = 0
     windows: tuple[tuple[int, int], ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
     dtype = np.dtype(np.float32)
     file_bytes = None
 
@@ -153,22 +158,29 @@ class PatchSequences(Source):
                 raise ConfigurationError(
                     f"patch is {self.patch}, but {clip.name} has frames of {clip.height} x {clip.width}; use a smaller one."
                 )
+        if not 0 <= self.overlap < self.length:
+            raise ConfigurationError(
+                f"overlap is {self.overlap} for sequences of {self.length} frames; it must be at least 0 and less than that."
+            )
         found = [
-            (number, start)
+            (number, start, frames, new)
             for number, clip in enumerate(self.clips)
             for first, last in clip.shots()
-            for start in range(first, last - self.length + 1, self.length)
+            for start, frames, new in _windows(first, last, self.length, self.overlap)
         ]
         if not found:
+            least = self.overlap + 1 if self.overlap else self.length
             raise DataError(
-                f"No shot of the clips has {self.length} frames; ask for shorter sequences, or give longer clips."
+                f"No shot of the clips has {least} frames; ask for shorter sequences, or give longer clips."
             )
-        object.__setattr__(self, "windows", tuple(found))
+        object.__setattr__(self, "windows", tuple(one[:2] for one in found))
+        object.__setattr__(self, "marks", tuple(one[2:] for one in found))
 
     @property
     def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
-        """(windows x views x places, length, patch²)."""
-        return len(self.windows) * self.chunk_samples, self.length, self.patch**2
+        """(windows x views x places, length, patch²), and a column more where windows overlap."""
+        width = self.patch**2 + (self.overlap > 0)
+        return len(self.windows) * self.chunk_samples, self.length, width
 
     @property
     def chunk_samples(self) -> int:  # type: ignore[override]
@@ -190,9 +202,10 @@ class PatchSequences(Source):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the frames of all windows, as bytes of grey levels."""
+        """Bytes of the frames of all windows, each once, as bytes of grey levels."""
         return sum(
-            self.clips[clip].height * self.clips[clip].width * self.length for clip, _ in self.windows
+            self.clips[clip].height * self.clips[clip].width * new
+            for (clip, _), (_, new) in zip(self.windows, self.marks, strict=True)
         )
 
     def describe(self) -> dict[str, Any]:
@@ -202,7 +215,7 @@ class PatchSequences(Source):
             "clips": [[clip.name, clip.frames, list(clip.cuts)] for clip in self.clips],
             **{
                 name: getattr(self, name)
-                for name in ("patch", "length", "places", "whiten", "low_pass", "seed", "views")
+                for name in ("patch", "length", "places", "whiten", "low_pass", "seed", "views", "overlap")
             },
         }
 
@@ -242,21 +255,28 @@ class _SequenceReader(Reader):
             at = windows(self._frames, (source.patch, source.patch), axis=(1, 2))
             cut = at[:, corners[:, 0], corners[:, 1]].transpose(1, 0, 2, 3)  # (m, length, p, p)
             views = np.arange(low - first, high - first) // source.places
+            if source.overlap:
+                # 2 for a new frame, 1 for one that an earlier window has, too, 0 before the shot begins
+                frames, new = source.marks[window]
+                before = source.length - np.arange(source.length)
+                out[low - start : high - start, :, -1] = 1 * (before <= frames) + (before <= new)
             for view in np.unique(views):
                 rows = np.flatnonzero(views == view)
                 here = slice(low - start + int(rows[0]), low - start + int(rows[-1]) + 1)
-                out[here] = seen(cut[rows[0] : rows[-1] + 1], int(view)).reshape(
+                out[here, :, : source.patch**2] = seen(cut[rows[0] : rows[-1] + 1], int(view)).reshape(
                     len(rows), source.length, -1
                 )
         return taken
 
     def _load(self, window: int) -> int:
-        """Read the frames of a window, whitened where asked for; return the bytes this took."""
+        """Read the frames of a window that the one before has not, whitened where asked for; return the bytes this took."""
         if window == self._window:
             return 0
         source = self.source
-        number, first = source.windows[window]
-        clip = source.clips[number]
+        number, start = source.windows[window]
+        clip, (count, new) = source.clips[number], source.marks[window]
+        follows = window == self._window + 1 and new < count
+        first = start + count - new if follows else start
         with open_dataset(clip.path, clip.dataset) as stored:
             if stored.shape != (clip.frames, clip.height, clip.width):
                 raise DataError(
@@ -264,10 +284,10 @@ class _SequenceReader(Reader):
                     f"when first opened; start again."
                 )
             try:
-                raw = stored[first : first + source.length]
+                raw = stored[first : start + count]
             except OSError as error:
                 raise DataError(
-                    f"{clip.name}, frames {first} to {first + source.length - 1}: the stored data cannot be read "
+                    f"{clip.name}, frames {first} to {start + count - 1}: the stored data cannot be read "
                     f"({reason_of(error)}); restore the file from a good copy."
                 ) from error
         frames = raw.astype(np.float32)
@@ -275,8 +295,29 @@ class _SequenceReader(Reader):
             frames /= np.float32(255)
         if source.whiten == "fourier":
             frames = fourier_whitened(frames, source.low_pass)
+        if follows:
+            frames = np.concatenate([self._frames[new - count :], frames])
+        if count < source.length:
+            frames = np.concatenate([np.repeat(frames[:1], source.length - count, axis=0), frames])
         self._window, self._frames = window, frames
         return int(raw.nbytes)
+
+
+def _windows(first: int, last: int, length: int, overlap: int) -> Iterator[tuple[int, int, int]]:
+    """Yield first frame, frames, and how many of these are new, of each window of a shot.
+
+    >>> list(_windows(0, 9, 4, 0)), list(_windows(0, 9, 4, 2)), list(_windows(0, 3, 4, 2))
+    ([(0, 4, 4), (4, 4, 4)], [(0, 4, 4), (2, 4, 2), (4, 4, 2), (5, 4, 1)], [(0, 3, 3)])
+    """
+    if not overlap:
+        yield from ((start, length, length) for start in range(first, last - length + 1, length))
+    elif last - first > overlap:
+        done = first
+        while done < last:
+            stop = min(max(done - overlap, first) + length, last)
+            start = max(first, stop - length)
+            yield start, stop - start, stop - done
+            done = stop
 
 
 def seen(patches: npt.NDArray[Any], view: int) -> npt.NDArray[Any]:

@@ -7,12 +7,17 @@ from typing import Final
 
 from smtdist.errors import ConfigurationError
 
-H_DAMPING: Final = (0.1,) * 8 + (0.2,) * 3 + (0.3,) * 3 + (0.4,) * 5
-S_DAMPING: Final = (0.7,) + (0.1,) * 18
-"""The two schedules in use; the paper prints one η for both."""
+RISING: Final = 19
+"""Iterations of `Schedule.rising`, the default."""
 ITERATIONS: Final = 12
 BLOCK: Final = 96
 """Units that move at once, where blocks take turns: few of them compete, and a product is still worth its name."""
+
+
+def _rising(iterations: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    steps = range(iterations)
+    h = tuple(round(min(0.2 + 0.5 * step / 12, 0.7), 3) for step in steps)
+    return h, tuple(round(min(0.2 + 0.03 * step, 0.5), 3) if step else 0.7 for step in steps)
 
 
 @dataclass(frozen=True)
@@ -22,12 +27,14 @@ class Schedule:
     block 0 is Algorithm 1: all units at once, ŝ and then ĥ, each from the residual v - Wx of what is there.
     Otherwise so many units move at once (rounded up to 16) and blocks take turns, see `infer`.
 
-    >>> Schedule().iterations, Schedule.constant(0.5, 3).h
-    (19, (0.5, 0.5, 0.5))
+    Without arguments it is `rising`.
+
+    >>> Schedule() == Schedule.rising(), Schedule().iterations, Schedule.constant(0.5, 3).h
+    (True, 19, (0.5, 0.5, 0.5))
     """
 
-    h: tuple[float, ...] = H_DAMPING
-    s: tuple[float, ...] = S_DAMPING
+    h: tuple[float, ...] = _rising(RISING)[0]
+    s: tuple[float, ...] = _rising(RISING)[1]
     rho: float = 0.5
     block: int = 0
 
@@ -49,19 +56,21 @@ class Schedule:
         return cls((eta,) * iterations, (eta,) * iterations, rho)
 
     @classmethod
-    def rising(cls, iterations: int = 19) -> Schedule:
-        """Return dampings that rise, ĥ's from .2 to .7 and ŝ's to .5: slow while many units compete, fast once few are left.
+    def stepped(cls) -> Schedule:
+        """Return the default before `rising`: ĥ's damping goes up in four steps to .4, ŝ's is .1 but for the first.
 
-        In as many iterations it ends nearer the optimum than the schedules in use: with 400 units on
-        patches of 6 x 6 by 6 nats.
+        It ends further from the optimum in as many iterations; `docs/few_labels.md` has numbers.
+        """
+        return cls((0.1,) * 8 + (0.2,) * 3 + (0.3,) * 3 + (0.4,) * 5, (0.7,) + (0.1,) * 18)
+
+    @classmethod
+    def rising(cls, iterations: int = RISING) -> Schedule:
+        """Return dampings that rise, ĥ's from .2 to .7 and ŝ's to .5: slow while many units compete, fast once few are left.
 
         >>> Schedule.rising(3)
         Schedule(h=(0.2, 0.242, 0.283), s=(0.7, 0.23, 0.26), rho=0.5, block=0)
         """
-        steps = range(iterations)
-        h = tuple(round(min(0.2 + 0.5 * step / 12, 0.7), 3) for step in steps)
-        s = tuple(round(min(0.2 + 0.03 * step, 0.5), 3) if step else 0.7 for step in steps)
-        return cls(h, s)
+        return cls(*_rising(iterations))
 
     @classmethod
     def in_blocks(cls, iterations: int = ITERATIONS, block: int = BLOCK) -> Schedule:

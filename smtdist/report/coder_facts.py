@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from smtdist.kernels import convergence
+
 Facts = dict[str, Any]
 
 
@@ -28,6 +30,7 @@ def coder_facts(path: Path) -> Facts:
         "n_pixels": int(pixels),
         "rounds": len(coder.trace),
         "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
+        **convergence.facts_of(convergence.of_rounds(coder.trace)),
     }
     if hasattr(coder, "active"):
         facts["active"] = coder.active
@@ -56,6 +59,12 @@ def coder_readable(facts: Facts) -> list[tuple[str, str]]:
     if facts["objective"]:
         first, last = facts["objective"]
         rows.append(("objective of a patch", f"{first:.4g} to {last:.4g}"))
+        rows.append(
+            (
+                "converged",
+                f"{facts['converged']}, the last tenth of rounds changed it by {facts['change']:.1%}",
+            )
+        )
     if "active" in facts:
         rows.insert(2, ("active", f"{facts['active']:.1f} atoms a patch"))
     if "eigenvalues" in facts:
@@ -81,6 +90,7 @@ def video_facts(path: Path) -> Facts:
             "n_atoms": int(layer.components.shape[1]),
             "n_components": int(layer.components.shape[0]),
             "eigenvalues": [float(layer.eigenvalues[0]), float(layer.eigenvalues[-1])],
+            **convergence.facts_of(convergence.of_rounds(layer.trace)),
         }
         for layer in model.layers
     ]
@@ -92,13 +102,19 @@ def video_facts(path: Path) -> Facts:
     }
 
 
+def _ended(layer: Facts) -> str:
+    if "n_iter" not in layer:
+        return ""
+    return f", dictionary {'' if layer['converged'] else 'not '}converged in {layer['n_iter']} rounds"
+
+
 def video_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
     return [
         (
             f"layer {number}",
             f"{layer['n_atoms']:,} atoms, {layer['n_components']:,} components, eigenvalues "
-            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}",
+            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}" + _ended(layer),
         )
         for number, layer in enumerate(facts["layers"], 1)
     ]

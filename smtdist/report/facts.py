@@ -248,7 +248,7 @@ def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
         ("samples", " x ".join(str(length) for length in facts["shape"])),
         ("decoder", "yes" if facts["has_decoder"] else "none"),
     ]
-    known = ("rank", "n_positive", "n_negative", "ridge", "loss", "n_iter", "converged")
+    known = ("rank", "n_positive", "n_negative", "ridge", "loss", "n_iter", "converged", "gradient_norm")
     return rows + [
         (name.replace("_", " "), str(facts[name])) for name in known if facts.get(name) is not None
     ]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist import plot
+from smtdist.data.video import Clip
 from smtdist.models.functional.files import load_video
 from smtdist.models.functional.video import VideoModel
 from smtdist.report.page import Section, Table, Text, drawn
@@ -57,11 +58,17 @@ def path_straightness(model: VideoModel) -> tuple[float, float, float]:
     """Return mean square differences over the variance, of the codes and of the embedding, and their ratio.
 
     They follow from the sums in the file: tr(P C Pᵀ) over tr(P V Pᵀ), V about the mean, and C brought from
-    all positions to those that have a difference. For second differences it is
-    `Straightness.second_difference` of those sequences.
+    all positions to those that have a difference: of windows that overlap those of the shots of the fit. For
+    second differences it is `Straightness.second_difference` of those sequences.
     """
     settings, sums = model.settings, model.means
-    share = settings.length / (settings.length - settings.order)
+    lengths = [settings.length]
+    read = model.provenance.get("source", {}).get("clips", ()) if settings.overlap else ()
+    if read:
+        clips = (Clip("", name, frames, 0, 0, 0.0, tuple(cuts)) for name, frames, cuts in read)
+        lengths = [last - first for clip in clips for first, last in clip.shots()]
+    counted = [length for length in lengths if length > settings.order]
+    share = sum(counted) / (sum(counted) - settings.order * len(counted))
     codes = share * float(sums.scatter.trace() / sums.covariance.trace())
     p = model.components
     embedded = share * float(np.trace(p @ sums.scatter @ p.T) / np.trace(p @ sums.covariance @ p.T))

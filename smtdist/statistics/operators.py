@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.sites import Group
+from smtdist.statistics.sites import NEW, Group
 
 Float64 = NDArray[np.float64]
 
@@ -132,8 +132,14 @@ class Temporal(_Ordered):
         return codes.reshape(-1, codes.shape[2])
 
     def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
-        """Return the differences within each sequence; sequences never meet, so cuts between them are respected."""
-        columns = (temporal_differences(codes, self.order) * self.order).reshape(-1, codes.shape[2])
+        """Return the differences within each sequence; sequences never meet, so cuts between them are respected.
+
+        Where rows are marked, those that end in a new row (`Sequences`).
+        """
+        columns = temporal_differences(codes, self.order) * self.order
+        if group.marks is not None:
+            columns = columns[(group.marks[:, : -self.order] > 0) & (group.marks[:, self.order :] == NEW)]
+        columns = columns.reshape(-1, codes.shape[2])
         return columns, columns
 
 

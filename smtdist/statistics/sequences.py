@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import Layout, State, Statistic
-from smtdist.statistics.sites import ROWS, Sequences
+from smtdist.statistics.sites import NEW, ROWS, Sequences
 
 
 @dataclass(frozen=True)
 class FrameMoments(Statistic):
     """n, Σ x and Σ x xᵀ of all rows of sequences, in float64 along the fixed tree: what whitening and PCA are made of.
 
-    With `through`, of the rows that it makes of them, (m, width).
+    With `through`, of the rows that it makes of them, (m, width). Of rows that samples share, each counts once.
     """
 
     width: int
     through: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
+    marked: bool = False
     exact = False
 
     def layout(self) -> Layout:
@@ -36,9 +37,10 @@ class FrameMoments(Statistic):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add sequences, some two thousand rows at a time."""
-        for group in Sequences(images.shape[2]).groups(images, 0):
+        for group in Sequences(images.shape[2] - self.marked, self.marked).groups(images, 0):
             with single_blas():
                 rows = np.asarray(group.rows, np.float64)
+                rows = rows if group.marks is None else rows[group.marks.ravel() == NEW]
                 rows = rows if self.through is None else self.through(rows)
                 state["moment"] += rows.T @ rows
             state["total"] += rows.sum(axis=0)
@@ -85,6 +87,7 @@ class DictionarySums(Statistic):
     """
 
     coder: Coder
+    marked: bool = False
     exact = False
 
     def layout(self) -> Layout:
@@ -102,7 +105,9 @@ class DictionarySums(Statistic):
         every = max(1, images.shape[1] // 2)
         for start in range(0, len(images), ROWS // 2):
             chosen = images[start : start + ROWS // 2, ::every][:, :2]
-            rows = chosen.reshape(-1, images.shape[2]).astype(np.float64)
+            rows = chosen.reshape(-1, images.shape[2])[:, : images.shape[2] - self.marked].astype(
+                np.float64
+            )
             with single_blas():
                 codes, x = self.coder(rows), self.coder.whitened(rows)
                 rest = x - codes @ self.coder.dictionary.T

@@ -19,7 +19,7 @@ from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.operators import Operator, Whole
 from smtdist.statistics.origin import Additive, Origin
 from smtdist.statistics.patch_rows import PANEL
-from smtdist.statistics.sites import Group, Sites
+from smtdist.statistics.sites import NEW, Group, Sites
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -90,7 +90,8 @@ class ValueSums(Statistic):
         codes = np.rint(found.astype(np.float64) * self.grid).reshape(-1, group.sites, self.encoder.size)
         if isinstance(self.context, Whole):
             return _add_dense(second, scatter, codes, activity)
-        own = self.context.own(codes)
+        # of rows that overlapping samples share, one counts
+        own = self.context.own(codes if group.marks is None else codes[group.marks == NEW][:, None])
         second.add(own, own)
         scatter.add(*self.context.factors(codes, group))
         activity += own.sum(axis=0).astype(np.int64)

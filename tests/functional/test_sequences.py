@@ -1,10 +1,13 @@
 """Sums over sequences and straightness, against the matrices of the paper written out."""
 
+import h5py
 import numpy as np
 import pytest
 from blas_threads import bits_by_blas_threads
+from reference import sums_in_time
 
 from smtdist.data.array import ArraySamples
+from smtdist.data.video import PatchSequences, open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -62,6 +65,44 @@ def test_cuts_between_sequences_are_respected():
     # the same frames as one long sequence have differences across the joints, and other sums
     assert not np.array_equal(joined["context_scatter_low"], apart["context_scatter_low"])
     assert np.array_equal(joined["second_moment_low"], apart["second_moment_low"])
+
+
+@pytest.mark.parametrize(("order", "length"), [(2, 4), (2, 8), (1, 3)])
+def test_sums_of_overlapping_windows_are_those_of_whole_shots(order, length, tmp_path):
+    # shots of 1, 2, 3, 9 and 16 frames: shorter than a window, with and without a rest
+    draw, cuts = np.random.default_rng(3), [1, 3, 6, 15]
+    frames = draw.integers(0, 256, (31, 3, 3), dtype=np.uint8)
+    with h5py.File(tmp_path / "clips.h5", "w") as file:
+        file["one/frames"] = frames
+        file["one"].attrs["cuts"] = cuts
+    # frames as large as a patch, so that all places are the same one
+    source = PatchSequences(open_clips(str(tmp_path / "clips.h5")), 3, length, 2, overlap=order)
+    features = RadialBasis(draw.uniform(0, 1, (5, 9)), 1.0)
+    sums = ValueSums(Sequences.of(source), features, Temporal(order))
+    engine = Engine(SerialExecutor())
+    found = finish(engine.reduce("codes", sums, source)[0].state, sums).means()
+    rows = (frames / np.float32(255)).reshape(31, 9).astype(np.float64)
+    shots = [
+        np.exp(-((part[:, None] - features.points) ** 2).sum(axis=2) / 2).T for part in np.split(rows, cuts)
+    ]
+    moment, scatter, activity, count = sums_in_time(shots, order)
+    assert found.n_positions == 2 * count
+    np.testing.assert_allclose(found.moment, moment / count, atol=2e-5)
+    np.testing.assert_allclose(found.scatter, scatter / count, atol=2e-5)
+    np.testing.assert_allclose(found.mean, activity / count, atol=2e-5)
+    kept = np.concatenate([part for part in np.split(rows, cuts) if len(part) > order])
+    whitening = engine.reduce("whitening", FrameMoments(9, marked=True), source)[0].state
+    assert whitening["n"] == 2 * count
+    np.testing.assert_allclose(whitening["moment"], 2 * kept.T @ kept, rtol=1e-12)
+    # frames that windows share are read once, wherever reads begin
+    with source.opened() as reader:
+        whole = reader.read(0, source.n_samples)
+        assert reader.read_bytes == source.stored_bytes == 9 * count
+    with source.opened() as reader:
+        parts = [reader.read(at, min(at + 3, source.n_samples)) for at in (6, 0, 3)]
+    assert np.array_equal(np.concatenate([parts[1], parts[2], parts[0]]), whole[:9])
+    with pytest.raises(ConfigurationError, match="overlap is 3"):
+        PatchSequences(source.clips, 3, 3, 2, overlap=3)
 
 
 def test_straight_codes_cost_nothing_and_short_sequences_are_refused():

@@ -22,6 +22,7 @@ from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.functional.video_judge import judged, pca, principal, snr
 from smtdist.models.merge import refit, update
+from smtdist.statistics.sites import NEW, Sequences
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,9 @@ def test_a_file_holds_all_of_it(model, tmp_path):
     again = load_video(out)
     assert bits(again) == bits(model)
     assert again.settings == model.settings
+    # settings that were written before windows overlapped
+    old = {name: value for name, value in json.loads(SMALL.to_json()).items() if name != "overlap"}
+    assert FunctionalSettings.from_json(json.dumps(old)) == SMALL.replace(overlap=False)
     assert again.trace == model.trace
     assert np.array_equal(again.covariance, model.covariance)
     with pytest.raises(ModelError, match="no model file"):
@@ -121,11 +125,15 @@ def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
     assert found["reconstruction"]["PCA"]["snr"] > found["reconstruction"]["embedding, λ = 0.001"]["snr"]
 
 
+def new_rows(clips, settings):
+    """Return the rows that a fit sees, each once."""
+    (group,) = Sequences(36, True).groups(rows_of(sequences_of(clips, settings)), 0)
+    return group.rows[group.marks.ravel() == NEW]
+
+
 def test_the_gain_is_that_of_least_squares(model, path):
     # worked out from the optimality of the codes alone: no row is looked at again
-    source = model.sequences(open_clips(path))
-    with source.opened() as reader:
-        rows = reader.read(0, source.n_samples).reshape(-1, 36).astype(np.float64)
+    rows = new_rows(open_clips(path), SMALL)
     fit, white = model.coder(rows) @ model.coder.dictionary.T, model.whitening(rows)
     assert model.gain == pytest.approx(np.vdot(fit, white) / np.vdot(fit, fit), rel=2e-3)
     assert model.gain > 1.02
@@ -141,7 +149,7 @@ def test_judged_beside_the_raw_frames(path):
     assert found["pixels"] == straightness(raw).to_dict()
     assert found["whitened pixels"] == judged(model, rows, best=15)["straightness"]["whitened pixels"]
     # as many components, each of variance 1 over the rows of the fit: all directions weigh the same
-    every = rows_of(model.sequences(clips)).astype(np.float64)
+    every = new_rows(clips, model.settings)
     first = principal(model, model.whitening(every)).reshape(-1, 8)
     np.testing.assert_allclose(np.cov(first.T, bias=True), np.eye(8), atol=1e-6)
     with pytest.raises(DataError, match="have the shape"):
@@ -174,7 +182,7 @@ def test_commands(path, tmp_path):
     made = call("import", path, "--out", small, "--crop", 20, "--json")
     assert made.exit_code == 0, made.output
     assert [one["frames"] for one in json.loads(made.stdout)["clips"]] == [[33, 20, 20]] * 3
-    sets = [f"{name}={value}" for name, value in json.loads(SMALL.to_json()).items()]
+    sets = [f"{name}={str(value).lower()}" for name, value in json.loads(SMALL.to_json()).items()]
     fitted = call("fit", small, "--out", out, "--clip", "one", "--clip", "two", "--json", "--quiet",
                   *(part for one in sets for part in ("--set", one)))  # fmt: skip
     assert fitted.exit_code == 0, fitted.output

@@ -15,8 +15,12 @@ from benchmarks.kernel_models import (
     figure_3,
     networks,
     published,
+    starts,
 )
 from benchmarks.kernel_models.parts import kept
+
+# steps are few on purpose
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,14 @@ def images(tmp_path_factory):
 def only_record(folder):
     (record,) = folder.glob("*.json")
     return json.loads(record.read_text())["result"]
+
+
+def test_starts(tmp_path):
+    sizes = ["--sets", "digits", "--rows", "12", "--splits", "1", "--starts", "3"]
+    found = starts.main([*sizes, "--json", str(tmp_path)])
+    (row,) = found["found"]
+    assert row["default"][0]["loss"] <= row["one_point"]
+    assert len(row["of_starts"]["losses"]) == 3
 
 
 def test_figure_1(tmp_path):

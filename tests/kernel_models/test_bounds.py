@@ -13,6 +13,9 @@ from smtdist.models.kernel.contrastive import contrastive
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
 from smtdist.models.kernel.triplets import given_triplets
 
+# many of these fits are cut short
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 
 @pytest.fixture(scope="module")
 def rows():

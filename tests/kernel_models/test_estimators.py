@@ -1,9 +1,13 @@
 """The kernel models among scikit-learn's estimators, bad input, files."""
 
+import json
+import warnings
+
 import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
@@ -11,12 +15,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
+from smtdist.kernels.feature_maps import NystroemFeatures
 from smtdist.models.kernel import encoder
 from smtdist.models.kernel.choose import BANDWIDTHS, choose
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.settings import KernelSettings
 
+# many of these fits are cut short
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ALL = (ContrastiveKernel, SpectralContrastiveKernel, KernelAutoencoder)
 
 
@@ -162,12 +169,41 @@ def test_kernel_values_beyond_float64_are_refused(rows):
         ContrastiveKernel(kernel="polynomial", degree=200).fit(1e6 * rows)
 
 
+def test_a_fit_that_stops_early_says_so_and_one_that_converged_does_not(rows, tmp_path):
+    with pytest.warns(
+        ConvergenceWarning, match=r"stopped after 2 steps .* raise max_iterations or tolerance"
+    ):
+        fitted = SpectralContrastiveKernel(max_iterations=2).fit(rows)
+    assert (fitted.n_iter_, fitted.converged_) == (2, False)
+    save_kernel(fitted.model_, tmp_path / "k.h5")
+    assert load_kernel(tmp_path / "k.h5").unconverged() == fitted.model_.unconverged() != ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert SpectralContrastiveKernel(tolerance=1e-3).fit(rows).converged_
+    with pytest.warns(ConvergenceWarning, match=r"the last tenth of 2 rounds; raise rounds"):
+        SpectralContrastiveKernel(features="auto", rounds=2).fit(rows)
+
+
+def test_features_are_landmarks_unless_told_otherwise(rows):
+    asked = KernelSettings(features="auto")
+    assert (asked.features, asked.feature_count, asked.replace(pool=64).feature_count) == (
+        "nystroem",
+        512,
+        64,
+    )
+    assert KernelSettings(features="fourier").feature_count == 2048
+    found = ContrastiveKernel(features="auto").fit(rows)
+    assert isinstance(found.model_.encoder.features, NystroemFeatures)
+    # settings that were written when features had a number of their own, and an autoencoder one start
+    old = {name: value for name, value in json.loads(asked.to_json()).items() if name != "n_init"}
+    read = KernelSettings.from_json(json.dumps({**old, "features": "fourier", "n_features": 2048}))
+    assert (read.features, read.n_features, read.n_init) == ("fourier", 2048, 0)
+
+
 def test_an_exact_model_too_large_is_refused(rows, monkeypatch):
     monkeypatch.setattr(encoder, "memory_limit", lambda: 2**16)
     for make in ALL:
-        with pytest.raises(
-            MemoryBudgetError, match=r"set features=.fourier., relu or nystroem, or give fewer samples"
-        ):
+        with pytest.raises(MemoryBudgetError, match=r"set features=.auto., or give fewer samples"):
             make().fit(rows)
 
 

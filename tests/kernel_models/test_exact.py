@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from kernel_models import reference_kernels as ref
+from sklearn.datasets import make_circles
 
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.augment import Augmentation
@@ -268,12 +270,32 @@ def test_the_autoencoder_ends_where_the_slope_along_the_spheres_is_flat(method):
     np.testing.assert_allclose(decode(encode(new)), Kernel()(z.T, points) @ weights, atol=1e-9)
 
 
+@pytest.mark.parametrize("n_init", [0, 6])
+def test_the_autoencoder_is_never_above_a_bottleneck_that_is_one_point(n_init):
+    # where one descent from the leading eigenvectors ends three times above it
+    rows = make_circles(40, noise=0.05, factor=0.5, random_state=0)[0] * 2
+    kernel = with_bandwidth(Kernel(), "median", rows)
+    _, decode, ended = autoencoder(kernel, Kernel(), rows, 2, 0.1, nugget=1e-6, n_init=n_init)
+    gram = kernel(rows, rows) + 1e-6 * np.eye(40)
+
+    def printed(points):
+        gaussian = lambda x, y: np.exp(-((x - y) ** 2).sum() / 2)  # noqa: E731
+        return reference.autoencoder_objective(points.T, rows.T, gram, gaussian, 0.1)
+
+    assert ended.converged
+    assert ended.loss == pytest.approx(printed(decode.bottleneck), rel=1e-6)
+    assert ended.loss <= printed(np.tile([0.6, 0.8], (40, 1)))
+    if n_init:
+        again = autoencoder(kernel, Kernel(), rows, 2, 0.1, nugget=1e-6, n_init=0)[2]
+        assert ended.loss <= again.loss * (1 + 1e-6)
+
+
 def test_de_noising_reconstructs_the_clean_rows():
     rng = np.random.default_rng(5)
     angle = rng.uniform(0, 2 * np.pi, 80)
     clean = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     noisy = clean + 0.15 * rng.standard_normal(clean.shape)
-    encode, decode, _ = autoencoder(Kernel(), Kernel(), noisy, 2, 0.05, clean=clean, nugget=1e-2)
+    encode, decode, _ = autoencoder(Kernel(), Kernel(), noisy, 2, 0.05, clean=clean, nugget=1e-2, n_init=4)
     other = np.stack([np.cos(angle + 0.01), np.sin(angle + 0.01)], axis=1)
     asked = other + 0.15 * rng.standard_normal(other.shape)
     assert ((decode(encode(asked)) - other) ** 2).mean() < 0.8 * ((asked - other) ** 2).mean()

@@ -14,10 +14,12 @@ from smtdist import plot
 from smtdist.data.video import open_clips
 from smtdist.evaluate.knn import evaluate_knn
 from smtdist.models.functional.files import load_video
-from smtdist.models.functional.straightness import straightness
+from smtdist.models.functional.video import sequences_of
 from smtdist.models.kernel.files import load_kernel
 from smtdist.models.words.files import load_words
 from smtdist.report.looks import matching_windows
+from smtdist.statistics.operators import temporal_differences
+from smtdist.statistics.sites import NEW
 
 KINDS = [
     "model <b>.h5",
@@ -207,10 +209,12 @@ def test_straightness_is_that_of_the_sequences_of_the_fit(at):
     _, page = page_of(at, "video.h5")
     ((layer, codes, embedded, ratio),) = page.tables["How straight paths run"][1:]
     model, clips = load_video(at / "video.h5"), open_clips(str(at / "clips.h5"))
-    with model.sequences(clips).opened() as reader:
+    with sequences_of(clips, model.settings).opened() as reader:
         rows = reader.read(0, reader.source.n_samples)
-    alone = model.codes(rows)
-    expected = [straightness(one).second_difference for one in (alone, alone @ model.components.T)]
+    marks, alone, expected = rows[..., -1], model.codes(rows[..., :-1]), []
+    for one in (alone, alone @ model.components.T):
+        bent = temporal_differences(one, 2)[(marks[:, :-2] > 0) & (marks[:, 2:] == NEW)]
+        expected.append((bent**2).sum() / len(bent) / one[marks == NEW].var(axis=0).sum())
     np.testing.assert_allclose([float(codes), float(embedded)], expected, rtol=2e-3)
     assert float(ratio) == pytest.approx(float(codes) / float(embedded), rel=2e-3)
     assert layer == "1"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from benchmarks.s3c import dampings, inference, labels, learned, speed, table_1, timing
+from benchmarks.s3c import bound, dampings, inference, labels, learned, speed, table_1, timing
 from smtdist.evaluate.few_labels import standardised
 from smtdist.kernels.spike_slab import SpikeSlab
 
@@ -28,6 +28,15 @@ def digits(tmp_path_factory):
 def only_record(folder):
     (record,) = folder.glob("*.json")
     return json.loads(record.read_text())["result"]
+
+
+def test_bound(digits, tmp_path):
+    sizes = ["--images", "100", "--units", "12", "--rows", "20", "--sweeps", "30", "--repeats", "1"]
+    found = bound.main(["--data", digits, *sizes, *FAST, "--json", str(tmp_path)])
+    assert only_record(tmp_path) == found
+    default, stepped = (found[name] for name in ("rising, the default", "stepped, the earlier default"))
+    assert default["energy"] == pytest.approx(found["sequential"]["energy"] - default["below_the_optimum"])
+    assert default["products"] == stepped["products"] == 76
 
 
 def test_inference(digits, tmp_path):

@@ -95,8 +95,12 @@ def test_the_e_step_is_algorithm_1_unless_blocks_are_asked_for():
     assert SMALL.replace(block=96).schedule() == Schedule.in_blocks()
     told = json.loads(S3CSettings(h_damping=(0.1, 0.2), s_damping=(0.7, 0.1), rho=0.25).to_json())
     # as it was written before there were blocks
-    del told["block"]
+    del told["block"], told["damping"]
     assert S3CSettings.from_json(json.dumps(told)).schedule() == Schedule((0.1, 0.2), (0.7, 0.1), 0.25)
+    # a model that was saved when the default was another keeps that
+    old = json.loads(SMALL.to_json())
+    del old["damping"]
+    assert S3CSettings.from_json(json.dumps(old)).schedule() == Schedule.stepped() != Schedule()
     with pytest.raises(ConfigurationError, match="damping of h has 19 steps and that of s 1"):
         SMALL.replace(s_damping=(0.5,))
     for text in ("[", "3"):

@@ -16,6 +16,7 @@ from smtdist.data.array import as_source
 from smtdist.data.source import Source
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
+from smtdist.kernels import convergence
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.fit import fit_coder, require_pooling
 from smtdist.models.coders.represent import representing
@@ -26,7 +27,8 @@ from smtdist.models.transform import Represents, represented
 class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator whose fitted model turns images into features; subclasses say how it is fitted.
 
-    `workers` and `cluster` are parameters of every subclass.
+    `workers` and `cluster` are parameters of every subclass. Fitted: `n_iter_`, rounds of learning, and `converged_`,
+    whether the last tenth of them changed the objective by no more than a hundredth.
     """
 
     workers: int | None
@@ -58,6 +60,9 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         with session.executor_for(self.cluster, self.workers) as executor:
             self.coder_, self.passes_ = self._fitted(as_source(X), Engine(executor))
+        convergence.keep(
+            self, convergence.of_rounds(getattr(getattr(self.coder_, "coder", self.coder_), "trace", ()))
+        )
         self._n_features_out = int(np.prod(representing(self.coder_).representation_shape()))
         return self
 

@@ -18,6 +18,7 @@ from smtdist.solve.solution import Float64
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.rows import RowDraw
 from smtdist.statistics.sequences import DictionarySums
+from smtdist.statistics.sites import Sequences
 
 FORGET: Final = 0.9
 """What a round leaves of the sums of those before it (Mairal et al. 2009)."""
@@ -54,9 +55,9 @@ def learn_dictionary(
     drawn, record = engine.reduce(
         "start", RowDraw(int(SPARES * atoms), int(np.prod(source.shape[1:])), seed), source
     )
-    width = source.shape[2]
+    taken = Sequences.of(source)
     # a sequence gives one patch: its frames are nearly the same
-    first = drawn.state["rows"][:, :width].astype(np.float64)
+    first = drawn.state["rows"][:, : taken.width].astype(np.float64)
     white = whitening(first)
     lengths = np.linalg.norm(white, axis=1)
     busy = np.flatnonzero(lengths > max(float(np.median(lengths)) * 0.5, 1e-12))
@@ -71,7 +72,7 @@ def learn_dictionary(
 
     def make(state: _Learned, number: int) -> tuple[Statistic, Source]:
         coder = SparseCoder(state.atoms.T, penalty, whitening)
-        return DictionarySums(coder), chunk_subset(source, batch, seed + number)
+        return DictionarySums(coder, taken.marked), chunk_subset(source, batch, seed + number)
 
     def update(state: _Learned, sums: State, number: int) -> _Learned:
         second, cross = sums["second"], sums["cross"]

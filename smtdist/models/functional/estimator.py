@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.video import clips_of
 from smtdist.engine.events import Event
+from smtdist.kernels import convergence
 from smtdist.models import given
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.functional.settings import FunctionalSettings
@@ -31,7 +32,8 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     temporary file, which workers on other machines cannot read.
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
-    `n_features_in_` (pixels of a patch).
+    `n_features_in_` (pixels of a patch), `n_iter_` and `converged_` (rounds of the dictionary, and whether the last
+    tenth of them still changed its objective by more than a hundredth).
 
     >>> frames = np.random.default_rng(0).integers(0, 256, (24, 12, 12), dtype=np.uint8)
     >>> video = VideoSMT(patch=4, length=4, places=4, atoms=12, rounds=2, batch=8, n_components=3)
@@ -47,6 +49,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
         *,
         patch: int = 16,
         length: int = 8,
+        overlap: bool = True,
         places: int = 32,
         views: int = 1,
         whiten: str = "zca",
@@ -71,6 +74,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     ) -> None:
         self.patch = patch
         self.length = length
+        self.overlap = overlap
         self.places = places
         self.views = views
         self.whiten = whiten
@@ -104,7 +108,7 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Return the paths of patches through the embedding, (sequences, length, n_components).
 
-        Each window of `length` frames gives `places` sequences, drawn as in the fit. Memory: all of them.
+        Windows of `length` frames follow one another here; each gives `places` sequences. Memory: all of them.
         """
         check_is_fitted(self)
         with clips_of(X) as clips:
@@ -132,4 +136,5 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     def _fitted(self, model: VideoModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)
         self.n_features_in_ = model.settings.patch**2
+        convergence.keep(self, convergence.of_rounds(model.trace))
         return self

@@ -51,7 +51,7 @@ def fit_sequences(
             f"{source.name} has sequences of {source.shape[1]} frames, which have no difference of order {order}; "
             f"make them longer."
         )
-    sums = ValueSums(Sequences(source.shape[2]), features, Temporal(order))
+    sums = ValueSums(Sequences.of(source), features, Temporal(order))
     return fit_sums(sums, source, engine, n_components, moment)
 
 
@@ -95,8 +95,9 @@ def fit_whitening(
     """
     if kind not in ("zca", "scale"):
         raise ConfigurationError(f"The whitening is {kind!r}; choose zca or scale.")
-    width = source.shape[2] if width is None else width
-    partial, record = engine.reduce("whitening", FrameMoments(width, through), source)
+    taken = Sequences.of(source)
+    width = taken.width if width is None else width
+    partial, record = engine.reduce("whitening", FrameMoments(width, through, taken.marked), source)
     count = int(partial.state["n"])
     total = partial.state["total"]
     moment = partial.state["moment"]

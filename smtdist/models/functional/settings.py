@@ -23,6 +23,8 @@ class FunctionalSettings:
     ----------
     patch : side of a patch in pixels.
     length : frames of a sequence.
+    overlap : windows of `length` frames share frames, so that every difference in time of a shot is used once. Without
+        it those between windows are left out, as in models that were saved before there was this setting.
     places : patches that are cut from each window of frames, each at its own place.
     views : views of each window that a fit learns from, each with its own places. 1: as it is; 2: mirrored
         too; 4: upside down too; 8: with rows and columns exchanged too. A few clips have few orientations and
@@ -43,6 +45,7 @@ class FunctionalSettings:
 
     patch: int = 16
     length: int = 8
+    overlap: bool = True
     places: int = 32
     views: int = 1
     whiten: str = "zca"
@@ -103,5 +106,5 @@ class FunctionalSettings:
 
     @classmethod
     def from_json(cls, text: str) -> FunctionalSettings:
-        """Return settings from JSON."""
-        return cls().replace(**json.loads(text))
+        """Return settings from JSON; windows of older files do not overlap."""
+        return cls().replace(**{"overlap": False} | json.loads(text))

@@ -118,7 +118,7 @@ def fit_sgd(
             f"n_components is {settings.n_components}, more than the {features.size} codes; ask for fewer."
         )
 
-    statistic = ValueSums(Sequences(source.shape[2]), features, Temporal(settings.order))
+    statistic = ValueSums(Sequences.of(source), features, Temporal(settings.order))
 
     def make(state: _Between, number: int) -> tuple[Statistic, Source]:
         if state.sums is None:

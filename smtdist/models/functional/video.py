@@ -15,6 +15,7 @@ from smtdist.data.video import Clip, PatchSequences
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels import convergence
 from smtdist.models import valued
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
@@ -30,7 +31,7 @@ from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
-SHARED: Final = ("patch", "length", "places", "views", "whiten", "low_pass", "seed")
+SHARED: Final = ("patch", "length", "overlap", "places", "views", "whiten", "low_pass", "seed")
 """Settings that all layers of a stack share."""
 
 
@@ -73,12 +74,15 @@ class VideoModel(ValuedTransform):
     @property
     def sums(self) -> ValueSums:
         """The statistic that sums the codes of sequences."""
-        return ValueSums(Sequences(self.settings.patch**2), self.coder, Temporal(self.settings.order))
+        sites = Sequences(self.settings.patch**2, self.settings.overlap)
+        return ValueSums(sites, self.coder, Temporal(self.settings.order))
 
     @property
     def basis(self) -> str:
         """Hash of the layers' whitenings, dictionaries and embeddings, and of how sequences are taken."""
         taken = {name: getattr(self.settings, name) for name in (*SHARED, "penalty", "order")}
+        if not self.settings.overlap:  # as in older files
+            del taken["overlap"]
         own = array_hash(self.whitening.mean, self.whitening.whiten, self.coder.dictionary)
         below = [] if self.below is None else [self.below.basis, array_hash(self.below.components)]
         return valued.hashed(taken, own, self.coder.gap, below, value_sums.GRID)
@@ -88,6 +92,7 @@ class VideoModel(ValuedTransform):
         self._require_solved()
         taken = {name: getattr(self.settings, name) for name in SHARED}
         taken["whiten"] = "fourier" if self.settings.whiten == "fourier" else "none"
+        taken["overlap"] = self.settings.order * self.settings.overlap
         if not isinstance(source, PatchSequences) or any(
             getattr(source, name) != value for name, value in taken.items()
         ):
@@ -112,8 +117,8 @@ class VideoModel(ValuedTransform):
         return [*(self.below.layers if self.below else []), self]
 
     def sequences(self, clips: tuple[Clip, ...], *, raw: bool = False) -> PatchSequences:
-        """Return the patch sequences of clips, as this model takes them; or with `raw` the same patches of unwhitened frames."""
-        return sequences_of(clips, self.settings.replace(views=1), raw=raw)
+        """Return patch sequences of clips in windows that follow one another; with `raw`, of unwhitened frames."""
+        return sequences_of(clips, self.settings.replace(views=1, overlap=False), raw=raw)
 
     @cached_property
     def gain(self) -> float:
@@ -167,6 +172,7 @@ class VideoModel(ValuedTransform):
             "n_positions": self.means.n_positions,
             "objective": float(self.eigenvalues.sum()),
             "dead_atoms": int((self.means.mean == 0).sum()),
+            **convergence.facts_of(convergence.of_rounds(self.trace)),
         }
 
 
@@ -183,6 +189,7 @@ def sequences_of(
         settings.low_pass,
         settings.seed,
         settings.views,
+        settings.order * settings.overlap,
     )
 
 

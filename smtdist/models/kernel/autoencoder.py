@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.gram import Kernel
-from smtdist.models.kernel.descent import Convergence, descend
+from smtdist.models.kernel.descent import Value, descend
 from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require_rows
 from smtdist.solve import positive
 
@@ -19,6 +21,14 @@ Float64 = NDArray[np.float64]
 
 SQUARES: Final = 8
 """Matrices of n x n that a fit holds."""
+N_INIT: Final = 32
+"""Smooth random starts."""
+SHORT: Final = 30
+"""Steps from each start, before the best quarter goes on."""
+HOPS: Final = (0.3, 0.6, 1.0)
+"""Sizes of the steps away from the best, in turn, from where descents start again, relative to its own size."""
+NEARLY: Final = 1e-2
+"""Size of the noise about one point, in terms of Y."""
 SINGULAR: Final = 1e-13
 """Share of the largest eigenvalue below which K_X cannot be inverted to any use in float64."""
 
@@ -49,18 +59,27 @@ def autoencoder(
     method: str = "lbfgs",
     tolerance: float = 1e-5,
     max_iterations: int = 1000,
+    n_init: int = N_INIT,
     seed: int = 0,
 ) -> tuple[KernelEncoder, KernelDecoder, Convergence]:
     """Minimise ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²), ‖W₁ᵀ φ₁(x_i)‖ = 1, over bottlenecks Z (Theorem 5).
 
     Given Z, W₂ is ridge regression, and the objective is λ Tr(Xᵀ (K_Z + λ I)⁻¹ X + Zᵀ K_X⁻¹ Z) with rows of
-    Z of length one. It is minimised on the product of spheres, by the gradient projected on their tangents,
-    from the leading eigenvectors of K_X. New points: z* = Zᵀ K_X⁻¹ k(X, x*), x̂* = Xᵀ (K_Z + λ I)⁻¹ k(Z, z*).
+    Z of length one. With K_X = R Rᵀ and Z = R Y, rows brought to length one, ‖W₁‖² is ‖Y‖²: a descent in Y,
+    which a root of K_X preconditions, converges where one in Z does not. (Cholesky's R and that of the
+    eigenvectors differ by a rotation, which L-BFGS does not see.)
+
+    The objective has many minima. Descents start from `n_init` draws R G, G standard normal: smooth functions
+    of the rows, of a Gaussian process with the encoder's kernel, on the circle (h = 2) or sphere; from the
+    leading eigenvectors of K_X; from one point, and nearly one. After `SHORT` steps the best quarter goes on.
+    As many descents as there were draws then start near the best found, smaller and larger steps away from it (basin
+    hopping, Wales and Doye 1997), and the best of all is returned: it is never above the objective of a
+    bottleneck that is one point. New points: z* = Zᵀ K_X⁻¹ k(X, x*), x̂* = Xᵀ (K_Z + λ I)⁻¹ k(Z, z*).
 
     rows : (n, d) what is embedded. clean : (n, d) what is reconstructed, where it differs: the de-noising
         variant
     (Remark 2). nugget : share of its mean diagonal added to that of K_X, for rows that are nearly equal;
-    the model is then that of the kernel k(x, y) + nugget [x is y]. Time O(n³) a step, memory 8 matrices of
+    the model is then that of the kernel k(x, y) + nugget [x is y]. Time O(n³) a step and O(n² d), memory 8 matrices of
     n x n. Raises DataError for a singular K_X or an indefinite kernel, ConfigurationError for a ridge λ
     that is not positive.
     """
@@ -75,19 +94,17 @@ def autoencoder(
         raise DataError(f"There are {n} rows but {len(targets)} clean ones; give one clean row for each.")
     gram = encoder_kernel(rows, rows)
     gram[np.diag_indices(n)] += nugget * np.trace(gram) / n
-    inverse = _inverted(gram, encoder_kernel.label)
-    outer = targets @ targets.T
-
-    def value(flat: Float64) -> tuple[float, Float64]:
-        lengths = np.linalg.norm(flat.reshape(n, components), axis=1)[:, None]
-        points = flat.reshape(n, components) / lengths
-        loss, slope = _objective(points, decoder_kernel, inverse, outer, ridge)
-        # the slope along the spheres, in terms of points that are put back on them
-        return loss, (tangent(points, slope) / lengths).reshape(-1)
-
-    start = _start(gram, components, seed)
-    found, convergence = descend(value, start.reshape(-1), method, tolerance, max_iterations)
-    points = unit_rows(found.reshape(n, components))
+    space = _space(gram, encoder_kernel.label, decoder_kernel, targets, components, ridge)
+    starts = [start.reshape(-1) for start in _starts(space, _leading(gram, components, seed), n_init, seed)]
+    found, convergence = _best(space, starts, method, tolerance, max_iterations)
+    rng = np.random.default_rng([seed, 1])
+    for hop in range(n_init):
+        away = HOPS[hop % len(HOPS)] * np.sqrt(np.mean(found**2)) * rng.standard_normal(len(found))
+        other = descend(space.value, found + away, method, tolerance, max_iterations, space.scale)
+        if other[1].loss < convergence.loss:
+            found, convergence = other
+    root, inverse = space.root, space.inverse
+    points = unit_rows(root @ found.reshape(n, components))
     encode = KernelEncoder(encoder_kernel, rows, inverse @ points)
     decode = KernelDecoder(decoder_kernel, points, _solved(decoder_kernel(points, points), ridge, targets))
     return encode, decode, convergence
@@ -100,19 +117,74 @@ def autoencoder_objective(
 
     gram : K_X (n, n), regular. ‖Q - X‖² + λ Tr(Q K_Z⁻¹ Qᵀ) = λ Tr(X (K_Z + λ I)⁻¹ Xᵀ), which needs no K_Z⁻¹.
     """
-    return _objective(points, decoder_kernel, _inverted(gram, "encoder"), targets @ targets.T, ridge)
+    return _objective(points, decoder_kernel, _roots(gram, "encoder")[1], targets, ridge)
 
 
 def _objective(
-    points: Float64, kernel: Kernel, inverse: Float64, outer: Float64, ridge: float
+    points: Float64, kernel: Kernel, inverse: Float64, targets: Float64, ridge: float
 ) -> tuple[float, Float64]:
-    smoothed = _solved(kernel(points, points), ridge, outer)  # (K_Z + λ)⁻¹ X Xᵀ
+    smoothed = _solved(kernel(points, points), ridge, targets)  # (K_Z + λ)⁻¹ X
     bent = inverse @ points
-    loss = ridge * (float(np.trace(smoothed)) + float(np.vdot(points, bent)))
-    # d Tr((K_Z + λ)⁻¹ S) = -Tr((K_Z + λ)⁻¹ S (K_Z + λ)⁻¹ dK_Z)
-    weights = _solved(kernel(points, points), ridge, smoothed.T)
-    slope = -kernel.pull_back(points, (weights + weights.T) / 2) + 2 * bent
+    loss = ridge * (float(np.vdot(targets, smoothed)) + float(np.vdot(points, bent)))
+    # d Tr(Xᵀ (K_Z + λ)⁻¹ X) = -Tr(Xᵀ (K_Z + λ)⁻¹ dK_Z (K_Z + λ)⁻¹ X)
+    slope = -kernel.pull_back(points, smoothed @ smoothed.T) + 2 * bent
     return loss, ridge * slope
+
+
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """Where descents run: Y with Z = R Y, K_X = R Rᵀ. value : the objective of flat Y, and its gradient.
+
+    scale : objective of a bottleneck that is one point, over which gradients count.
+    """
+
+    root: Float64
+    inverse: Float64
+    value: Value
+    scale: float
+
+
+def _space(
+    gram: Float64, name: str, decoder_kernel: Kernel, targets: Float64, components: int, ridge: float
+) -> _Space:
+    root, inverse = _roots(gram, name)
+    small, n = _compressed(targets), len(gram)
+
+    def value(flat: Float64) -> tuple[float, Float64]:
+        whole = root @ flat.reshape(n, components)
+        lengths = np.linalg.norm(whole, axis=1)[:, None]
+        points = whole / lengths
+        loss, slope = _objective(points, decoder_kernel, inverse, small, ridge)
+        # the slope along the spheres, in terms of points that are put back on them
+        return loss, (root.T @ (tangent(points, slope) / lengths)).reshape(-1)
+
+    point = np.eye(1, components).repeat(n, axis=0)
+    return _Space(root, inverse, value, _objective(point, decoder_kernel, inverse, small, ridge)[0])
+
+
+def _best(
+    space: _Space, starts: list[Float64], method: str, tolerance: float, max_iterations: int
+) -> tuple[Float64, Convergence]:
+    """Descend from all starts a little and from the best quarter whole; return the lowest, of the starts too."""
+    short = min(SHORT, max_iterations)
+    first = [descend(space.value, start, method, tolerance, short, space.scale) for start in starts]
+    first.sort(key=lambda one: one[1].loss)
+    kept = first[: -(-len(first) // 4)]
+    if max_iterations > short:
+        kept = [
+            one if one[1].converged else _longer(space, one, method, tolerance, max_iterations)
+            for one in kept
+        ]
+    return min(kept, key=lambda one: one[1].loss)
+
+
+def _longer(
+    space: _Space, found: tuple[Float64, Convergence], method: str, tolerance: float, max_iterations: int
+) -> tuple[Float64, Convergence]:
+    point, before = found
+    more = max_iterations - before.n_iter
+    point, after = descend(space.value, point, method, tolerance, more, space.scale)
+    return point, replace(after, n_iter=before.n_iter + after.n_iter)
 
 
 def tangent(points: Float64, slope: Float64) -> Float64:
@@ -125,7 +197,20 @@ def unit_rows(points: Float64) -> Float64:
     return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True), np.float64)
 
 
-def _start(gram: Float64, components: int, seed: int) -> Float64:
+def _starts(space: _Space, leading: Float64, count: int, seed: int) -> Iterator[Float64]:
+    """Yield Y, (n, h): of the leading eigenvectors, of one point and nearly one, and of `count` draws of the Gaussian process."""
+    rng = np.random.default_rng(seed)
+    back = space.root.T @ space.inverse  # R⁻¹
+    yield back @ leading
+    point = np.zeros_like(leading)
+    point[:, 0] = 1.0
+    yield back @ point
+    yield back @ point + NEARLY * rng.standard_normal(leading.shape)
+    for _ in range(count):
+        yield rng.standard_normal(leading.shape)
+
+
+def _leading(gram: Float64, components: int, seed: int) -> Float64:
     """Return unit rows from the leading eigenvectors of the centred K_X, with a little noise so that none is zero."""
     n = len(gram)
     centred = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
@@ -146,7 +231,16 @@ def _solved(gram: Float64, ridge: float, right: Float64) -> Float64:
         ) from None
 
 
-def _inverted(gram: Float64, name: str) -> Float64:
+def _compressed(targets: Float64) -> Float64:
+    """Return rows with the same inner products, no more numbers each than there are rows."""
+    if targets.shape[1] <= len(targets):
+        return targets
+    factor: Any = np.linalg.qr(targets.T, mode="r")
+    return np.asarray(factor.T, np.float64)
+
+
+def _roots(gram: Float64, name: str) -> tuple[Float64, Float64]:
+    """Return R with R Rᵀ = K_X, and K_X⁻¹."""
     values, vectors = scipy.linalg.eigh(gram)
     smallest, largest = float(values[0]), float(values[-1])
     if smallest < -positive.INDEFINITE * max(largest, -smallest):
@@ -159,4 +253,4 @@ def _inverted(gram: Float64, name: str) -> Float64:
             f"The matrix of the kernel {name} is singular: it has rank {int((values > SINGULAR * largest).sum())} for "
             f"{len(gram)} rows; leave out equal rows, choose a universal kernel with a smaller bandwidth, or raise nugget."
         )
-    return np.asarray((vectors / values) @ vectors.T, np.float64)
+    return vectors * np.sqrt(values), np.asarray((vectors / values) @ vectors.T, np.float64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.convergence import Convergence
 
 Float64 = NDArray[np.float64]
 Value = Callable[[Float64], tuple[float, Float64]]
@@ -24,29 +24,15 @@ ROUNDING: Final = 1e-14
 """Relative fall of the loss below which float64 shows no progress; ten such steps in a row end a descent."""
 
 
-@dataclass(frozen=True)
-class Convergence:
-    """How a minimisation ended.
-
-    Attributes
-    ----------
-    converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding.
-    n_iter : steps taken.
-    loss : value at the end.
-    gradient_norm : largest entry of the gradient at the end, over that of the start; of mini-batches the
-        relative change of the mean loss over the last tenth of the rounds.
-    """
-
-    converged: bool
-    n_iter: int
-    loss: float
-    gradient_norm: float
-
-
 def descend(
-    value: Value, start: Float64, method: str, tolerance: float, max_iterations: int
+    value: Value,
+    start: Float64,
+    method: str,
+    tolerance: float,
+    max_iterations: int,
+    scale: float | None = None,
 ) -> tuple[Float64, Convergence]:
-    """Minimise a function that returns (value, gradient) from `start`; `tolerance` is relative to the first gradient.
+    """Minimise a function that returns (value, gradient) from `start`; `tolerance` is relative to the first gradient, or `scale`.
 
     Raises ConfigurationError for another method, DataError where the value is not finite at the start or
     the end.
@@ -58,7 +44,7 @@ def descend(
             f"tolerance is {tolerance} and max_iterations {max_iterations}; both must be positive."
         )
     first, slope = value(start)
-    scale = float(np.abs(slope).max(initial=0.0))
+    scale = float(np.abs(slope).max(initial=0.0)) if scale is None else scale
     if not (math.isfinite(first) and math.isfinite(scale)):
         raise DataError(
             "The loss is not finite at the start; scale the data so that kernel values stay small."

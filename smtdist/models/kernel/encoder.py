@@ -52,7 +52,7 @@ def require_rows(rows: NDArray[np.generic], features: int | None = None, name: s
         )
 
 
-FEWER_SAMPLES: Final = "set features=fourier, relu or nystroem, or give fewer samples"
+FEWER_SAMPLES: Final = "set features=auto, or give fewer samples"
 FEWER_FEATURES: Final = "lower n_features"
 
 

@@ -16,6 +16,7 @@ from smtdist.data.table import as_table
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import convergence
 from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
@@ -89,7 +90,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.rank_ = model.spectrum.rank
         if model.convergence is not None:
             self.convergence_ = model.convergence
-            self.n_iter_ = model.convergence.n_iter
+            convergence.keep(self, model.convergence)
+            convergence.warn(model.unconverged())
         if isinstance(model.encoder, KernelEncoder):
             self.bandwidth_ = model.encoder.kernel.bandwidth
         return self
@@ -118,8 +120,8 @@ class ContrastiveKernel(_KernelEstimator):
 
     Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors
     (`noise`, `flip`, `crop`, `mask`), and negatives are other samples. You can also pass your own to `fit`.
-    With `features` ("fourier", "relu" or "nystroem") the fit is one pass over data of any size, and sums D²
-    numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
+    With `features` ("auto", which is "nystroem", or "fourier" or "relu") the fit is one pass over data of any size,
+    and sums D² numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
 
     The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
@@ -145,7 +147,7 @@ class ContrastiveKernel(_KernelEstimator):
         degree: int = 3,
         offset: float = 1.0,
         features: str | None = None,
-        n_features: int = 2048,
+        n_features: int | None = None,
         noise: float = 0.1,
         flip: bool = False,
         crop: int = 0,
@@ -197,7 +199,8 @@ class SpectralContrastiveKernel(_KernelEstimator):
     Attributes
     ----------
     model_ : the fitted KernelModel.
-    convergence_, n_iter_ : how the minimisation ended, and its number of steps.
+    convergence_, n_iter_, converged_ : how the minimisation ended, its number of steps, and whether it reached `tolerance`;
+        a ConvergenceWarning says if not.
     passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
@@ -218,7 +221,7 @@ class SpectralContrastiveKernel(_KernelEstimator):
         ridge: float | str = "auto",
         negatives: str = "all",
         features: str | None = None,
-        n_features: int = 2048,
+        n_features: int | None = None,
         noise: float = 0.1,
         flip: bool = False,
         crop: int = 0,
@@ -272,15 +275,17 @@ class KernelAutoencoder(_KernelEstimator):
 
     Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or
     `flip`, `crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
-    encoder's matrix, as a share of its mean diagonal. With `features` it is fitted by mini-batches, and the
-    bottleneck of new data has unit norm too.
+    encoder's matrix, as a share of its mean diagonal. The objective has many minima: `n_init` random starts are
+    tried, and the best is kept. A lower objective is not always the better representation. With `features` it
+    is fitted by mini-batches, and the bottleneck of new data has unit norm too.
 
     The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
     model_ : the fitted KernelModel.
-    convergence_, n_iter_ : how the minimisation ended, and its number of steps.
+    convergence_, n_iter_, converged_ : how the minimisation ended, its number of steps, and whether it reached `tolerance`;
+        a ConvergenceWarning says if not.
     passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
@@ -308,13 +313,14 @@ class KernelAutoencoder(_KernelEstimator):
         crop: int = 0,
         mask: float = 0.0,
         features: str | None = None,
-        n_features: int = 2048,
+        n_features: int | None = None,
         decoder_features: str = "fourier",
         n_decoder_features: int = 512,
         pool: int = 1024,
         method: str = "lbfgs",
         tolerance: float = 1e-5,
         max_iterations: int = 1000,
+        n_init: int = 32,
         rounds: int = 200,
         batch: int = 1024,
         learning_rate: float = 0.01,
@@ -343,6 +349,7 @@ class KernelAutoencoder(_KernelEstimator):
         self.method = method
         self.tolerance = tolerance
         self.max_iterations = max_iterations
+        self.n_init = n_init
         self.rounds = rounds
         self.batch = batch
         self.learning_rate = learning_rate

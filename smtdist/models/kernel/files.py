@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
+from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
 from smtdist.kernels.gram import Kernel
 from smtdist.models import groups as file_groups
 from smtdist.models import layouts
 from smtdist.models.kernel.autoencoder import KernelDecoder
 from smtdist.models.kernel.contrastive import Spectrum
-from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
 from smtdist.models.kernel.settings import KernelSettings

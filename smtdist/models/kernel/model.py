@@ -17,13 +17,13 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ModelError
 from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
+from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import with_bandwidth
 from smtdist.models import provenance
 from smtdist.models import rows as row_embedding
 from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
 from smtdist.models.kernel.contrastive import Spectrum, contrastive
-from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import KernelEncoder, require_rows
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import spectral
@@ -114,6 +114,21 @@ class KernelModel(Shown):
             found |= vars(self.convergence)
         return found
 
+    def unconverged(self) -> str:
+        """Return the sentence for a fit that did not reach its tolerance; empty for one that did."""
+        found, settings = self.convergence, self.settings
+        if found is None or found.converged:
+            return ""
+        if settings.features is None:
+            return (
+                f"The fit stopped after {found.n_iter} steps with a relative gradient of {found.gradient_norm:.2g}, "
+                f"above the tolerance of {settings.tolerance:.2g}; raise max_iterations or tolerance."
+            )
+        return (
+            f"The mean loss still changed by {found.gradient_norm:.1%} over the last tenth of {found.n_iter} rounds; raise "
+            f"rounds."
+        )
+
 
 def embedded(
     model: KernelModel, source: Source, engine: Engine
@@ -188,7 +203,7 @@ def fit_exact(
         seen, wanted = corrupted(rows, shape, settings, clean)
         encode, decode, convergence = autoencoder(
             kernel, settings.base_decoder(), seen, settings.n_components, settings.numeric_ridge(),
-            clean=wanted, nugget=settings.nugget, **descent,
+            clean=wanted, nugget=settings.nugget, n_init=settings.n_init, **descent,
         )  # fmt: skip
         ridge = settings.numeric_ridge()
         return KernelModel(settings, encode, shape, decode, None, convergence, ridge, about)

@@ -51,7 +51,7 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     if settings.features is None:
         return [_on_driver(EXACT, exact_bytes(source, settings))]
     if settings.model == "contrastive" and settings.features != "nystroem":
-        require_memory(settings.n_features, SOLVE_SQUARES, FEWER_FEATURES)
+        require_memory(settings.feature_count, SOLVE_SQUARES, FEWER_FEATURES)
     steps = kernel_steps(source, settings)
     machines = planning.measured_machines(steps, engine)
     checkpointed = engine.checkpoint is not None
@@ -105,10 +105,10 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     if settings.features != "nystroem":
         assert settings.features is not None
         return feature_maps.random_features(
-            kernel, settings.features, length, settings.n_features, settings.seed
+            kernel, settings.features, length, settings.feature_count, settings.seed
         )
     require_landmarks(settings)
-    size = min(settings.n_features, source.n_samples)
+    size = min(settings.feature_count, source.n_samples)
     require_memory(size, max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)
     return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
 

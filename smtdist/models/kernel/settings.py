@@ -14,20 +14,22 @@ from smtdist.kernels.gram import Kernel
 
 MODELS: Final = ("contrastive", "spectral", "autoencoder")
 FEATURES: Final = ("fourier", "relu", "nystroem")
+LANDMARKS, RANDOM = 512, 2048
+"""Features by default: landmarks, and random ones."""
 TRIPLETS: Final = ("drawn", "given")
 NEGATIVES: Final = ("all", "one")
 METHODS: Final = ("lbfgs", "gradient")
 
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "model": MODELS,
-    "features": (None, *FEATURES),
+    "features": (None, *FEATURES, "auto"),
     "decoder_features": FEATURES[:2],
     "triplets": TRIPLETS,
     "negatives": NEGATIVES,
     "method": METHODS,
 }
 _WHOLE: Final = {
-    "n_components": 1, "n_features": 1, "degree": 1, "crop": 0, "copies": 1, "pool": 2, "max_iterations": 1,
+    "n_components": 1, "n_features": 1, "degree": 1, "crop": 0, "copies": 1, "pool": 2, "max_iterations": 1, "n_init": 0,
     "rounds": 1, "batch": 1, "n_decoder_features": 1, "seed": 0,
 }  # fmt: skip
 _NUMBERS: Final = ("offset", "noise", "mask", "nugget", "tolerance", "learning_rate", "decoder_bandwidth")
@@ -44,7 +46,9 @@ class KernelSettings:
     kernel, bandwidth, degree, offset : the kernel; see `smtdist.kernels.gram.Kernel`. bandwidth "median" is
         the median distance.
     features, n_features : None for the exact model, whose data must fit in memory. Else the explicit features
-        with which the model is summed over data of any size, and their number.
+        with which the model is summed over data of any size, and their number. "auto" is "nystroem": kernel values of
+        landmarks, drawn from the data, come nearest to the exact model. n_features None means 512 landmarks, or 2,048
+        features of "fourier" and "relu", which need no landmarks: the decoder has them, since its inputs move.
     noise, flip, crop, mask : the augmentation that makes positives. An autoencoder learns to remove it; its
         default is none.
     copies : triplets of each sample (exact models only).
@@ -59,6 +63,7 @@ class KernelSettings:
     decoder_kernel, decoder_bandwidth, decoder_features, n_decoder_features : kernel and features of the
         decoder.
     method, tolerance, max_iterations : solver of the exact models that have no closed form.
+    n_init : random starts of the exact autoencoder, of which the best is kept.
     rounds, batch, learning_rate : mini-batches, with features.
     seed : seed of every random choice.
     """
@@ -70,7 +75,7 @@ class KernelSettings:
     degree: int = 3
     offset: float = 1.0
     features: str | None = None
-    n_features: int = 2048
+    n_features: int | None = None
     noise: float = 0.1
     flip: bool = False
     crop: int = 0
@@ -88,6 +93,7 @@ class KernelSettings:
     method: str = "lbfgs"
     tolerance: float = 1e-5
     max_iterations: int = 1000
+    n_init: int = 32
     rounds: int = 200
     batch: int = 1024
     learning_rate: float = 0.01
@@ -95,7 +101,9 @@ class KernelSettings:
 
     def __post_init__(self) -> None:
         checks.require_choices(self, _CHOICES)
-        checks.require_whole(self, _WHOLE)
+        if self.features == "auto":
+            object.__setattr__(self, "features", "nystroem")
+        checks.require_whole(self, {k: v for k, v in _WHOLE.items() if getattr(self, k) is not None})
         for name in _NUMBERS:
             _number(name, getattr(self, name))
         for name, word in (("bandwidth", "median"), ("ridge", "auto")):
@@ -103,6 +111,13 @@ class KernelSettings:
                 _number(name, getattr(self, name), word)
         if self.model != "autoencoder" and self.triplets == "drawn":
             self.augmentation()
+
+    @property
+    def feature_count(self) -> int:
+        """Number of explicit features, of landmarks not more than there are to draw from."""
+        if self.n_features is not None:
+            return self.n_features
+        return min(LANDMARKS, self.pool) if self.features == "nystroem" else RANDOM
 
     def base_kernel(self) -> Kernel:
         """Return the encoder's kernel, with a bandwidth of one where it is yet to be found."""
@@ -143,7 +158,7 @@ class KernelSettings:
     def from_json(cls, text: str) -> KernelSettings:
         """Read settings from JSON; ConfigurationError for what is none."""
         try:
-            return cls().replace(**json.loads(text))
+            return cls().replace(**{"n_init": 0} | json.loads(text))
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"These are not settings of a kernel model ({error}).") from error
 

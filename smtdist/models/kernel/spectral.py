@@ -9,8 +9,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.gram import Kernel
-from smtdist.models.kernel.descent import Convergence, descend
+from smtdist.models.kernel.descent import descend
 from smtdist.models.kernel.encoder import KernelEncoder, require_memory
 from smtdist.models.kernel.triplets import Triplets
 from smtdist.solve import positive

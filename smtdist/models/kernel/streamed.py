@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,12 +13,12 @@ from smtdist.data.source import Source, sample_lengths
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import convergence as iterations
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models import provenance, ways
 from smtdist.models.kernel.contrastive import Spectrum, top_components
-from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
 from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
 from smtdist.models.kernel.settings import KernelSettings
@@ -111,10 +111,10 @@ def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSetting
     if settings.features != "nystroem":
         assert settings.features is not None
         return feature_maps.random_features(
-            kernel, settings.features, rows.shape[1], settings.n_features, settings.seed
+            kernel, settings.features, rows.shape[1], settings.feature_count, settings.seed
         )
     require_landmarks(settings)
-    landmarks = np.unique(rows[: settings.n_features].astype(np.float64), axis=0)
+    landmarks = np.unique(rows[: settings.feature_count].astype(np.float64), axis=0)
     require_memory(len(landmarks), LANDMARK_SQUARES, FEWER_FEATURES)
     # eigenvalues that float32 features cannot carry would be noise
     root = positive.gram_root(kernel(landmarks, landmarks), kernel.label, 1e-7)
@@ -123,9 +123,9 @@ def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSetting
 
 def require_landmarks(settings: KernelSettings) -> None:
     """Refuse more landmarks than the pool that they are drawn from has."""
-    if settings.n_features > settings.pool:
+    if settings.feature_count > settings.pool:
         raise ConfigurationError(
-            f"n_features is {settings.n_features}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
+            f"n_features is {settings.feature_count}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
         )
 
 
@@ -248,7 +248,7 @@ def _descended(
     statistic: Callable[[list[Float64]], Statistic],
     penalty: float,
     names: list[str],
-) -> tuple[list[Float64], Convergence, list[Record]]:
+) -> tuple[list[Float64], iterations.Convergence, list[Record]]:
     """Minimise the mean loss of a sample plus penalty ‖W‖² by rounds over mini-batches; the last step is no longer.
 
     The step falls to zero along a cosine. Converged means that the mean loss of the last tenth of the
@@ -276,7 +276,9 @@ def _descended(
 
     zeros = [np.zeros_like(part) for part in start]
     end, records = engine.loop("round", _Adam(start, zeros, zeros, ()), make, update, settings.rounds)
-    return end.weights, _settled(end.losses), records
+    ended = iterations.of_rounds(end.losses)
+    assert ended is not None
+    return end.weights, ended, records
 
 
 def _step(
@@ -286,13 +288,3 @@ def _step(
     square = 0.99 * square + 0.01 * slope**2
     scaled = mean / (1 - 0.9**number) / (np.sqrt(square / (1 - 0.99**number)) + 1e-8)
     return weights - rate * scaled, mean, square
-
-
-def _settled(losses: Sequence[float]) -> Convergence:
-    tenth = max(1, len(losses) // 10)
-    last, before = (
-        float(np.mean(losses[-tenth:])),
-        float(np.mean(losses[-2 * tenth : -tenth] or losses[:1])),
-    )
-    change = abs(last - before) / max(abs(last), abs(before), 1e-300)
-    return Convergence(len(losses) > 1 and change <= 0.01, len(losses), last, change)

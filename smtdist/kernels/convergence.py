@@ -1,0 +1,69 @@
+"""How an iteration ended, in the same words for all: steps, whether it converged, what it reached, and the sentence if not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+SETTLED: Final = 0.01
+"""Relative change of the last tenth of rounds from the tenth before, up to which rounds count as converged."""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How a minimisation ended.
+
+    Attributes
+    ----------
+    converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding; of rounds over
+        mini-batches, whether the last tenth of them changed the mean loss by no more than a hundredth.
+    n_iter : steps taken, or rounds.
+    loss : value at the end; of rounds the mean of the last tenth.
+    gradient_norm : largest entry of the gradient at the end, over that of the start (of an autoencoder over the objective
+        of a bottleneck that is one point); of rounds the relative change of the mean loss over the last tenth.
+    """
+
+    converged: bool
+    n_iter: int
+    loss: float
+    gradient_norm: float
+
+
+def of_rounds(losses: Sequence[float]) -> Convergence | None:
+    """Return how rounds over mini-batches ended, by the loss of each; None without rounds.
+
+    >>> of_rounds([5.0, 3.0, 2.0, 1.0]).converged, of_rounds([1.0] * 20).converged
+    (False, True)
+    """
+    if not losses:
+        return None
+    tenth = max(1, len(losses) // 10)
+    last = float(np.mean(losses[-tenth:]))
+    before = float(np.mean(losses[-2 * tenth : -tenth] or losses[:1]))
+    change = abs(last - before) / max(abs(last), abs(before), 1e-300)
+    return Convergence(len(losses) > 1 and change <= SETTLED, len(losses), last, change)
+
+
+def facts_of(found: Convergence | None) -> dict[str, Any]:
+    """Return what a summary says of rounds, as plain JSON."""
+    if found is None:
+        return {}
+    return {"n_iter": found.n_iter, "converged": found.converged, "change": found.gradient_norm}
+
+
+def keep(estimator: Any, found: Convergence | None) -> None:
+    """Set the attributes of a fitted estimator that say how its iterations ended: n_iter_ and converged_."""
+    if found is not None:
+        estimator.n_iter_, estimator.converged_ = found.n_iter, found.converged
+
+
+def warn(sentence: str) -> None:
+    """Warn of an iteration that did not converge, with scikit-learn's ConvergenceWarning; of nothing where it is empty."""
+    if sentence:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
