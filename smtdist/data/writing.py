@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -221,7 +220,7 @@ def real_target(path: str | os.PathLike[str]) -> Path:
 
 def _begun(target: Path) -> _Draft:
     """Open a file beside a target that only this user can read until it is whole."""
-    if _has_nameless(target.parent, target.parent.stat().st_dev):
+    if _has_nameless(target, target.parent.stat().st_dev):
         path, descriptor = None, os.open(target.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
     else:
         path = _free_name(target)
@@ -232,19 +231,30 @@ def _begun(target: Path) -> _Draft:
     return _Draft(descriptor, path, mode)
 
 
-@cache
-def _has_nameless(folder: Path, device: int) -> bool:
-    """Tell whether a file system makes files without a name that can be given one later."""
-    name = folder / f".smtdist.{secrets.token_hex(4)}.tmp"
+_NAMELESS: Final = dict[tuple[Path, int], bool]()
+"""What `_has_nameless` found, by folder and device."""
+
+
+def _has_nameless(target: Path, device: int) -> bool:
+    """Tell whether a folder's file system makes files without a name that can be given one later."""
+    folder = target.parent
+    if (folder, device) not in _NAMELESS:
+        _NAMELESS[folder, device] = _makes_nameless(folder, _free_name(target))
+    return _NAMELESS[folder, device]
+
+
+def _makes_nameless(folder: Path, name: Path) -> bool:
+    """Try it, with a name that the next writer of the same file removes should this process be killed now."""
     try:
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except (OSError, AttributeError):
         return False
     try:
+        locking.lock(descriptor)
         _link(_Draft(descriptor, None, 0), name)
         name.unlink()
         return True
-    except OSError:
+    except (OSError, locking.Busy):
         return False
     finally:
         os.close(descriptor)

@@ -19,7 +19,7 @@ import numpy as np
 
 from smtdist.data.importers.helpers import in_order
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
-from smtdist.data.importers.journal import JournalledFile
+from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
 from smtdist.data.writing import real_target, take_place, why_unwritable
@@ -144,10 +144,23 @@ def import_images(
             if isinstance(failure, OSError):
                 raise DataError(f"{out} could not be written: {_why(failure)}.") from error
             raise
-        file.finish()
-        if not options.append:
-            take_place(_partial(out), out, options.overwrite)
-        file.drop_journal()
+        try:
+            file.finish()
+            if not options.append:
+                take_place(_partial(out), out, options.overwrite)
+        except OSError as error:
+            if file.failure is not None or not options.append:
+                file.forget()
+                raise DataError(f"{out} could not be written: {_why(error)}.") from error
+            raise DataError(
+                f"The last step of an import into {out} failed, so repeat the command: {_why(error)}."
+            ) from error
+        try:
+            file.drop_journal()
+        except OSError as error:
+            raise DataError(
+                f"The images are in {out}, but its journal could not be deleted: {_why(error)}; repeat the command."
+            ) from error
     return replace(result, nbytes=out.stat().st_size, seconds=time.perf_counter() - started)
 
 
@@ -318,9 +331,8 @@ def _opened(out: Path, options: ImportOptions) -> Any:
     """Yield the file to write to: a new one beside the output, or the output itself where a group is added."""
     check_target(out, options)
     path = out if options.append else _partial(out)
-    journal = path.with_name(f".{path.name.lstrip('.')}.journal")
     try:
-        file = JournalledFile(path, journal, keep=options.append)
+        file = JournalledFile(path, journal_of(path), keep=options.append)
     except OSError as error:
         raise DataError(f"{out} cannot be written: {_why(error)}.") from error
     try:
