@@ -55,6 +55,26 @@ def test_a_chunk_that_lies_is_never_unpacked(tmp_path, packed, filters):
     assert (after - before) * 1024 < BOMB / 4
 
 
+PLUGINS = {"Bitshuffle": {"cname": "lz4"}, "Blosc": {}, "BZip2": {}, "LZ4": {}, "Zstd": {}}
+
+
+@pytest.mark.parametrize("name", ["lzf", *PLUGINS])
+def test_a_chunk_of_another_compression_that_lies_is_never_unpacked(tmp_path, name):
+    plugin = None if name == "lzf" else getattr(pytest.importorskip("hdf5plugin"), name)
+    how = {"compression": "lzf"} if plugin is None else plugin(**PLUGINS[name])
+    rng = np.random.default_rng(0)
+    images = np.repeat(rng.integers(0, 256, (20, 100, 100, 1), dtype=np.uint8), 8, 3).reshape(20, 800, 100)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        zeros = np.zeros((10, 10_000, 100), np.uint8)
+        large = file.create_dataset("large", data=zeros, chunks=zeros.shape, **how)
+        stored = file.create_dataset("images", data=images, chunks=(10, 800, 100), **how)
+        stored.id.write_direct_chunk((10, 0, 0), large.id.read_direct_chunk((0, 0, 0))[1])
+    with opening.open_source(tmp_path / "x.h5", "images").opened() as reader:
+        assert np.array_equal(reader.read(0, 10)[..., 0], images[:10])
+        with pytest.raises(UnreadableError, match=SAID):
+            reader.read(10, 20)
+
+
 def test_a_short_chunk_that_unpacks_to_much_is_no_better(tmp_path):
     """It is as long as it may be, and unpacks to a thousand times that."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
