@@ -20,6 +20,7 @@ from typing import Any, Final
 import h5py
 from isal import isal_zlib
 
+from smtdist.data import found_sound
 from smtdist.errors import UnreadableError
 
 DEFLATE: Final = h5py.h5z.FILTER_DEFLATE
@@ -36,10 +37,6 @@ HARMLESS: Final = 4 * 2**20
 """What a chunk may unpack to without being looked at."""
 PIECE: Final = 2**20
 _DAMAGED: Any = isal_zlib.error
-
-_Key = tuple[str, tuple[int, ...], str]
-_SOUND: Final[dict[_Key, set[tuple[int, ...]]]] = {}
-MOST_FILES: Final = 1000
 
 
 def is_packed(plist: Any) -> bool:
@@ -76,22 +73,11 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         step, *others = self.chunks
         starts = [range(span.start // step * step, span.stop, step)]
         starts += [range(0, length, chunk) for length, chunk in zip(self.shape[1:], others, strict=True)]
-        sound = self._sound()
+        sound = found_sound.places(self)
         for place in itertools.product(*starts):
             if place not in sound:
                 self._look_at(place)
                 sound.add(place)
-
-    def _sound(self) -> set[tuple[int, ...]]:
-        path, state = os.fsdecode(h5py.h5f.get_name(self.id)), tuple[int, ...]()
-        with suppress(OSError):
-            about = os.stat(path)
-            state = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
-        if len(_SOUND) >= MOST_FILES:
-            _SOUND.clear()
-        if not state:  # behind an address: for as long as it is open
-            return self.__dict__.setdefault("_looked_at", set())  # type: ignore[no-any-return]
-        return _SOUND.setdefault((path, state, self.name), set())
 
     def _look_at(self, place: tuple[int, ...]) -> None:
         plist = self.id.get_create_plist()
