@@ -1,6 +1,7 @@
 """A compressed chunk that unpacks to more than it says stops there: the memory is that of the plan."""
 
 import resource
+import shutil
 import zlib
 
 import h5py
@@ -103,6 +104,20 @@ def test_a_fit_and_a_model_end_in_one_sentence(at, packed, run):
         stored.id.write_direct_chunk((0, 0), packed)
     info = run("info", at / "model.h5")
     assert (info.exit_code, SAID in info.stderr) == (1, True)
+
+
+def test_an_archive_that_unfolds_beyond_the_disk_is_refused_first(tmp_path, monkeypatch, run):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1000, 32, 32), np.uint8))
+    words = ("import", tmp_path / "x.npz", "--out", tmp_path / "o.h5")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 10**6))
+        result = run(*words)
+    assert result.exit_code == 1
+    assert "1,000 images take 0.0 GiB in" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npz"]
+    monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", 10**6)
+    result = run(*words)
+    assert (result.exit_code, "1,000 images take" in result.stderr) == (0, True)
 
 
 def test_two_rounds_of_packing_are_refused(tmp_path, packed):

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from smtdist.errors import DataError, InterruptedRun
 
 COMMIT_BYTES: Final = 64 * 2**20
 """What a killed import loses at most."""
+SAID_FROM: Final = 2**30
+"""What an import says first that it will write."""
 
 Report = Callable[[int], None]
 Note = Callable[[str], None]
@@ -209,6 +212,7 @@ class _Run:
         shape = None if state is None else tuple(state["shape"])
         if self.recipe.plain:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
+            self._require_room(progress.items)
         mode = "r+" if self.file.base or state is not None else "w"
         h5 = h5py.File(self.file, mode)
         try:
@@ -230,6 +234,20 @@ class _Run:
             h5.close()
         self._commit(progress, n_classes, whole=True)
         return n_classes
+
+    def _require_room(self, already: int) -> None:
+        """Say how much will be written where that is much, and refuse it where the disk has no room: archives unfold."""
+        left = (self.listing.n_items or 0) - already
+        nbytes = left * math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
+        free = shutil.disk_usage(self.out.parent).free
+        size = f"{nbytes / 2**30:,.1f} GiB"
+        if nbytes > free:
+            raise DataError(
+                f"{left:,} images take {size} in {self.out}, but its disk has {free / 2**30:,.1f} GiB left; free space, choose "
+                f"another disk, or make the images smaller with --resize."
+            )
+        if nbytes >= SAID_FROM:
+            self.note(f"{left:,} images take {size} in {self.out}")
 
     def _write_batches(self, writer: GroupWriter, h5: Any) -> None:
         progress = writer.progress
