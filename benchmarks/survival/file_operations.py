@@ -19,6 +19,7 @@ import importlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -169,6 +170,7 @@ class Trials:
         """Write to the pipe `is_ready`, and become the command line once the other end of `wait` is closed."""
         code = 1
         try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
             os.chdir(os.sep)
             for number, suffix in ((1, ".out"), (2, ".err")):
                 file = os.open(self._log.with_suffix(suffix), os.O_CREAT | os.O_TRUNC | os.O_WRONLY)

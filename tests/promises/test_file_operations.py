@@ -37,6 +37,14 @@ def interrupted():
     signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture(autouse=True)
+def heeded():
+    """Have Ctrl-C raise KeyboardInterrupt, also where whoever began the tests has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def scene(at, run):
     """The folder, with what the commands need, and a call of one of them."""
