@@ -29,7 +29,7 @@ BELOW["report"] = BELOW["models"] | {"models", "concepts", "evaluate", "monitor"
 BELOW["datasets"] = {"errors", "kernels", "data"}
 BELOW["cli"] = BELOW["report"] | {"report", "datasets"}
 # images are decoded on the threads of the kernels
-DATA_MAY_USE = {"types", "hashing", "pixels", "threads"}
+DATA_MAY_USE = {"types", "hashing", "lzf", "pixels", "threads"}
 KNOW_DASK = {"engine", "monitor"}
 
 

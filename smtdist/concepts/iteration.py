@@ -34,7 +34,7 @@ TASK_ROWS: Final = 2**20
 """Rows of a task at most. Up to that many a worker gets one task, its even share: each further one costs it a tenth of a second's
 work in questions, and parts that are cut by leaves end apart."""
 SENT: Final = 4
-"""Tasks a worker where the rows travel with them, so that a worker never has all of its rows twice."""
+"""Tasks a worker where the rows travel with them, and a worker that has all of its rows twice might have no room."""
 
 
 @dataclass
@@ -48,7 +48,11 @@ class Passed:
 
 @dataclass(frozen=True)
 class RowPasses:
-    """Iterations over the rows of a source by an engine; `projected_bytes` is what a worker has in use at most."""
+    """Iterations over the rows of a source by an engine; `projected_bytes` is what a worker has in use at most.
+
+    `parts` : tasks a worker, where the rows are in memory. Rows that were sent to stay are one task's, where they
+    fit as sent and as received: each further task would send sums of its own back, in every iteration.
+    """
 
     source: Source
     used: int
@@ -56,6 +60,7 @@ class RowPasses:
     slots: int
     worker_threads: int
     projected_bytes: int
+    parts: int = SENT
 
     @classmethod
     def of(cls, source: Source, used: int, width: int, engine: Engine) -> RowPasses:
@@ -67,19 +72,24 @@ class RowPasses:
         unit = min(ROUNDED, source.n_samples)
         # results wait to be fetched, and samples in memory travel with their task, as sent and as received
         waiting = 3 * statistic.state_bytes()
+        leaf = min(source.n_samples, source.chunk_samples * -(-unit // source.chunk_samples))
+        reading = (unit + leaf) * source.sample_bytes + source.reader_bytes
+        rest = waiting + reading + statistic.batch_bytes(unit) + pass_plan.ALLOWANCE
+        room = int(BUDGET_SHARE * limits.limit_bytes)
+        parts = SENT
         carried = 2 * -(-source.stored_bytes // SENT) if isinstance(source, ArraySource) else 0
         if id(source) in engine.staying:  # a worker's share, and a task's rows on their way to it
             share = source.stored_bytes // max(1, limits.workers)
-            carried = max(carried, share + 2 * -(-share // SENT))
-        leaf = min(source.n_samples, source.chunk_samples * -(-unit // source.chunk_samples))
-        reading = (unit + leaf) * source.sample_bytes + source.reader_bytes
-        needed = waiting + carried + reading + statistic.batch_bytes(unit) + pass_plan.ALLOWANCE
-        if needed > BUDGET_SHARE * limits.limit_bytes:
+            parts = 1 if rest + 3 * share <= room else SENT
+            carried = max(carried if parts == SENT else 0, share + 2 * -(-share // parts))
+        needed = rest + carried
+        if needed > room:
             raise MemoryBudgetError(
-                f"An iteration needs {readable(needed)} a worker, but may use "
-                f"{readable(BUDGET_SHARE * limits.limit_bytes)}; use fewer and larger workers, or fewer candidates."
+                f"An iteration needs {readable(needed)} a worker, but may use {readable(room)}; use fewer and larger "
+                f"workers, or fewer candidates."
             )
-        return cls(source, used, silent, limits.workers, limits.threads, limits.baseline_bytes + needed)
+        baseline = limits.baseline_bytes
+        return cls(source, used, silent, limits.workers, limits.threads, baseline + needed, parts)
 
     def __call__(self, aim: NDArray[np.float32], annealing: Annealing | None = None) -> Passed:
         """Return Rowsᵀ sign(Rows aim) and the sums of the signs over all rows."""
@@ -104,7 +114,7 @@ class RowPasses:
         workers = max(1, self.slots)
         units = [at for first, last in pairwise(bounds) for at in range(first, last, ROUNDED)]
         least = (
-            SENT
+            self.parts
             if isinstance(self.source, ArraySource)
             else -(-self.source.n_samples // (TASK_ROWS * workers))
         )

@@ -12,7 +12,7 @@ from typing import Any, Final
 import h5py
 
 from smtdist.data import checksums, following
-from smtdist.data.inflating import Inflating, is_deflated
+from smtdist.data.inflating import Inflating, is_packed
 from smtdist.data.remote import is_url
 
 _SOUND: Final[set[tuple[Any, ...]]] = set()
@@ -67,7 +67,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         if isinstance(found, h5py.Dataset):
             plist = found.id.get_create_plist()
             self._require_values(plist, found.name, os.fsdecode(lies_in))
-            found = Inflating(found.id, readonly=True) if is_deflated(plist) else found
+            found = Inflating(found.id, readonly=True) if is_packed(plist) else found
             expected = self.sums.get(found.name.strip("/")) if lies_in == self.root else None
             return found if expected is None else checksums.verified(found, expected)
         if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):

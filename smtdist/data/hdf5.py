@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from smtdist.data import filters
 from smtdist.data.guarded import GuardedFile, unlocked, walk
+from smtdist.data.importers import journal
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
@@ -238,6 +239,7 @@ def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
                 remote = stack.enter_context(open_url(os.fspath(path)))
                 file = stack.enter_context(GuardedFile(remote, os.fspath(path), **cache))
             else:
+                journal.require_finished(path)
                 file = stack.enter_context(unlocked(path, **cache))
         except OSError as error:
             raise DataError(_why_unopened(os.fspath(path), error)) from error

@@ -7,12 +7,14 @@ import io
 import os
 import re
 import secrets
+import signal
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from smtdist.data import changing, locking
@@ -29,14 +31,17 @@ class Lenient:
 
     HDF5 cannot give up a file: after a failed write it keeps objects open and crashes when the process
     ends. Hand this to `h5py.File`, or to `h5netcdf.File`, in place of a name.
+
+    Ctrl-C is remembered like a failed write where it comes while HDF5 calls this file: raised through HDF5, it
+    would be lost, or end in a traceback.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
         self._file = io.FileIO(os.fspath(path), mode)
-        self._error: OSError | None = None
+        self._error: BaseException | None = None
 
     def check(self) -> None:
-        """Raise the OSError of the first write that failed; long loops call it to stop early."""
+        """Raise the OSError of the first write that failed, or Ctrl-C; long loops call it to stop early."""
         if self._error is not None:
             raise self._error
 
@@ -83,16 +88,60 @@ class Lenient:
         """Close the file."""
         self._file.close()
 
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Have what handlers of signals raise during a call of a `Lenient` file raised by `check` instead."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # handlers run in the main thread, where HDF5 is not at work now
+            return
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            handler = handlers[signal.Signals(number)]
+            assert callable(handler)
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                while frame is not None and frame.f_code not in _CALLED_BY_HDF5:
+                    frame = frame.f_back
+                if frame is None:
+                    raise
+                self._error = self._error or error
+
+        taken = [number for number, handler in handlers.items() if callable(handler)]
+        for number in taken:
+            signal.signal(number, handle)
+        try:
+            yield
+        finally:
+            for number in taken:
+                signal.signal(number, handlers[number])
+
+
+_CALLED_BY_HDF5: Final = frozenset(
+    call.__code__
+    for call in (
+        Lenient.write,
+        Lenient.truncate,
+        Lenient.readinto,
+        Lenient.read,
+        Lenient.seek,
+        Lenient.tell,
+        Lenient.flush,
+    )
+)
+
 
 @contextmanager
 def lenient(path: str | os.PathLike[str], mode: str = "w+") -> Iterator[Lenient]:
-    """Yield a `Lenient` file; when the block ends, raise the OSError of the first write that failed.
+    """Yield a `Lenient` file; when the block ends, raise the OSError of the first write that failed, or Ctrl-C.
 
     The caller writes to a temporary name, and discards it on any error.
     """
     file = Lenient(path, mode)
     try:
-        yield file
+        with file.undisturbed():
+            yield file
     finally:
         file.close()
     file.check()
@@ -171,7 +220,7 @@ def real_target(path: str | os.PathLike[str]) -> Path:
 
 def _begun(target: Path) -> _Draft:
     """Open a file beside a target that only this user can read until it is whole."""
-    if _has_nameless(target.parent, target.parent.stat().st_dev):
+    if _has_nameless(target, target.parent.stat().st_dev):
         path, descriptor = None, os.open(target.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
     else:
         path = _free_name(target)
@@ -182,19 +231,30 @@ def _begun(target: Path) -> _Draft:
     return _Draft(descriptor, path, mode)
 
 
-@cache
-def _has_nameless(folder: Path, device: int) -> bool:
-    """Tell whether a file system makes files without a name that can be given one later."""
-    name = folder / f".smtdist.{secrets.token_hex(4)}.tmp"
+_NAMELESS: Final = dict[tuple[Path, int], bool]()
+"""What `_has_nameless` found, by folder and device."""
+
+
+def _has_nameless(target: Path, device: int) -> bool:
+    """Tell whether a folder's file system makes files without a name that can be given one later."""
+    folder = target.parent
+    if (folder, device) not in _NAMELESS:
+        _NAMELESS[folder, device] = _makes_nameless(folder, _free_name(target))
+    return _NAMELESS[folder, device]
+
+
+def _makes_nameless(folder: Path, name: Path) -> bool:
+    """Try it, with a name that the next writer of the same file removes should this process be killed now."""
     try:
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except (OSError, AttributeError):
         return False
     try:
+        locking.lock(descriptor)
         _link(_Draft(descriptor, None, 0), name)
         name.unlink()
         return True
-    except OSError:
+    except (OSError, locking.Busy):
         return False
     finally:
         os.close(descriptor)

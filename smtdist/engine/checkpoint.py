@@ -89,15 +89,22 @@ class PassFolder:
     def finish(self, partial: Partial) -> None:
         """Store the finished pass and delete its partials."""
         self._write("result.h5", partial)
-        for path in Path(self.path).iterdir():
-            if _PARTIAL.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+        self._drop_partials()
+
+    def _drop_partials(self) -> None:
+        with contextlib.suppress(OSError):  # the result is there; these are of no use, and of no harm
+            for path in Path(self.path).iterdir():
+                if _PARTIAL.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
 
     def result(self, note: Note = _silent) -> Partial | None:
-        """Return the finished pass, if it is there; a damaged one is reported and deleted, and the pass computed again."""
+        """Return the finished pass, if it is there; a damaged one is reported and deleted, and the pass computed again.
+
+        Partials that a driver left that was killed between the two are deleted.
+        """
         path = Path(self.path, "result.h5")
         try:
-            return self._read(path)
+            found = self._read(path)
         except FileNotFoundError:
             return None
         except Damage as damage:
@@ -106,6 +113,8 @@ class PassFolder:
             )
             path.unlink(missing_ok=True)
             return None
+        self._drop_partials()
+        return found
 
     def resume(self, like: State, note: Note = _silent) -> list[StoredPartial]:
         """Return disjoint partial sums, the largest first, and delete what they include and what is half-written.

@@ -11,6 +11,7 @@ import grp
 import json
 import os
 import pwd
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ RECORDS: Final = {
     lock.LOCK: "",
 }
 """Files that only a checkpoint has, and a word that each holds."""
+_HALF_WRITTEN: Final = re.compile(r"\.(manifest|run|driver)\.json\.[a-z0-9_]+\.tmp")
+"""What a driver that was killed while it wrote a record left, and the next one removes."""
 OF_THE_DISK: Final = ("lost+found",)
 DEPTH: Final = 2
 
@@ -50,6 +53,10 @@ def held(path: Path) -> Iterator[None]:
     """Hold a checkpoint folder for the length of a `with` block, once it is known to be one of this user's own."""
     require_own(path)
     with lock.held(path):
+        for name in os.listdir(path):
+            if _HALF_WRITTEN.fullmatch(name) and f".{os.getpid()}." not in name:
+                with suppress(OSError):
+                    (path / name).unlink()
         yield
 
 

@@ -14,6 +14,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.opening import EncodedSettings
 from smtdist.engine import session
+from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate import metrics, run
@@ -284,7 +285,8 @@ def evaluate(
         ) from error
     model = given.encoder_of(estimator)
     with session.executor_for(estimator.cluster, estimator.workers) as executor:
-        engine = Engine(executor)
+        on_event = getattr(estimator, "on_event", None)
+        engine = Engine(executor, EventStream(*([on_event] if on_event else [])))
         if not hasattr(model, "representer"):
             near, far = (estimator.transform(X) for X, _ in (train, test))
             (near_y, far_y) = (_labels(y, len(z)) for (_, y), z in ((train, near), (test, far)))

@@ -5,7 +5,8 @@ import pytest
 from executors import ThreadsExecutor
 
 from smtdist.concepts.descent import DescentSettings, descend
-from smtdist.concepts.iteration import RowPasses
+from smtdist.concepts.iteration import Passed, RowPasses
+from smtdist.concepts.projection import Projection
 from smtdist.concepts.scores import prepare
 from smtdist.data.array import ArraySource
 from smtdist.data.piece import ArrayPiece
@@ -24,7 +25,7 @@ class Sending(ThreadsExecutor):
 
     def __init__(self, workers):
         super().__init__(workers)
-        self.sent, self.pieces, self.released = 0, [], set()
+        self.sent, self.pieces, self.released, self.fetched = 0, [], set(), 0
 
     def share(self, value, *, everywhere=True):
         handle = super().share(value, everywhere=everywhere)
@@ -32,6 +33,11 @@ class Sending(ThreadsExecutor):
             self.sent += len(value.array)
             self.pieces.append(handle)
         return handle
+
+    def result(self, handle):
+        found = super().result(handle)
+        self.fetched += isinstance(found, Passed)
+        return found
 
     def release(self, handles):
         self.released.update(map(id, handles))
@@ -53,11 +59,25 @@ def test_iterations_over_rows_send_them_once(workers):
             got = RowPasses.of(source, 5, 7, engine)(AIM)
             np.testing.assert_array_equal(got.projected, want.projected)
         assert executor.sent == len(ROWS)
+        assert executor.fetched <= 3 * workers  # one of each worker in an iteration
         executor.lose(1)
         np.testing.assert_array_equal(RowPasses.of(source, 5, 7, engine)(AIM).projected, want.projected)
-        assert len(ROWS) < executor.sent < 1.5 * len(ROWS)
+        assert len(ROWS) < executor.sent <= 1.55 * len(ROWS)
     assert not engine.staying
     assert {id(handle) for handle in executor.pieces} <= executor.released
+
+
+def test_rows_that_fit_once_but_not_thrice_stay_in_parts(monkeypatch):
+    source, executor = as_table(ROWS, aligned=4096), Sending(2)
+    engine = Engine(executor)
+    with engine.keeping(source):
+        most = RowPasses.of(source, 5, 7, engine)
+        monkeypatch.setattr("smtdist.concepts.iteration.BUDGET_SHARE", 1)
+        baseline = engine.limits(Projection(np.zeros((5, 7), np.float32), 5), source).baseline_bytes
+        monkeypatch.setattr(executor, "limit_bytes", lambda: most.projected_bytes - baseline - 1)
+        parts = RowPasses.of(source, 5, 7, engine)
+        assert (most.parts, parts.parts) == (1, 4)
+        np.testing.assert_array_equal(parts(AIM).projected, most(AIM).projected)
 
 
 def test_sweeps_of_a_descent_send_rows_once():

@@ -50,6 +50,18 @@ def test_only_files_of_ours_are_deleted(tmp_path):
     assert {path.name for path in inside.iterdir()} == {"result.h5", *theirs}
 
 
+def test_what_killed_drivers_left_is_deleted(tmp_path):
+    total(tmp_path)
+    left = [tmp_path / name for name in (".manifest.json.ab_cd123.tmp", ".run.json.abcdefgh.tmp")]
+    left += [tmp_path / ".driver.json.1.tmp", tmp_path / "whitening" / f"{16 * '0'}.h5"]
+    for path in left:
+        path.write_bytes(b"")
+    kept = tmp_path / ".notes.json.abcdefgh.tmp"
+    kept.write_bytes(b"mine")
+    total(tmp_path)
+    assert [path for path in (*left, kept) if path.exists()] == [kept]
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path, mode):
     folder = tmp_path / "c"

@@ -1,12 +1,13 @@
 """What smtdist has written is compared with its checksums when it is read, and by `check`."""
 
 import json
+import os
 
 import h5py
 import numpy as np
 import pytest
 
-from smtdist.data import checksums
+from smtdist.data import checksums, hdf5
 from smtdist.data.table import as_table, read_rows
 from smtdist.errors import DataError, SmtdistError
 from smtdist.models import loading
@@ -89,6 +90,29 @@ def test_rows_of_representations_are_compared_block_by_block(at, run, monkeypatc
     with pytest.raises(DataError, match="the array z, rows 8 to 15, fails its checksum"):
         read_rows(table)
     assert "z.h5: the array z, rows 8 to 15, fails its checksum" in run("check", at / "z.h5").stdout
+
+
+def test_rows_are_compared_once_until_the_file_changes(at, run, monkeypatch):
+    z = at / "z.h5"
+    assert run("transform", at / "model.h5", at / "a.h5", "--dataset", "images", "--out", z).exit_code == 0
+    compared, crc_of = [], checksums.crc_of
+    monkeypatch.setattr(checksums, "crc_of", lambda values: compared.append(1) or crc_of(values))
+
+    def reads():
+        del compared[:]
+        with hdf5.open_file(z) as file:
+            file["z"][:]
+        return len(compared)
+
+    assert reads() == reads() > 0  # a file that has just been written may change within the tick of a clock
+    monkeypatch.setattr(checksums, "_SETTLED", 0.0)
+    assert reads() > reads()
+    times = (z.stat().st_atime_ns, z.stat().st_mtime_ns)
+    altered(z, "z", flip)
+    os.utime(z, ns=times)
+    with pytest.raises(checksums.Altered, match="fails its checksum"):
+        reads()
+    assert run("check", z).exit_code == 1
 
 
 def test_an_altered_file_of_representations_is_named_by_evaluate(at, run):

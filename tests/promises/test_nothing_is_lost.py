@@ -126,7 +126,7 @@ class TestWhatANameMeans:
     @pytest.mark.parametrize("nameless", [True, False])
     def test_a_link_is_written_through(self, tmp_path, monkeypatch, nameless):
         if not nameless:
-            monkeypatch.setattr(writing, "_has_nameless", lambda folder, device: False)
+            monkeypatch.setattr(writing, "_has_nameless", lambda target, device: False)
         for name in ("here", "large"):
             (tmp_path / name).mkdir()
         link, real = tmp_path / "here" / "m.h5", tmp_path / "large" / "m.h5"
@@ -177,7 +177,7 @@ import os, signal, sys
 from pathlib import Path
 from smtdist.data import writing
 if sys.argv[2] == "named":
-    writing._has_nameless = lambda folder, device: False
+    writing._has_nameless = lambda target, device: False
 with writing.whole_file(sys.argv[1], True) as temporary:
     Path(temporary).write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -193,7 +193,7 @@ class TestKills:
         assert path.read_text() == "old"
 
     def test_a_kill_leaves_nothing_where_files_need_no_name(self, tmp_path):
-        if not writing._has_nameless(tmp_path, tmp_path.stat().st_dev):
+        if not writing._has_nameless(tmp_path / "a", tmp_path.stat().st_dev):
             pytest.skip("this file system has no files without a name")
         (tmp_path / "m.h5").write_text("old")
         self.killed(tmp_path / "m.h5", "nameless")
@@ -207,7 +207,7 @@ class TestKills:
         notes = {".m.h5.notes.tmp", ".n.h5.12345678.tmp", ".m.h5.12345678.tmp2"}
         for name in notes:
             (tmp_path / name).touch()
-        monkeypatch.setattr(writing, "_has_nameless", lambda folder, device: False)
+        monkeypatch.setattr(writing, "_has_nameless", lambda target, device: False)
         with whole_file(target, True) as slow:
             Path(slow).write_text("slow")
             with whole_file(target, True) as quick:

@@ -1,6 +1,7 @@
 """A compressed chunk that unpacks to more than it says stops there: the memory is that of the plan."""
 
 import resource
+import shutil
 import zlib
 
 import h5py
@@ -55,6 +56,26 @@ def test_a_chunk_that_lies_is_never_unpacked(tmp_path, packed, filters):
     assert (after - before) * 1024 < BOMB / 4
 
 
+PLUGINS = {"Bitshuffle": {"cname": "lz4"}, "Blosc": {}, "BZip2": {}, "LZ4": {}, "Zstd": {}}
+
+
+@pytest.mark.parametrize("name", ["lzf", *PLUGINS])
+def test_a_chunk_of_another_compression_that_lies_is_never_unpacked(tmp_path, name):
+    plugin = None if name == "lzf" else getattr(pytest.importorskip("hdf5plugin"), name)
+    how = {"compression": "lzf"} if plugin is None else plugin(**PLUGINS[name])
+    rng = np.random.default_rng(0)
+    images = np.repeat(rng.integers(0, 256, (20, 100, 100, 1), dtype=np.uint8), 8, 3).reshape(20, 800, 100)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        zeros = np.zeros((10, 10_000, 100), np.uint8)
+        large = file.create_dataset("large", data=zeros, chunks=zeros.shape, **how)
+        stored = file.create_dataset("images", data=images, chunks=(10, 800, 100), **how)
+        stored.id.write_direct_chunk((10, 0, 0), large.id.read_direct_chunk((0, 0, 0))[1])
+    with opening.open_source(tmp_path / "x.h5", "images").opened() as reader:
+        assert np.array_equal(reader.read(0, 10)[..., 0], images[:10])
+        with pytest.raises(UnreadableError, match=SAID):
+            reader.read(10, 20)
+
+
 def test_a_short_chunk_that_unpacks_to_much_is_no_better(tmp_path):
     """It is as long as it may be, and unpacks to a thousand times that."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -83,6 +104,20 @@ def test_a_fit_and_a_model_end_in_one_sentence(at, packed, run):
         stored.id.write_direct_chunk((0, 0), packed)
     info = run("info", at / "model.h5")
     assert (info.exit_code, SAID in info.stderr) == (1, True)
+
+
+def test_an_archive_that_unfolds_beyond_the_disk_is_refused_first(tmp_path, monkeypatch, run):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1000, 32, 32), np.uint8))
+    words = ("import", tmp_path / "x.npz", "--out", tmp_path / "o.h5")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 10**6))
+        result = run(*words)
+    assert result.exit_code == 1
+    assert "1,000 images take 0.0 GiB in" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npz"]
+    monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", 10**6)
+    result = run(*words)
+    assert (result.exit_code, "1,000 images take" in result.stderr) == (0, True)
 
 
 def test_two_rounds_of_packing_are_refused(tmp_path, packed):

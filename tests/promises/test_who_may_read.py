@@ -36,7 +36,7 @@ def write(path):
 @pytest.mark.parametrize(("mask", "expected"), [(0o077, 0o600), (0o022, 0o644), (0o007, 0o660)])
 def test_a_new_file_follows_the_umask(tmp_path, monkeypatch, mask, expected, nameless):
     if not nameless:
-        monkeypatch.setattr(writing, "_has_nameless", lambda folder, device: False)
+        monkeypatch.setattr(writing, "_has_nameless", lambda target, device: False)
     with masked(mask):
         write(tmp_path / "m.h5")
     assert mode(tmp_path / "m.h5") == expected

@@ -4,7 +4,8 @@ HDF5 changes its index in place, so a process that is killed while it writes can
 reads. Here HDF5 writes into a `JournalledFile`: what lies behind the committed length goes to the file at
 once, changes before it are kept in memory, and `commit` writes them to a journal beside the file, renamed
 when whole, before it applies them. A start after a kill at any moment finds the last commit. What lies
-before `base`, the length that the file had when another program wrote it last, is changed by `finish` alone.
+before `base`, the length that the file had when another program wrote it last, is changed by `finish` alone: an
+error there puts back what was; after a kill there readers refuse the file until the import is repeated.
 """
 
 from __future__ import annotations
@@ -27,6 +28,42 @@ MOST_PAGES: Final = 8192
 
 _MAGIC: Final = b"smtdist journal 1\n"
 _HEADER: Final = struct.Struct("<QI")
+
+
+def journal_of(path: Path) -> Path:
+    """Return where the journal of a file lies."""
+    return path.with_name(f".{path.name.lstrip('.')}.journal")
+
+
+def require_finished(path: str | os.PathLike[str]) -> None:
+    """Refuse a file whose index an import may have changed by half: it was killed in its last step, or is in it now."""
+    journal = journal_of(Path(path))
+    if not journal.exists():
+        return
+    try:
+        header, _ = _read(journal, Path(path))
+    except (OSError, DataError):
+        return
+    if header["state"].get("whole"):
+        raise DataError(
+            f"An import into {path} was stopped in its very last step; repeat it, to have it finished."
+        )
+
+
+def _read(journal: Path, path: Path) -> tuple[dict[str, Any], bytes]:
+    """Return what a journal says, and its pages; DataError for anything else."""
+    body = journal.read_bytes()
+    try:
+        if not body.startswith(_MAGIC):
+            raise ValueError
+        size, checksum = _HEADER.unpack_from(body, len(_MAGIC))
+        start = len(_MAGIC) + _HEADER.size
+        text = body[start : start + size]
+        if zlib.crc32(text) != checksum:
+            raise ValueError
+        return json.loads(text), body[start + size :]
+    except (ValueError, struct.error):
+        raise DataError(f"{journal} is not a journal of an import; delete it and {path}.") from None
 
 
 class JournalledFile:
@@ -226,24 +263,9 @@ class JournalledFile:
                 self._write_through(number * PAGE, memoryview(self._pages.pop(number)))
 
     def _load(self) -> None:
-        body = self._journal.read_bytes()
-        try:
-            if not body.startswith(_MAGIC):
-                raise ValueError
-            at = len(_MAGIC)
-            size, checksum = _HEADER.unpack_from(body, at)
-            at += _HEADER.size
-            text = body[at : at + size]
-            if zlib.crc32(text) != checksum:
-                raise ValueError
-            header = json.loads(text)
-        except (ValueError, struct.error):
-            raise DataError(
-                f"{self._journal} is not a journal of an import; delete it and {self._path}."
-            ) from None
-        at += size
+        header, pages = _read(self._journal, self._path)
         for place, number in enumerate(header["pages"]):
-            self._pages[number] = bytearray(body[at + place * PAGE : at + (place + 1) * PAGE])
+            self._pages[number] = bytearray(pages[place * PAGE : (place + 1) * PAGE])
         self.base, self._originals = header["base"], header["originals"]
         self._require_unchanged(header)
         self._length = self._committed = header["length"]
@@ -265,15 +287,27 @@ class JournalledFile:
             )
 
     def finish(self) -> None:
-        """Bring the last commit into the file for good; the journal may be dropped then."""
+        """Bring the last commit into the file for good; the journal may be dropped then.
+
+        Where that fails, the file is what it was before, but for what `forget` removes; `failure` is None where even
+        that cannot be written, and another start finishes.
+        """
         try:
             self.require_named()
         except DataError:
             self.drop_journal()
             raise
-        self._apply(0)
-        os.ftruncate(self._file, self._committed)
-        os.fsync(self._file)
+        places = ((number * PAGE, min(PAGE, self.base - number * PAGE)) for number in self._pages)
+        before = {place: os.pread(self._file, size, place) for place, size in places}
+        try:
+            self._apply(0)
+            os.ftruncate(self._file, self._committed)
+            os.fsync(self._file)
+        except OSError as error:
+            for place, page in before.items():
+                self._write_through(place, memoryview(page))
+            self.failure = error
+            raise
 
     def drop_journal(self) -> None:
         """Delete the journal: nothing is to go on from any more."""
@@ -287,7 +321,8 @@ class JournalledFile:
                 os.ftruncate(self._file, self.base)
             else:
                 self._path.unlink(missing_ok=True)
-        self._journal.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.drop_journal()
 
     def restart(self) -> None:
         """Forget all that was written and begin anew in the same file."""

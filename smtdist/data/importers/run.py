@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import numpy as np
 
 from smtdist.data.importers.helpers import in_order
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
-from smtdist.data.importers.journal import JournalledFile
+from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
 from smtdist.data.writing import real_target, take_place, why_unwritable
@@ -27,6 +28,8 @@ from smtdist.errors import DataError, InterruptedRun
 
 COMMIT_BYTES: Final = 64 * 2**20
 """What a killed import loses at most."""
+SAID_FROM: Final = 2**30
+"""What an import says first that it will write."""
 
 Report = Callable[[int], None]
 Note = Callable[[str], None]
@@ -144,10 +147,23 @@ def import_images(
             if isinstance(failure, OSError):
                 raise DataError(f"{out} could not be written: {_why(failure)}.") from error
             raise
-        file.finish()
-        if not options.append:
-            take_place(_partial(out), out, options.overwrite)
-        file.drop_journal()
+        try:
+            file.finish()
+            if not options.append:
+                take_place(_partial(out), out, options.overwrite)
+        except OSError as error:
+            if file.failure is not None or not options.append:
+                file.forget()
+                raise DataError(f"{out} could not be written: {_why(error)}.") from error
+            raise DataError(
+                f"The last step of an import into {out} failed, so repeat the command: {_why(error)}."
+            ) from error
+        try:
+            file.drop_journal()
+        except OSError as error:
+            raise DataError(
+                f"The images are in {out}, but its journal could not be deleted: {_why(error)}; repeat the command."
+            ) from error
     return replace(result, nbytes=out.stat().st_size, seconds=time.perf_counter() - started)
 
 
@@ -196,6 +212,7 @@ class _Run:
         shape = None if state is None else tuple(state["shape"])
         if self.recipe.plain:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
+            self._require_room(progress.items)
         mode = "r+" if self.file.base or state is not None else "w"
         h5 = h5py.File(self.file, mode)
         try:
@@ -217,6 +234,20 @@ class _Run:
             h5.close()
         self._commit(progress, n_classes, whole=True)
         return n_classes
+
+    def _require_room(self, already: int) -> None:
+        """Say how much will be written where that is much, and refuse it where the disk has no room: archives unfold."""
+        left = (self.listing.n_items or 0) - already
+        nbytes = left * math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
+        free = shutil.disk_usage(self.out.parent).free
+        size = f"{nbytes / 2**30:,.1f} GiB"
+        if nbytes > free:
+            raise DataError(
+                f"{left:,} images take {size} in {self.out}, but its disk has {free / 2**30:,.1f} GiB left; free space, choose "
+                f"another disk, or make the images smaller with --resize."
+            )
+        if nbytes >= SAID_FROM:
+            self.note(f"{left:,} images take {size} in {self.out}")
 
     def _write_batches(self, writer: GroupWriter, h5: Any) -> None:
         progress = writer.progress
@@ -318,9 +349,8 @@ def _opened(out: Path, options: ImportOptions) -> Any:
     """Yield the file to write to: a new one beside the output, or the output itself where a group is added."""
     check_target(out, options)
     path = out if options.append else _partial(out)
-    journal = path.with_name(f".{path.name.lstrip('.')}.journal")
     try:
-        file = JournalledFile(path, journal, keep=options.append)
+        file = JournalledFile(path, journal_of(path), keep=options.append)
     except OSError as error:
         raise DataError(f"{out} cannot be written: {_why(error)}.") from error
     try:
