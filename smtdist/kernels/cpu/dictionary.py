@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba.core.registry import cpu_target
@@ -32,6 +32,8 @@ SHOWN_FLAGS = ("avx2", "avxvnni", "avx512bw", "avx512vnni", "avx512vbmi2", "neon
 TILE_PATCHES = 768
 TILE_ATOMS = 256
 """A tile of 0.75 MiB: larger than leaves room in a cache of 1 MiB, but BLAS packs the atoms less often; 5 % faster than 512."""
+LARGEST = 1 << 24
+"""No product of a patch and an atom is larger."""
 FAR = 1 << 30
 """Norm of the atoms that pad a tile: their score is below every other."""
 
@@ -56,6 +58,11 @@ def body() -> str:
             f"{VARIABLE} is {asked!r}; this processor can use {', '.join(able)}. Name one of them, or unset it."
         )
     return asked
+
+
+def in_use() -> dict[str, Any]:
+    """Return what plans, `info` and records of benchmarks say of it: `products`, the body, and `cpu_flags`."""
+    return {"products": body(), "cpu_flags": processor_flags()}
 
 
 class Dictionary(NamedTuple):
@@ -111,7 +118,8 @@ def mark_reaching(grid: Array, dictionary: Dictionary, cuts: list[int], bits: Ar
     for start, stop, low, high in product_tiles(grid, dictionary.atoms, tile):
         block, word = divmod(low // 64, bits.shape[3])
         for cut, marked in zip(cuts, bits, strict=True):
-            scan_tile(tile, high - low, np.float32(cut), marked[block, first + start : first + stop], word)
+            bound = np.float32(cut if cut <= LARGEST else np.inf)  # the next integer is none in float32
+            scan_tile(tile, high - low, bound, marked[block, first + start : first + stop], word)
 
 
 def scoring_norms(atoms: Array, euclidean: bool) -> Array:
