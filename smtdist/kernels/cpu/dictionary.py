@@ -26,7 +26,7 @@ VARIABLE = "SMTDIST_PRODUCTS"
 """Environment variable that names a body, for tests and comparisons."""
 BODIES = {"int16-avx512": "avx512bw", "int16-avx2": "avx2", "float32": ""}
 """Bodies, the fastest first, and the flag of the processor that each needs."""
-PACKED = {"int16-avx512": integer.Atoms512, "int16-avx2": integer.Atoms256}
+PACKED: dict[str, type[Any]] = {"int16-avx512": integer.Atoms512, "int16-avx2": integer.Atoms256}
 SHOWN_FLAGS = ("avx2", "avxvnni", "avx512bw", "avx512vnni", "avx512vbmi2", "neon")
 
 TILE_PATCHES = 768

@@ -241,25 +241,26 @@ def pack_patches(grid: Array, factor: int, pairs: Array) -> bool:
     blocks, steps, width = pairs.shape
     pixels, count = grid.shape
     fits = True
-    norms = np.empty(width, np.float32)
+    norms, strange = np.empty(width, np.float32), np.empty(width, np.float32)
+    nothing = np.zeros(width, np.float32)
     for block in range(blocks):
         first = block * width
         here = min(width, count - first)
         norms[:] = 0
+        strange[:] = 0
         pairs[block, :, here:] = 0
         for step in range(steps):
-            odd = 2 * step + 1 < pixels
-            strange = 0
+            # views whose loops count from zero become vector code
+            even = grid[2 * step, first : first + here]
+            odd = grid[2 * step + 1, first : first + here] if 2 * step + 1 < pixels else nothing[:here]
+            packed = pairs[block, step, :here]
             for i in range(here):
-                low = grid[2 * step, first + i]
-                high = grid[2 * step + 1, first + i] if odd else np.float32(0)
-                whole_low, whole_high = np.int32(low), np.int32(high)
-                strange |= (np.float32(whole_low) != low) | (np.float32(whole_high) != high)
-                norms[i] += low * low + high * high
-                pairs[block, step, i] = ((factor * whole_low) & 0xFFFF) | ((factor * whole_high) << 16)
-            fits &= strange == 0
+                packed[i] = ((factor * np.int32(even[i])) & 0xFFFF) | ((factor * np.int32(odd[i])) << 16)
+            for i in range(here):
+                norms[i] += even[i] * even[i] + odd[i] * odd[i]
+                strange[i] += abs(np.trunc(even[i]) - even[i]) + abs(np.trunc(odd[i]) - odd[i])
         for i in range(here):
-            fits &= norms[i] <= np.float32(2**24)
+            fits &= bool(norms[i] <= np.float32(2**24) and strange[i] == 0)
     return fits
 
 
@@ -281,7 +282,7 @@ def pack_atoms(atoms: Array, pairs: Array) -> bool:
                 fits &= (np.float32(whole_low) == low) & (np.float32(whole_high) == high)
                 norm += low * low + high * high
                 pairs[panel, step, j] = (whole_low & 0xFFFF) | (whole_high << 16)
-            fits &= norm <= np.float32(2**24)
+            fits &= bool(norm <= np.float32(2**24))
     return fits
 
 
@@ -335,18 +336,18 @@ def best_in_panels(
                 at = block * steps * width + i
                 best_of_tile(atoms, number, pairs, at, width, steps, offsets, best, where, i * lanes)
         for i in range(here):
-            top, number = best[i].max(), np.int32(2**31 - 1)
+            top, winner = best[i].max(), np.int32(2**31 - 1)
             for lane in range(lanes):
                 if best[i, lane] == top:
-                    number = min(number, where[i, lane])
-            products[:] = offsets[number * panel : (number + 1) * panel]
+                    winner = min(winner, where[i, lane])
+            products[:] = offsets[winner * panel : (winner + 1) * panel]
             for step in range(steps):
                 pair = pairs[block, step, i]
                 low, high = np.int32(np.int16(pair & 0xFFFF)), pair >> 16
                 for j in range(panel):
-                    other = atoms.pairs[number, step, j]
+                    other = atoms.pairs[winner, step, j]
                     products[j] += low * np.int32(np.int16(other & 0xFFFF)) + high * (other >> 16)
             j = 0
             while products[j] != top:
                 j += 1
-            labels[block * width + i], scores[block * width + i] = number * panel + j, top
+            labels[block * width + i], scores[block * width + i] = winner * panel + j, top
