@@ -83,13 +83,10 @@ class Dictionary(NamedTuple):
 def dictionary_of(atoms: Array) -> Dictionary:
     """Return atoms (K, p) made ready for the body in use. Memory: 2 K p bytes, or 4 K p for float32."""
     kind = PACKED.get(body())
-    if kind is None:
+    whole = np.array_equal(np.trunc(atoms), atoms) and int(square_norms(atoms).max()) <= LARGEST
+    if kind is None or not whole:
         return Dictionary(np.asfortranarray(atoms), None)
-    panel = integer.FORMS[kind].panel
-    count, pixels = atoms.shape
-    pairs = np.empty((-(-count // panel), -(-pixels // 2), panel), np.int32)
-    fits = integer.pack_atoms(np.ascontiguousarray(atoms), pairs)
-    return Dictionary(atoms, kind(pairs)) if fits else Dictionary(np.asfortranarray(atoms), None)
+    return Dictionary(atoms, kind(integer.pack_atoms(atoms, kind)))
 
 
 def packed_patches(grid: Array, factor: int) -> Array | None:

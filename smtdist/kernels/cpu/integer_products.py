@@ -242,48 +242,37 @@ def pack_patches(grid: Array, factor: int, pairs: Array) -> bool:
     pixels, count = grid.shape
     fits = True
     norms, strange = np.empty(width, np.float32), np.empty(width, np.float32)
-    nothing = np.zeros(width, np.float32)
     for block in range(blocks):
-        first = block * width
-        here = min(width, count - first)
-        norms[:] = 0
-        strange[:] = 0
-        pairs[block, :, here:] = 0
+        # unsigned, as an index that may be negative keeps loops from becoming vector code
+        first, here = np.uint64(block * width), np.uint64(min(width, count - block * width))
+        for i in range(width):
+            norms[i] = strange[i] = np.float32(0)
         for step in range(steps):
-            # views whose loops count from zero become vector code
-            even = grid[2 * step, first : first + here]
-            odd = grid[2 * step + 1, first : first + here] if 2 * step + 1 < pixels else nothing[:here]
-            packed = pairs[block, step, :here]
+            whole = 2 * step + 1 < pixels
+            even, odd = np.uint64(2 * step), np.uint64(2 * step + whole)
+            present, worth = np.float32(whole), factor * whole
             for i in range(here):
-                packed[i] = ((factor * np.int32(even[i])) & 0xFFFF) | ((factor * np.int32(odd[i])) << 16)
-            for i in range(here):
-                norms[i] += even[i] * even[i] + odd[i] * odd[i]
-                strange[i] += abs(np.trunc(even[i]) - even[i]) + abs(np.trunc(odd[i]) - odd[i])
+                low, high = grid[even, first + i], grid[odd, first + i] * present
+                pairs[block, step, i] = ((factor * np.int32(low)) & 0xFFFF) | (
+                    (worth * np.int32(high)) << 16
+                )
+                norms[i] += low * low + high * high
+                strange[i] += abs(np.trunc(low) - low) + abs(np.trunc(high) - high)
+            for i in range(here, np.uint64(width)):
+                pairs[block, step, i] = 0
         for i in range(here):
             fits &= bool(norms[i] <= np.float32(2**24) and strange[i] == 0)
     return fits
 
 
-@compiled
-def pack_atoms(atoms: Array, pairs: Array) -> bool:
-    """Write atoms (K, p) as pairs (panels, ceil(p / 2), atoms of a panel), zeros behind the last; see `pack_patches`."""
-    panels, steps, width = pairs.shape
+def pack_atoms(atoms: Array, kind: type[Any]) -> Array:
+    """Return atoms (K, p) as pairs of this kind, zeros behind the last."""
+    panel = FORMS[kind].panel
     count, pixels = atoms.shape
-    fits = True
-    for panel in range(panels):
-        for j in range(width):
-            atom, norm = panel * width + j, np.float32(0)
-            for step in range(steps):
-                low, high = np.float32(0), np.float32(0)
-                if atom < count:
-                    low = atoms[atom, 2 * step]
-                    high = atoms[atom, 2 * step + 1] if 2 * step + 1 < pixels else high
-                whole_low, whole_high = np.int32(low), np.int32(high)
-                fits &= (np.float32(whole_low) == low) & (np.float32(whole_high) == high)
-                norm += low * low + high * high
-                pairs[panel, step, j] = (whole_low & 0xFFFF) | (whole_high << 16)
-            fits &= bool(norm <= np.float32(2**24))
-    return fits
+    panels, steps = -(-count // panel), -(-pixels // 2)
+    rows = np.zeros((panels * panel, 2 * steps), np.int16)
+    rows[:count, :pixels] = atoms
+    return np.ascontiguousarray(rows.view(np.int32).reshape(panels, panel, steps).transpose(0, 2, 1))
 
 
 @compiled
@@ -330,17 +319,20 @@ def best_in_panels(
     products = np.empty(panel, np.int32)
     for block in range(blocks):
         here = min(width, count - block * width)
-        best[:] = -(2**31)
+        for i in range(here):
+            for lane in range(lanes):
+                best[i, lane] = -(2**31)
         for number in range(len(atoms.pairs)):
             for i in range(0, here, ROWS):
                 at = block * steps * width + i
                 best_of_tile(atoms, number, pairs, at, width, steps, offsets, best, where, i * lanes)
         for i in range(here):
-            top, winner = best[i].max(), np.int32(2**31 - 1)
-            for lane in range(lanes):
-                if best[i, lane] == top:
-                    winner = min(winner, where[i, lane])
-            products[:] = offsets[winner * panel : (winner + 1) * panel]
+            top, winner = best[i, 0], where[i, 0]
+            for lane in range(1, lanes):
+                if best[i, lane] > top or (best[i, lane] == top and where[i, lane] < winner):
+                    top, winner = best[i, lane], where[i, lane]
+            for j in range(panel):
+                products[j] = offsets[winner * panel + j]
             for step in range(steps):
                 pair = pairs[block, step, i]
                 low, high = np.int32(np.int16(pair & 0xFFFF)), pair >> 16
