@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from smtdist.engine.executor import available_cores
+from smtdist.kernels.cpu.dictionary import in_use
 
 
 def machine() -> dict[str, Any]:
@@ -34,6 +35,7 @@ def machine() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "python": platform.python_version(),
         "numpy": np.__version__,
+        **in_use(),
     }
 
 

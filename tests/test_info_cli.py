@@ -172,3 +172,16 @@ def test_a_file_with_damaged_structures_is_told_of_in_plain_words(tmp_path):
         said = run(*words, code=1)
         assert "m.h5" in said
         assert not any(raw in said for raw in ("Unable to", "Can't", "synchronously", "heap")), said
+
+
+def test_without_a_file_the_installation_is_shown(monkeypatch):
+    monkeypatch.setenv("SMTDIST_PRODUCTS", "float32")
+    found = json.loads(run("info", "--json"))
+    assert found["products"] == "float32"
+    assert found["cores"] > 0
+    assert found["versions"]["smtdist"]
+    text = run("info")
+    assert "float32" in text
+    assert all(flag in text for flag in found["cpu_flags"])
+    monkeypatch.setenv("SMTDIST_PRODUCTS", "abacus")
+    assert "SMTDIST_PRODUCTS is 'abacus'" in run("info", code=1)

@@ -97,6 +97,7 @@ def test_a_plan_states_time_and_bytes_of_every_pass(data, tmp_path):
     assert total["written_bytes"] > found["passes"][3]["n_tasks"] * found["passes"][3]["state_bytes"]
     assert total["network_bytes"] == total["scratch_bytes"] == 0
     assert set(found["calibration"]["passes"]) == {cost["name"] for cost in found["passes"][:-1]}
+    assert {"products", "cpu_flags"} <= set(found["machines"])
     assert list(tmp_path.iterdir()) == []
 
 

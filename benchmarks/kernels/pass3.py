@@ -6,7 +6,8 @@
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 65536 --tiles 8 --batch 1 32 --yardstick 4096
 
 Raw uint8 colour images become centred, whitened unit patches, dot products, sparse codes and all sums: the very
-`update` that a worker calls for each batch (with --tiles, of the first of so many tiles of rows). The yardstick is NumPy's
+`update` that a worker calls for each batch (with --tiles, of the first of so many tiles of rows). Beside it, codes alone:
+from whitened patches to bits, or nearest atoms. The yardstick is NumPy's
 sgemm of (K x p) by (p x patches) into memory that is there already, with as many BLAS threads as the kernels have; both are
 timed in turns, ratios are of medians.
 `--data` holds JPEG images as `train/bytes` and `train/offsets`; without it images are smooth random ones.
@@ -65,13 +66,14 @@ def measure(
         options.tiles
     )[0]
     state = {name: place(value) for name, value in sums.zero().items()}
-    grid, _ = codes.grid_patches(place(batch), encoder.whitener, False)
+    grid, constant = codes.grid_patches(place(batch), encoder.whitener, False)
     xp, atoms = array_module(grid), like(grid, encoder.atoms)
     product = xp.empty((len(atoms), min(grid.shape[1], options.yardstick)), dtype=xp.float32)
     part = xp.ascontiguousarray(grid[:, : product.shape[1]])
     scale_up = grid.shape[1] / product.shape[1]
+    constant = constant[: part.shape[1]]
     del grid
-    bare, whole = [], []
+    bare, alone, whole = [], [], []
     reset_peak()
     for turn in range(options.repeats + 1):
         with threadpool_limits(options.threads, user_api="blas"):
@@ -79,8 +81,11 @@ def measure(
             time.sleep(REST)
         # reading one number waits for what a device still has to do
         spent = seconds(lambda: (sums.update(state, batch, 0), to_host(state["activity"][0])))
+        # not after the product, which leaves its result in the caches
+        coded = seconds(lambda: to_host(_coded(part, atoms, constant, encoder)[:1])) * scale_up
         if turn:  # the first turn compiles and warms up
             bare.append(once)
+            alone.append(coded)
             whole.append(spent)
     geometry = encoder.whitener.geometry
     patches = len(batch) * geometry.positions
@@ -96,6 +101,7 @@ def measure(
         "tiles": options.tiles,
         "active_per_patch": round(float(state["activity"].sum() / state["n_positions"]), 1),
         "sgemm_gflops": round(2e-9 * patches * geometry.pixels * len(encoder.atoms) / yardstick, 1),
+        "codes_ratio": round(statistics.median(alone) / yardstick, 3),
         "ratio": round(statistics.median(whole) / yardstick, 3),
         "ratio_by_turn": [round(a / b, 2) for a, b in zip(whole, bare, strict=True)],
         "seconds": statistics.median(whole),
@@ -103,6 +109,15 @@ def measure(
         "peak_bytes": peak_bytes(),
         "planned_bytes": sums.state_bytes() + sums.batch_bytes(len(batch)),
     }
+
+
+def _coded(grid: Any, atoms: Any, constant: Any, encoder: Any) -> Any:
+    """Code patches that are whitened already; return one array of the result, to wait for."""
+    if encoder.form == "labels":
+        return codes.nearest_atoms(grid, atoms, encoder.euclidean, constant)[0]
+    return codes.gq_codes(
+        grid, atoms, encoder.cut, constant, encoder.constant_patch, encoder.zero_code
+    ).indptr
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -148,14 +163,17 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         raise SystemExit("There is no CUDA device that CuPy sees; leave --gpu out.")
     images = read_images(options.data, options.images)
     rows = []
-    print(f"{'atoms':>6} {'context':>8} {'images':>6} {'active':>7} {'sgemm':>13} {'pass / sgemm':>13}")
+    print(
+        f"{'atoms':>6} {'context':>8} {'images':>6} {'active':>7} {'sgemm':>13} {'codes':>7} {'pass / sgemm':>13}"
+    )
     for n_atoms in options.atoms:
         encoder = encoder_of(images, settings, n_atoms, options.threads)
         for count in options.batch:
             rows.append(row := measure(images, encoder, settings, options, count))
             gflops, active = row["sgemm_gflops"], row["active_per_patch"]
             print(
-                f"{n_atoms:>6} {context:>8} {count:>6} {active:>7} {gflops:>6} GFLOP/s {row['ratio']:>12.3f}x",
+                f"{n_atoms:>6} {context:>8} {count:>6} {active:>7} {gflops:>6} GFLOP/s "
+                f"{row['codes_ratio']:>6.3f}x {row['ratio']:>12.3f}x",
                 flush=True,
             )
     if options.json:

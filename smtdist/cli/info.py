@@ -9,14 +9,27 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.session import print_json, result_console
+from smtdist.engine.executor import available_cores
+from smtdist.kernels.cpu.dictionary import in_use
+from smtdist.kernels.device import gpu_available
+from smtdist.models.provenance import versions
 from smtdist.monitor import tables
 from smtdist.report.facts import KINDS, facts_of, kind_of
 
-AnyFile = Annotated[Path, typer.Argument(metavar="FILE.h5", help="A file written by smtdist.")]
+AnyFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE.h5]", help="A file written by smtdist; without it, this installation."),
+]
 
 
-def info(model: AnyFile, json: opt.Json = False) -> None:
-    """Show what a file holds: a model, concepts, representations, a head or images."""
+def info(model: AnyFile = None, json: opt.Json = False) -> None:
+    """Show what a file holds: a model, concepts, representations, a head or images.
+
+    Without a file, show versions, cores, and how this processor multiplies patches with atoms.
+    """
+    if model is None:
+        _installation(json)
+        return
     facts, readable = facts_of(model), KINDS[kind_of(model)].readable
     if json:
         print_json(facts)
@@ -28,3 +41,17 @@ def info(model: AnyFile, json: opt.Json = False) -> None:
     settings = sorted((name, str(value)) for name, value in facts["configuration"].items())
     if settings:
         console.print(tables.facts_table("\nSettings", settings))
+
+
+def _installation(json: bool) -> None:
+    facts = {"versions": versions(), "cores": available_cores(), "gpu": gpu_available(), **in_use()}
+    if json:
+        print_json(facts)
+        return
+    rows = [
+        *facts["versions"].items(),
+        ("cores", str(facts["cores"])),
+        ("GPU", "yes" if facts["gpu"] else "no"),
+    ]
+    rows += [("products", facts["products"]), ("processor", " ".join(facts["cpu_flags"]))]
+    result_console().print(tables.facts_table("smtdist", rows))

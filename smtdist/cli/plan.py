@@ -17,6 +17,7 @@ from smtdist.data import opening
 from smtdist.data.source import Source
 from smtdist.engine.memory import readable
 from smtdist.engine.passes import Engine
+from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, planning, ways
 from smtdist.models.coders.files import kind_in
 from smtdist.models.plan import Machines
@@ -169,6 +170,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
             f"{readable(worker.limit_bytes)}; the peak is for each of them, and the solve runs on the driver "
             f"({readable(planned.machines.driver_limit)})."
         )
+    lines.append(tables.processor_line(**in_use()))
     lines.extend(
         f"The sums of the {cost.name} pass are computed in {cost.tiles} tiles of rows, because a worker's memory is too "
         f"small for all: the numbers are the same, and the data are read {cost.tiles} times."

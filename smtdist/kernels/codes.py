@@ -9,6 +9,7 @@ import numpy as np
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.kernels.cpu import codes as cpu
 from smtdist.kernels.cpu import marked as cpu_marked
+from smtdist.kernels.cpu.dictionary import dictionary_of
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
@@ -246,7 +247,7 @@ def _host_pieces(
     n = encoder.whitener.geometry.positions if at is None else at.shape[1]
     check_atoms(encoder.whitener.geometry.pixels, atoms)
     rule = cpu.Rule(
-        np.ascontiguousarray(atoms.T),
+        dictionary_of(atoms),
         encoder.cut,
         encoder.constant_patch == "activate_best",
         encoder.zero_code == "activate_best",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from smtdist.kernels import device
 from smtdist.kernels.codes import SLICE_PATCHES
-from smtdist.kernels.cpu import codes as cpu_codes
 from smtdist.kernels.cpu import context as cpu_context
+from smtdist.kernels.cpu import dictionary as cpu_dictionary
 from smtdist.kernels.cpu import jit
 from smtdist.kernels.cpu import moment as cpu_moment
 from smtdist.kernels.cpu import second_order as cpu_second_order
@@ -36,7 +36,7 @@ class BatchBytes(NamedTuple):
 BLAS_BYTES = 8 << 20
 """What BLAS keeps for itself once products are large, as measured; the one image of few patches that a worker tries
 before its memory is measured does not show it."""
-TILE_BYTES = 4 * cpu_codes.TILE_PATCHES * cpu_codes.TILE_ATOMS
+TILE_BYTES = 4 * cpu_dictionary.TILE_PATCHES * cpu_dictionary.TILE_ATOMS
 NEIGHBOUR_BYTES = 34
 """Of a position, drawn or not, while its neighbours are counted: offset, kept, box sums of degrees, weight."""
 

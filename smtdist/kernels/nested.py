@@ -17,6 +17,7 @@ from smtdist.kernels.codes import (
     sites,
 )
 from smtdist.kernels.cpu import codes as cpu
+from smtdist.kernels.cpu.dictionary import dictionary_of
 from smtdist.kernels.cpu.marked import listed
 from smtdist.kernels.cpu.nested import mark_all_nested
 from smtdist.kernels.device import is_host
@@ -74,10 +75,10 @@ def nested_pieces(
     geometry = longest.whitener.geometry
     check_atoms(geometry.pixels, longest.atoms)
     n = geometry.positions if at is None else at.shape[1]
-    all_atoms_t = np.ascontiguousarray(longest.atoms.T)
+    dictionary = dictionary_of(longest.atoms)
     rules = [
         cpu.Rule(
-            all_atoms_t[:, : len(one.atoms)],
+            dictionary.first(len(one.atoms)),
             one.cut,
             one.constant_patch == "activate_best",
             one.zero_code == "activate_best",

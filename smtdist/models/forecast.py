@@ -23,6 +23,7 @@ from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.types import Encoder
 from smtdist.models.calibrate import Asked, Measured, measured
 from smtdist.models.plan import Machines, PassCost, Step, fit_steps, plan_steps
@@ -144,7 +145,8 @@ class FitPlan(Shown):
             once; `seconds`, null without a calibration.
         total : see `total`.
         machines : `workers` (0: this process), `threads`, `worker_bytes`, `driver_bytes` and `device_bytes`
-            they may use.
+            they may use; of this machine `products`, the body that multiplies patches with atoms, and
+            `cpu_flags`, what its processor has of what kernels can use.
         largest_dictionary : the most atoms that would fit there; null where the dictionary is given.
         calibration : rates and paces, how and where they were measured; null without one.
         """
@@ -158,6 +160,7 @@ class FitPlan(Shown):
                 "worker_bytes": worker.limit_bytes,
                 "driver_bytes": self.machines.driver_limit,
                 "device_bytes": worker.device_bytes,
+                **in_use(),
             },
             "largest_dictionary": self.largest_dictionary,
             "calibration": None if self.calibration is None else self.calibration.to_dict(),

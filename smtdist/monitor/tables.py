@@ -177,6 +177,16 @@ def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
     return result
 
 
+def processor_line(products: str, cpu_flags: Iterable[str]) -> str:
+    """Say which body multiplies patches with atoms on this machine, and what its processor has.
+
+    >>> processor_line("float32", [])
+    'This processor multiplies patches with atoms in float32.'
+    """
+    flags = " ".join(cpu_flags)
+    return f"This processor multiplies patches with atoms in {products}{f' (it has {flags})' if flags else ''}."
+
+
 def number(count: int) -> str:
     """Write a count with thousands separated; nothing to count is a dash.
 

@@ -1,77 +1,54 @@
-"""Sparse codes, compiled: tiles of dot products that never leave the cache, scanned at once into bits.
-
-A tile is (patches, atoms); its scan leaves one bit per atom and patch, 1/32 of the product's bytes, and the
-number of active atoms.
-"""
+"""Sparse codes of patches as bits, one for each atom, and of those the policies for patches without any."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled, popcount, reach_mask, score_block
+from smtdist.kernels.cpu.dictionary import (
+    TILE_PATCHES,
+    Dictionary,
+    best_atoms,
+    dictionary_of,
+    mark_reaching,
+    scoring_norms,
+)
+from smtdist.kernels.cpu.jit import BLOCK, compiled, popcount
 from smtdist.kernels.cpu.marked import BitRows, empty_rows
-from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes
-
-TILE_PATCHES = 768
-TILE_ATOMS = 256
-"""A tile of 0.75 MiB: larger than leaves room in a cache of 1 MiB, but BLAS packs the atoms less often; 5 % faster than 512."""
-FAR = 1 << 30
-"""Norm of the atoms that pad a tile: their score is below every other."""
 
 PatchSource = Callable[[int, int], tuple[Array, Array]]
 """(first, last) range of units (images, or single patches) -> their grid (p, N) and constant (N,)."""
 
 
 class Rule(NamedTuple):
-    """Which atoms of a dictionary on the grid are active in a patch; atoms_t : (p, K) contiguous."""
+    """Which atoms of a dictionary are active in a patch."""
 
-    atoms_t: Array
+    dictionary: Dictionary
     cut: int
     best_constant: bool
     best_zero: bool
 
 
 @compiled
-def scan_tile(tile: Array, width: int, cut: np.float32, bits: Array, word: int, counts: Array) -> None:
-    """Set bits[i, word:] where the tile reaches `cut`, and add their number to counts[i]."""
-    flat = tile.reshape(-1)
-    stride = tile.shape[1]
-    words = (width + 63) // 64
-    spare = np.uint64(64 * words - width)
-    for patch in range(bits.shape[0]):
-        active = 0
-        for part in range(words):
-            mask = reach_mask(flat, patch * stride + 64 * part, cut)
-            if part == words - 1:
-                mask &= ~np.uint64(0) >> spare
-            bits[patch, word + part] = mask
-            active += popcount(mask)
-        counts[patch] += active
+def count_active(bits: Array, first: int, n_atoms: int, counts: Array) -> None:
+    """Clear what lies behind the last atom in its word, and count the active atoms of every patch.
 
-
-@compiled
-def scan_scores(tile: Array, norms: Array, first: int, scores: Array, labels: Array, dots: Array) -> None:
-    """Keep the best score 2 x dot - norm of every patch, its lowest atom and its dot product."""
-    flat = tile.reshape(-1)
-    stride = tile.shape[1]
-    lanes = np.empty(16, np.int32)
-    for patch in range(len(scores)):
-        lanes[:] = np.int32(-(2**31))
-        for part in range(stride // 64):
-            score_block(flat, patch * stride + 64 * part, norms, first + 64 * part, lanes)
-        best = lanes.max()
-        if best > scores[patch]:
-            scores[patch] = best
-            atom = 0
-            while 2 * np.int32(tile[patch, atom]) - norms[first + atom] != best:
-                atom += 1
-            labels[patch] = first + atom
-            dots[patch] = tile[patch, atom]
+    bits : (blocks, rows, words), row `first` the first patch's.
+    """
+    words = bits.shape[2]
+    last = (n_atoms + 63) // 64 - 1
+    spare = ~np.uint64(0) >> np.uint64(64 * (last + 1) - n_atoms)
+    for patch in range(len(counts)):
+        bits[last // words, first + patch, last % words] &= spare
+        counts[patch] = 0
+    for block in range(bits.shape[0]):
+        for patch in range(len(counts)):
+            for word in range(words):
+                counts[patch] += popcount(bits[block, first + patch, word])
 
 
 @compiled
@@ -102,37 +79,14 @@ def apply_policies(
     return n_lost
 
 
-def product_tiles(grid: Array, atoms_t: Array, tile: Array) -> Iterator[tuple[int, int, int, int]]:
-    """Fill `tile` with the dot products of one block after another; yield its patches and atoms (start, stop).
-
-    atoms_t : (p, K) contiguous, which BLAS packs faster than (K, p).
-    """
-    for start, stop in even_ranges(grid.shape[1], TILE_PATCHES):
-        patches = grid[:, start:stop].T
-        for low, high in even_ranges(atoms_t.shape[1], TILE_ATOMS):
-            np.matmul(patches, atoms_t[:, low:high], out=tile[: stop - start, : high - low])
-            yield start, stop, low, high
-
-
-def new_tile(n_atoms: int) -> Array:
-    """Return an empty tile, narrow where there are few atoms; a multiple of 64 wide."""
-    return np.zeros((TILE_PATCHES, min(TILE_ATOMS, -(-n_atoms // 64) * 64)), np.float32)
-
-
 def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, first: int, counts: Array) -> None:
     """Fill bits (blocks, rows, 8), from row `first` on, and counts (N,) of the patches in `grid`, policies applied."""
-    tile = new_tile(rule.atoms_t.shape[1])
-    cut = np.float32(rule.cut)
-    counts[:] = 0
-    for start, stop, low, high in product_tiles(grid, rule.atoms_t, tile):
-        block, word = divmod(low // 64, BLOCK_WORDS)
-        scan_tile(
-            tile, high - low, cut, bits[block, first + start : first + stop], word, counts[start:stop]
-        )
+    mark_reaching(grid, rule.dictionary, [rule.cut], bits[None], first)
+    count_active(bits, first, len(rule.dictionary.atoms), counts)
     lost = np.empty(len(counts), np.int64)
     lost = lost[: apply_policies(bits, first, counts, constant, rule.best_constant, rule.best_zero, lost)]
     if len(lost):
-        labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms_t, euclidean=False)
+        labels, _ = best_atoms(grid[:, lost], rule.dictionary, scoring_norms(rule.dictionary.atoms, False))
         block, place = np.divmod(labels, BLOCK)
         bits[block, first + lost, place >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
         counts[lost] = 1
@@ -142,7 +96,7 @@ def mark_all(
     source: PatchSource, units: list[tuple[int, int]], per_unit: int, total: int, rule: Rule
 ) -> tuple[BitRows, Array]:
     """Return bits and indptr (total + 1,) of all units; `source` makes the patches of a range of units."""
-    bits = empty_rows(total, rule.atoms_t.shape[1])
+    bits = empty_rows(total, len(rule.dictionary.atoms))
     table, indptr = bits.table, np.zeros(total + 1, np.int64)
 
     def work(first: int, last: int) -> None:
@@ -166,22 +120,9 @@ def gq_codes(
         even_ranges(n, TILE_PATCHES),
         1,
         n,
-        Rule(np.ascontiguousarray(atoms.T), cut, best_constant, best_zero),
+        Rule(dictionary_of(atoms), cut, best_constant, best_zero),
     )
     return Codes(indptr, None, len(atoms), bits)
-
-
-def best_atoms(grid: Array, atoms_t: Array, euclidean: bool) -> tuple[Array, Array]:
-    """Return labels int32 (N,) and dots float32 (N,), on the calling thread."""
-    n, n_atoms = grid.shape[1], atoms_t.shape[1]
-    tile = new_tile(n_atoms)
-    labels, dots = np.zeros(n, np.int32), np.zeros(n, np.float32)
-    scores = np.full(n, -(2**31), np.int32)
-    norms = np.full(-(-n_atoms // TILE_ATOMS) * TILE_ATOMS, FAR, np.int32)
-    norms[:n_atoms] = square_norms(atoms_t.T) if euclidean else 0
-    for start, stop, low, _ in product_tiles(grid, atoms_t, tile):
-        scan_scores(tile, norms, low, scores[start:stop], labels[start:stop], dots[start:stop])
-    return labels, dots
 
 
 def nearest_atoms(
@@ -190,23 +131,23 @@ def nearest_atoms(
     """Return labels int32 (N,) and dots float32 (N,); see `smtdist.kernels.codes`."""
     n = grid.shape[1]
     labels, dots = np.empty(n, np.int32), np.empty(n, np.float32)
-    atoms_t = np.ascontiguousarray(atoms.T)
+    dictionary, norms = dictionary_of(atoms), scoring_norms(atoms, euclidean)
     some_constant = constant is not None and bool(constant.any())
 
     def work(start: int, stop: int) -> None:
-        labels[start:stop], dots[start:stop] = best_atoms(grid[:, start:stop], atoms_t, euclidean)
+        labels[start:stop], dots[start:stop] = best_atoms(grid[:, start:stop], dictionary, norms)
 
     def work_but_constant(start: int, stop: int) -> None:
         assert constant is not None
         lively = np.flatnonzero(~constant[start:stop])
         labels[start:stop], dots[start:stop] = of_zero
         if len(lively):
-            found = best_atoms(np.ascontiguousarray(grid[:, start + lively]), atoms_t, euclidean)
+            found = best_atoms(grid[:, start + lively], dictionary, norms)
             labels[start + lively], dots[start + lively] = found
 
     with single_blas():
         if some_constant:
-            of_zero = best_atoms(np.zeros((len(grid), 1), np.float32), atoms_t, euclidean)
+            of_zero = best_atoms(np.zeros((len(grid), 1), np.float32), dictionary, norms)
             run_ranges(work_but_constant, even_ranges(n, 2 * TILE_PATCHES))
         else:
             run_ranges(work, even_ranges(n, TILE_PATCHES))

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.codes import (
-    PatchSource,
-    Rule,
-    apply_policies,
-    best_atoms,
-    new_tile,
-    product_tiles,
-    scan_tile,
-)
+from smtdist.kernels.cpu.codes import PatchSource, Rule, apply_policies
+from smtdist.kernels.cpu.dictionary import best_atoms, mark_reaching, scoring_norms
 from smtdist.kernels.cpu.jit import compiled, popcount
 from smtdist.kernels.threads import run_ranges, single_blas
 from smtdist.kernels.types import Array
@@ -38,24 +31,19 @@ def mark_nested(
     grid: Array, constant: Array, rules: list[Rule], bits: list[Array], counts: list[Array]
 ) -> None:
     """Fill the bits (N, words) and counts (N,) of every rule, policies applied; the longest dictionary comes first."""
-    atoms_t = rules[0].atoms_t
-    n, n_atoms = grid.shape[1], atoms_t.shape[1]
-    tile = new_tile(n_atoms)
-    full = {rule.cut: np.empty((n, -(-n_atoms // 64)), np.uint64) for rule in rules}
-    spare = np.empty(n, np.int64)
-    for start, stop, low, high in product_tiles(grid, atoms_t, tile):
-        for cut, marked in full.items():
-            scan_tile(
-                tile, high - low, np.float32(cut), marked[start:stop], low // 64, spare[: stop - start]
-            )
+    n, longest = grid.shape[1], rules[0].dictionary
+    cuts = sorted({rule.cut for rule in rules})
+    full = np.empty((len(cuts), 1, n, -(-len(longest.atoms) // 64)), np.uint64)
+    mark_reaching(grid, longest, cuts, full, 0)
     for rule, own, active in zip(rules, bits, counts, strict=True):
-        take_prefix(full[rule.cut], rule.atoms_t.shape[1], own, active)
+        take_prefix(full[cuts.index(rule.cut), 0], len(rule.dictionary.atoms), own, active)
         lost = np.empty(n, np.int64)
         lost = lost[
             : apply_policies(own[None], 0, active, constant, rule.best_constant, rule.best_zero, lost)
         ]
         if len(lost):
-            labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms_t, euclidean=False)
+            norms = scoring_norms(rule.dictionary.atoms, False)
+            labels, _ = best_atoms(grid[:, lost], rule.dictionary, norms)
             own[lost, labels >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
             active[lost] = 1
 
@@ -64,7 +52,7 @@ def mark_all_nested(
     source: PatchSource, units: list[tuple[int, int]], per_unit: int, total: int, rules: list[Rule]
 ) -> list[tuple[Array, Array]]:
     """Return (bits, indptr) of all units for every rule; see `smtdist.kernels.cpu.codes.mark_all`."""
-    bits = [np.empty((total, -(-rule.atoms_t.shape[1] // 64)), np.uint64) for rule in rules]
+    bits = [np.empty((total, -(-len(rule.dictionary.atoms) // 64)), np.uint64) for rule in rules]
     ends = [np.zeros(total + 1, np.int64) for _ in rules]
 
     def work(first: int, last: int) -> None:

@@ -1,0 +1,127 @@
+"""Every body for products of patches and atoms returns the same bits, at the limits of the grid too."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels import codes
+from smtdist.kernels.cpu import dictionary
+from smtdist.kernels.generic import codes as plain
+
+LONGEST = 4096
+HERE = [
+    name for name, flag in dictionary.BODIES.items() if not flag or flag in dictionary.processor_flags()
+]
+
+
+@pytest.fixture(params=HERE)
+def body(request, monkeypatch):
+    monkeypatch.setenv(dictionary.VARIABLE, request.param)
+    return request.param
+
+
+def vectors(draw, count, pixels):
+    """Whole numbers of norm at most 4,096: short ones, single pixels of the greatest value, copies, zeros."""
+    found = draw.standard_normal((count, pixels))
+    found *= draw.uniform(0, LONGEST, (count, 1)) / np.linalg.norm(found, axis=1, keepdims=True)
+    found = np.trunc(found)
+    alone = np.zeros((count, pixels))
+    alone[np.arange(count), draw.integers(0, pixels, count)] = draw.choice([-LONGEST, LONGEST], count)
+    kind = draw.integers(0, 5, (count, 1))
+    found = np.where(kind == 0, alone, np.where(kind == 1, 0, found))
+    found[draw.random(count) < 0.2] = found[:1]
+    return found.astype(np.float32)
+
+
+SIZES = st.one_of(st.integers(1, 20), st.sampled_from([63, 64, 65, 191, 193, 300, 515]))
+CASES = given(st.integers(0, 2**16), st.one_of(st.just(0), SIZES), SIZES, st.integers(1, 9))
+
+
+def each_body(work):
+    """Return what `work` returns with every body that this processor has."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in HERE:
+            patch.setenv(dictionary.VARIABLE, name)
+            yield name, work()
+
+
+@settings(deadline=None, max_examples=25)
+@CASES
+def test_atoms_that_reach_a_cut(seed, n, k, p):
+    draw = np.random.default_rng(seed)
+    grid, atoms = np.ascontiguousarray(vectors(draw, n, p).T), vectors(draw, k, p)
+    dots = grid.T.astype(np.int64) @ atoms.T.astype(np.int64)
+    score = int(draw.choice(dots.reshape(-1))) if n else 5
+    cuts = [
+        score,
+        score + 1,
+        -(2**24),
+        2**24,
+    ]  # a score itself, the next, all atoms, and those equal to a longest patch
+
+    def marked():
+        bits = np.zeros((len(cuts), -(-k // 512), n + 1, 8), np.uint64)
+        dictionary.mark_reaching(grid, dictionary.dictionary_of(atoms), cuts, bits, 1)
+        assert not bits[:, :, 0].any()
+        return np.ascontiguousarray(bits[:, :, 1:].transpose(0, 2, 1, 3))
+
+    for name, bits in each_body(marked):
+        lists = np.unpackbits(
+            bits.view(np.uint8).reshape(len(cuts), n, -(-k // 512) * 64), axis=-1, bitorder="little"
+        )
+        for cut, own in zip(cuts, lists, strict=True):
+            np.testing.assert_array_equal(own[:, :k], dots >= cut, err_msg=name)
+
+
+@settings(deadline=None, max_examples=25)
+@CASES
+def test_the_nearest_atom(seed, n, k, p):
+    draw = np.random.default_rng(seed)
+    grid, atoms = np.ascontiguousarray(vectors(draw, n, p).T), vectors(draw, k, p)
+    for euclidean in (False, True):
+        labels, dots = plain.nearest_atoms(grid, atoms, euclidean)
+        for name, found in each_body(
+            lambda euclidean=euclidean: codes.nearest_atoms(grid, atoms, euclidean)
+        ):
+            np.testing.assert_array_equal(found[0], labels, err_msg=name, strict=True)
+            np.testing.assert_array_equal(found[1], dots, err_msg=name, strict=True)
+
+
+def test_the_first_atoms_of_a_dictionary(body):
+    draw = np.random.default_rng(0)
+    atoms, grid = vectors(draw, 150, 5), np.ascontiguousarray(vectors(draw, 30, 5).T)
+    for count in (1, 64, 70, 150):
+        few = dictionary.dictionary_of(atoms).first(count)
+        labels, _ = dictionary.best_atoms(grid, few, dictionary.scoring_norms(few.atoms, True))
+        np.testing.assert_array_equal(labels, plain.nearest_atoms(grid, atoms[:count], True)[0])
+
+
+@pytest.mark.parametrize("wrong", [0.5, 4097.0])
+def test_what_int32_need_not_hold_is_left_to_float32(wrong):
+    atoms, grid = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)
+    grid[1, 2] = wrong
+    assert dictionary.packed_patches(grid, 1) is None
+    known = dictionary.dictionary_of(np.ascontiguousarray(grid.T))
+    assert known.packed is None
+    bits = np.zeros((1, 1, 3, 1), np.uint64)
+    dictionary.mark_reaching(grid, dictionary.dictionary_of(atoms), [1], bits, 0)
+    assert bits.reshape(-1).tolist() == [1, 2, 6 if wrong > 1 else 4]
+
+
+def test_a_body_is_chosen_by_name(body):
+    assert dictionary.body() == body
+    packed = dictionary.dictionary_of(np.ones((3, 3), np.float32)).packed
+    assert (packed is None) == (body == "float32")
+    assert dictionary.in_use()["products"] == body
+
+
+def test_the_fastest_is_used_and_names_that_there_are_not_are_refused(monkeypatch):
+    monkeypatch.delenv(dictionary.VARIABLE, raising=False)
+    assert dictionary.body() == HERE[0]
+    monkeypatch.setenv(dictionary.VARIABLE, "int8")
+    with pytest.raises(
+        ConfigurationError, match=r"SMTDIST_PRODUCTS is 'int8'; this processor can use .*float32"
+    ):
+        dictionary.body()
