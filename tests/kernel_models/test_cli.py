@@ -268,7 +268,7 @@ def test_plan_refuses_what_cannot_fit(data):
     assert found.exit_code == 1
     assert "The exact kernel model needs" in found.stderr
     assert run(*common, "--memory", "much").exit_code == 2
-    found = run(*common, "--set", "features=nystroem")
+    found = run(*common, "--set", "features=nystroem", "--set", "n_features=2048")
     assert "drawn from a pool of 1024; raise pool" in found.stderr
 
 
