@@ -328,7 +328,7 @@ def test_video_is_an_estimator(tmp_path):
     assert video.score(frames) == pytest.approx(-found["straightness"]["embedding"]["second_difference"])
     stacked = smtdist.VideoSMT(**small | {"atoms": 20}).fit(frames, below=video)
     assert "layers" in stacked.judge(frames)
-    assert one_line(video.model_).startswith("<VideoModel: K = 40, 3 components, 96 samples>")
+    assert one_line(video.model_).startswith("<VideoModel: K = 40, 3 components, 176 samples>")
 
 
 def test_errors_of_python_speak_of_python_and_those_of_commands_of_options(smt, tmp_path):

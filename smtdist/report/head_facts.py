@@ -87,8 +87,8 @@ def penalty_of(facts: Facts) -> tuple[float, float | None]:
 def edge_sentence(share: float, path: Sequence[Mapping[str, Any]]) -> str:
     """Say so where the penalty that was chosen is the first or the last of those that were tried.
 
-    >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])[:69]
-    'The penalty, 0.1, is the smallest that was tried. A head can try small'
+    >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])[:49]
+    'The penalty, 0.1, is the smallest that was tried.'
     """
     tried = [one["penalty"] for one in path]
     for word, other, edge in (("smallest", "smaller", min), ("largest", "larger", max)):

@@ -52,18 +52,21 @@ def data(tmp_path_factory):
     return folder
 
 
-def test_draws_small(data, tmp_path):
+def drawn(data, tmp_path, *figures):
     out = tmp_path / "out"
     words = ["--small", "--data", str(data), "--work", str(tmp_path / "run"), "--out", str(out)]
-    facts = command.main([*words, "--only", "2", "4", "5", "7"])
-    assert set(facts) == {2, 4, 5, 7}
+    facts = command.main([*words, "--only", *map(str, figures)])
+    assert set(facts) == set(figures)
     assert {path.name for path in out.iterdir()} == {f"figure-{figure}.png" for figure in facts}
     for path in out.iterdir():
         check_picture(path)
-    assert facts[2]["stays"] > facts[2]["stayed"]
+    return words, facts
+
+
+def test_draws_small(data, tmp_path):
+    words, facts = drawn(data, tmp_path, 4, 5)
     assert facts[4]["a"]["cosines"][0] >= facts[4]["a"]["cosines"][1]
     assert facts[5]["wolf"]["nearest"]
-    assert sum(facts[7]["neighbours"].values()) == mistakes.COLUMNS**2 - 1
 
     kept = sorted((tmp_path / "run").glob("*.h5"))
     before = [path.stat().st_mtime_ns for path in kept]
@@ -72,6 +75,13 @@ def test_draws_small(data, tmp_path):
     assert [path.stat().st_mtime_ns for path in kept] == before, "models are fitted once"
     with pytest.raises(SystemExit, match="steps of other options"):
         command.main(words[1:])
+
+
+@pytest.mark.benchmark
+def test_draws_spirals_and_mistakes_small(data, tmp_path):
+    _, facts = drawn(data, tmp_path, 2, 7)
+    assert facts[2]["stays"] > facts[2]["stayed"]
+    assert sum(facts[7]["neighbours"].values()) == mistakes.COLUMNS**2 - 1
 
 
 def test_missing_data_are_named(tmp_path):

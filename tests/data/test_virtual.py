@@ -93,7 +93,7 @@ def test_parts_that_are_not_there_are_refused(path):
         open_source(path, "train")
     with h5py.File(part, "a") as file:
         file["x"] = np.ones((EACH - 1, 4, 4), np.uint8)
-    with pytest.raises(DataError, match=r"takes 96 values of x in .*has the shape \(5, 4, 4\)"):
+    with pytest.raises(DataError, match=r"takes 96 values of x in .*its shape is \(5, 4, 4\)"):
         open_source(path, "train")
     part.write_bytes(whole[:100])
     with pytest.raises(DataError, match=r"part-3\.h5 cannot be opened"):
