@@ -382,8 +382,8 @@ PRESET_NOTES: Final[dict[str, str]] = {
     "them are 2.0 points better than 30 at T = 0.03 without (10,000 held-out images). Nothing else that we tried is certainly "
     "better. pool_size=5, pool_stride=3 gives the same accuracy with 2.25 times fewer numbers.",
     "cifar10-gq-gray": "The votes are our choice, as in cifar10-gq. A grey model joined to a colour one (evaluate --with) is "
-    "better than colour alone: 79.6 and 77.6 % with the kernel classifier on 10,000 images (cifar10-gq with dictionary=2048, with and "
-    "without one of grey=true).",
+    "better than colour alone: 79.6 and 77.6 % with the kernel classifier on 10,000 images (cifar10-gq with "
+    "dictionary=2048, with and without one of grey=true).",
     "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendix C).",
     "paper-cifar10-gq": "As SMT 2023 prints it (sections 3 and J, appendix D): the contextual mean, 30 neighbours at T = 0.03.",
     "paper-cifar10-gq-gray": "As SMT 2023 prints it (sections 3 and J, appendix D).",
