@@ -103,8 +103,8 @@ def resolved_ridge(ridge: float | str, half: Float64, components: int) -> float:
             raise ConfigurationError(f'The ridge is {ridge!r}; give a positive number or "auto".')
         if components > len(values) or values[components - 1] <= 0:
             raise DataError(
-                f"Only {int((values > 0).sum())} directions bring anchors and positives together, but n_components is "
-                f"{components}; ask for fewer, or augment less."
+                f"Only {int((values > 0).sum())} directions have samples and their augmented copies on the same side, but "
+                f"n_components is {components}; lower n_components, or augment less (noise, crop)."
             )
         return float(AUTO * values[components - 1])
     if ridge >= values[0]:
