@@ -20,6 +20,7 @@ def in_git():
     return shutil.which("git") is not None and subprocess.run(asked, capture_output=True).returncode == 0
 
 
+@pytest.mark.benchmark
 def test_a_tree_agrees_with_its_last_commit(capsys):
     # a changed tree may differ from HEAD on purpose; here only the tool is asked, so that the tree is compared with itself
     # where there is no git

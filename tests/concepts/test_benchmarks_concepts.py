@@ -126,6 +126,7 @@ def test_a_recovery_that_was_cut_short_goes_on(tmp_path):
     assert len(recovery.main([*few, "hybrid"])) == 2
 
 
+@pytest.mark.benchmark
 def test_seeds_that_were_held_out_and_methods_that_refine():
     methods = ["--methods", "aligned", "even"]
     first = recovery.main([*SMALL_RECOVERY[:-1], "mixed", *methods])

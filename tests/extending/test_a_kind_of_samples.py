@@ -38,7 +38,7 @@ def signals(seed, n=60):
     return np.sin(phase + pace * np.arange(40)) + 0.05 * rng.standard_normal((n, 40))
 
 
-@pytest.mark.parametrize(("features", "order"), [("l1", 2), ("rbf", 1)])
+@pytest.mark.parametrize(("features", "order"), [pytest.param("l1", 2, marks=pytest.mark.slow), ("rbf", 1)])
 def test_it_gets_every_command(features, order, tmp_path, monkeypatch):
     check_sites(Windows, signals(0), length=6, step=2)
     with h5py.File(tmp_path / "d.h5", "w") as file:

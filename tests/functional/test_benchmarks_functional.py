@@ -28,6 +28,7 @@ def sets():
     return [part for one in TINY for part in ("--set", one)]
 
 
+@pytest.mark.benchmark
 def test_video(clips, tmp_path):
     result = video.main(
         ["--data", clips, "--folder", str(tmp_path / "v"), "--held-out", "three", "--levels", "0", "--most", "12",
