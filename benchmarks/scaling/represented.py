@@ -1,6 +1,6 @@
 """What `transform` and `evaluate` take, on the command line and in Python: each pass's measured peak beside its projection.
 
-    python -m benchmarks.scaling.represented --data /work/shared/data --atoms 2048 --train 2000 --test 500
+    python -m benchmarks.scaling.represented --data DATA --atoms 2048 --train 2000 --test 500
 
 For MNIST and CIFAR-10, with and without mirror images, in one process and with two workers. Exits with 1 where a peak is
 above what was announced.

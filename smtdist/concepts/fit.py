@@ -192,9 +192,8 @@ def _settled(
     kept = way.concepts[:, _new(way.concepts, given)]
     if kept.shape[1]:
         way.follow(descend(scores, kept, settings.cold, engine, step=step and f"settling{suffix}"))
-    if (
-        settings.method == "hybrid"
-    ):  # what Algorithm 1 has found may be the answer, which noise would only spoil
+    if settings.method == "hybrid":
+        # what Algorithm 1 has found may be the answer, which noise would only spoil
         direct = descend(scores, found, settings.cold, engine, step=step and f"direct{suffix}")
         if direct.objective < way.objective * (1 - NOTABLE):
             way.history, way.ending = [], Ending(0, True, 0.0)
