@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import smtdist
 from docs import gallery
 from smtdist.cli.commands import COMMANDS, load
-from smtdist.configuration import PRESET_NOTES, PRESETS, described
+from smtdist.configuration import PRESET_NOTES, described, preset_lines
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -84,8 +84,7 @@ def settings() -> str:
     for name, about in described().items():
         lines.append(f"| `{name}` | {about['default']} | {about['values']} | {about['meaning']} |")
     lines += ["", "## Presets", "", "| preset | settings | what it changes |", "|---|---|---|"]
-    for name, changes in PRESETS.items():
-        given = ", ".join(f"{key}={value}" for key, value in changes.items())
+    for name, given in preset_lines().items():
         lines.append(f"| `{name}` | {given} | {PRESET_NOTES[name]} |")
     begin, end = (
         "<!-- settings: begin; written by python docs/build.py -->\n",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,7 +34,8 @@ def filters(
     from smtdist.plot.filters import save_filters
 
     check_target(out, overwrite, inputs=(model,))
-    found = loading.load(model, statistics=False)
+    found: Any = loading.load(model, statistics=False)
+    loading.require_one(found, model)
     coder = found.coder if isinstance(found, Manifold) else found
     if isinstance(coder, Coder):
         drawn = coder.whitened_filters() if whitened else coder.filters()

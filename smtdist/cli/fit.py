@@ -15,12 +15,14 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import locations, opening
 from smtdist.data.writing import check_target
+from smtdist.engine.manifest import Facts
 from smtdist.errors import DataError
 from smtdist.models import files, plugins
 from smtdist.models import model as smt_model
 from smtdist.models.coders.files import kind_in
 from smtdist.models.fit import fit as fit_model
-from smtdist.models.fit import run_facts
+from smtdist.models.fit import fit_joined, joined_facts, run_facts
+from smtdist.models.joined import Joined
 from smtdist.models.model import Model
 from smtdist.monitor import tables
 
@@ -85,22 +87,27 @@ def fit(
         return
     check_target(out, overwrite, inputs=(from_model, atoms), data=data)
     base, given = inputs(from_model, atoms)
-    settings = opt.settings_from(preset, set_, base, given)
-    bad = opt.bad_chunk(on_bad_chunk) or "raise"
-    source = opening.open_source(
-        locations.full_location(data), dataset, settings, skip_damaged=bad == "skip"
-    )
-    settings = opt.for_images(settings, source, preset, set_, base)
-    smt_model.image_geometry(
-        settings, source.shape, source.name
-    )  # refused before a checkpoint folder is this run's
-    with engine_for(where, source, checkpoint, lambda: run_facts(source, settings, given, base)) as engine:
+    asked = opt.settings_from(preset, set_, base, given)
+    bad, (first, *_) = opt.bad_chunk(on_bad_chunk) or "raise", asked.values()
+    source = opening.open_source(locations.full_location(data), dataset, first, skip_damaged=bad == "skip")
+    for one in asked.values():  # refused before a checkpoint folder is this run's
+        smt_model.image_geometry(opt.for_images(one, source, preset, set_, base), source.shape, source.name)
+    settings = opt.for_images(first, source, preset, set_, base)
+
+    def facts() -> Facts:
+        return joined_facts(source, asked) if len(asked) > 1 else run_facts(source, settings, given, base)
+
+    with engine_for(where, source, checkpoint, facts) as engine:
         engine.on_bad_chunk, engine.solve_on = bad, opt.solver_place(solve_on) or "driver"
-        found, records = fit_model(source, settings, engine, atoms=given, base=base)
+        found: Model | Joined
+        if len(asked) > 1:
+            found, records = fit_joined(source, asked, engine)
+        else:
+            found, records = fit_model(source, settings, engine, atoms=given, base=base)
     written = files.save(found, out, overwrite=overwrite)
     skipped = found.provenance.get("skipped", [])
-    result = {"model": str(out.absolute()), "bytes": written, "passes": records, **found.summary()}
-    _report({**result, "skipped": skipped}, json)
+    about = {"model": str(out.absolute()), "bytes": written, "passes": records, "skipped": skipped}
+    _report({**about, **found.summary()}, json)
 
 
 def coded_feature(assignments: list[str] | None) -> str | None:
@@ -150,7 +157,18 @@ def _report(result: dict[str, Any], as_json: bool) -> None:
         return
     console = result_console()
     console.print(tables.passes_table(result["passes"]))
-    console.print(model_line(result), highlight=False, soft_wrap=True)
+    for line in model_lines(result):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def model_lines(result: dict[str, Any]) -> list[str]:
+    """Return a line about each model of a file that was written."""
+    if "models" not in result:
+        return [model_line(result)]
+    return [
+        model_line({**result, **one, "model": f"{result['model']}, {name}"})
+        for name, one in result["models"].items()
+    ]
 
 
 def model_line(result: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,12 +12,13 @@ import typer
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.fit import model_line
+from smtdist.cli.fit import model_lines
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say_repeated
 from smtdist.data import changing
 from smtdist.data.same_file import require_apart
 from smtdist.data.showing import n_samples
 from smtdist.data.writing import check_target
+from smtdist.models import adding
 from smtdist.models import merge as merging
 from smtdist.models.additions import kind_of
 from smtdist.monitor import tables
@@ -56,17 +56,10 @@ def merge(
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
-    kind = kind_of(models[0])
-    first = kind.load(models[0])
-    if first.statistics is not None:
-        merging.require_memory(first.statistics.held_bytes, len(first.statistics.activity))
-    with usage(TypeError):
-        first = merging.with_settings(first, dict(configuration.parse_setting(text) for text in set_ or []))
-    model, total = merging.merged(
-        (str(models[0]), first), _loaded(models[1:]), _loaded(subtract or []), repeats=allow_repeats
-    )
-    result = merging.resolved(model, total)
-    written = kind.save(result, out, overwrite=overwrite)
+    with usage():
+        changes = dict(configuration.parse_setting(text) for text in set_ or [])
+        result = adding.merge(models, subtract=subtract or [], allow_repeats=allow_repeats, **changes)
+    written = kind_of(models[0]).save(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
 
 
@@ -146,11 +139,6 @@ def update(
     _report(result, target, {"bytes": written, "passes": records}, json)
 
 
-def _loaded(paths: list[Path]) -> Iterator[tuple[str, Any]]:
-    for path in paths:
-        yield str(path), kind_of(path).load(path)
-
-
 def _report(model: Any, path: Path, facts: dict[str, Any], as_json: bool) -> None:
     audit = model.provenance.get("audit", [])
     result = {
@@ -167,8 +155,9 @@ def _report(model: Any, path: Path, facts: dict[str, Any], as_json: bool) -> Non
     console = result_console()
     console.print(tables.audit_table(audit))
     say_repeated(result["n_repeated"])
-    line = model_line(result) if "n_dead" in result else other_line(result)
-    console.print(line, highlight=False, soft_wrap=True)
+    of_atoms = "n_dead" in result or "models" in result
+    for line in model_lines(result) if of_atoms else [other_line(result)]:
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def other_line(result: dict[str, Any]) -> str:

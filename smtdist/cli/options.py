@@ -19,9 +19,8 @@ from smtdist.engine.cluster_choice import ClusterChoice
 
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
     from smtdist.data.source import Source
-    from smtdist.models.coders.represent import Pooled
-    from smtdist.models.loading import Transform
     from smtdist.models.model import Model
+    from smtdist.models.transform import Represents
 
 FROZEN = (
     "patch",
@@ -364,7 +363,7 @@ def picture_kind(path: Path) -> str:
     return kind
 
 
-def other_models(paths: list[Path] | None) -> list[Transform | Pooled]:
+def other_models(paths: list[Path] | None) -> list[Represents]:
     """Return the models whose representations are appended."""
     from smtdist.models import loading
 
@@ -403,18 +402,28 @@ def refuse_model(name: str) -> None:
 
 def settings_from(
     preset_name: str | None, assignments: list[str] | None, base: Model | None, atoms: Any
-) -> Configuration:
-    """Return the settings that the options add up to; what has no meaning is wrong usage."""
+) -> dict[str, Configuration]:
+    """Return the settings that the options add up to, of each model that a preset has; what has no meaning is wrong usage.
+
+    Settings of one model have no name: {"": settings}.
+    """
     # a value of another type, such as patch=six, fails in a comparison
     with usage(TypeError):
         changes = dict(configuration.parse_setting(text) for text in assignments or [])
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
         if base is not None:
-            return _settings_of_base(base, preset_name, changes)
-        start = configuration.preset(preset_name) if preset_name else Configuration()
-        settings = start.replace(**changes)
-        return settings.with_atoms(settings.dictionary if atoms is None else len(atoms))
+            return {"": _settings_of_base(base, preset_name, changes)}
+        starts = configuration.presets(preset_name) if preset_name else {"": Configuration()}
+        found = {name: start.replace(**changes) for name, start in starts.items()}
+        if atoms is not None and len(found) > 1:
+            raise WrongUsage(
+                f"The models of --preset {preset_name} have an own dictionary each; leave out --atoms."
+            )
+        return {
+            name: one.with_atoms(one.dictionary if atoms is None else len(atoms))
+            for name, one in found.items()
+        }
 
 
 def for_images(

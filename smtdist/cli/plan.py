@@ -89,29 +89,41 @@ def plan(
         _say(planned, checkpoint, json, {})
         return
     base, given = inputs(from_model, atoms)
-    settings = opt.settings_from(preset, set_, base, given)
-    source = opening.open_source(data, dataset, settings)
-    settings = opt.for_images(settings, source, preset, set_, base)
+    asked = opt.settings_from(preset, set_, base, given)
+    source = opening.open_source(data, dataset, next(iter(asked.values())))
     with usage():
         sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
-        planner, encoder = planning.fit_planner(
-            source,
-            settings,
-            where.resolved_workers(source) or 0,
-            sizes,
-            threads,
-            checkpoint,
-            here=where.is_local,
-            base=base,
-            atoms=given,
-        )
-    if where.is_local:
-        planned = planning.plan_here(planner, checkpoint, calibrate, encoder, given)
+    plans = {}
+    for name, one in asked.items():
+        settings = opt.for_images(one, source, preset, set_, base)
+        with usage():
+            planner, encoder = planning.fit_planner(
+                source,
+                settings,
+                where.resolved_workers(source) or 0,
+                sizes,
+                threads,
+                checkpoint,
+                here=where.is_local,
+                base=base,
+                atoms=given,
+            )
+        if where.is_local:
+            planned = planning.plan_here(planner, checkpoint, calibrate, encoder, given)
+        else:
+            with engine_for(where, source, checkpoint) as engine:
+                planned = planning.plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, given)
+        plans[name] = planned, {"configuration": settings.to_dict()}
+    about = {"data": source.describe()}
+    if "" in plans:
+        planned, own = plans[""]
+        _say(planned, checkpoint, json, about | own)
+    elif json:
+        print_json(about | {"models": {name: _plain(one) | own for name, (one, own) in plans.items()}})
     else:
-        with engine_for(where, source, checkpoint) as engine:
-            planned = planning.plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, given)
-    about = {"data": source.describe(), "configuration": settings.to_dict()}
-    _say(planned, checkpoint, json, about)
+        for name, (planned, _) in plans.items():
+            result_console().print(f"The model {name}:", highlight=False)
+            _say(planned, checkpoint, False, {})
 
 
 def say_fit(
@@ -147,14 +159,19 @@ def _machines(
 
 
 def _say(planned: forecast.FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]) -> None:
-    found = planned.to_dict()
+    found = _plain(planned)
     if json:
-        print_json({**found, "workers": found["machines"]["workers"], **about})
+        print_json(found | about)
         return
     console = result_console()
     console.print(tables.plan_table(found["passes"], checkpoint is not None, found["total"]))
     for line in _remarks(planned):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
+
+
+def _plain(planned: forecast.FitPlan) -> dict[str, Any]:
+    found = planned.to_dict()
+    return {**found, "workers": found["machines"]["workers"]}
 
 
 def _remarks(planned: forecast.FitPlan) -> list[str]:

@@ -42,13 +42,13 @@ def settings(
             {
                 "settings": known,
                 "presets": configuration.PRESETS,
+                "joined_presets": {name: one._asdict() for name, one in configuration.JOINED.items()},
                 "preset_notes": configuration.PRESET_NOTES,
             }
         )
         return
     console.print(tables.settings_table(known, console.width))
-    for name, changes in configuration.PRESETS.items():
-        line = ", ".join(f"{key}={value}" for key, value in changes.items())
+    for name, line in configuration.preset_lines().items():
         console.print(f"--preset {name}: {line}", highlight=False)
         console.print(f"  {configuration.PRESET_NOTES[name]}", style="dim", highlight=False)
     console.print(

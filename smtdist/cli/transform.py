@@ -23,8 +23,8 @@ from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, MissingDatasetError
-from smtdist.models import provenance, readout, representations
-from smtdist.models.transform import Represents, as_planned, feature_count, planned
+from smtdist.models import joined, provenance, readout, representations
+from smtdist.models.transform import Represents, as_planned, planned
 from smtdist.monitor import tables
 
 if TYPE_CHECKING:
@@ -126,16 +126,13 @@ def write_representations(
     json: bool = False,
 ) -> None:
     """Write the representations by the model at `path`, and by those of other files beside it, and say so."""
-    started, others = (
-        time.perf_counter(),
-        [seen(one) if seen else one for one in opt.other_models(list(beside or []))],
-    )
+    started = time.perf_counter()
+    others = [seen(one) if seen else one for one in opt.other_models(list(beside or []))]
+    model = joined.side_by_side(model, others)
     skip = on_bad_chunk == "skip"
     whole = opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
     source = limited(whole, limit)
     shape = model.representation_shape(components, drop)
-    if others:
-        shape = (feature_count(model, components, drop, others),)
     attributes: dict[str, Any] = {
         "configuration": model.asked,
         "model": str(path.absolute()),
@@ -145,12 +142,12 @@ def write_representations(
     }
     if drop is not None:
         attributes["drop"] = drop
-    layout = readout.layout_of(model, components, drop, others)
+    layout = readout.layout_of(model, components, drop)
     attributes["parts"] = dumps(readout.layout_to_plain(layout))
-    attributes["identity"] = readout.identity_of(model, components, drop, others)
+    attributes["identity"] = readout.identity_of(model, components, drop)
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = on_bad_chunk
-        costs = planned(model, source, engine, n_components=components, drop=drop, others=others)
+        costs = planned(model, source, engine, n_components=components, drop=drop)
         if plan:
             disk = representations.file_bytes(costs.n_samples, costs.features, costs.itemsize)
             say_transform_plan(costs.timed(source, engine), disk, json, model=str(path.absolute()))

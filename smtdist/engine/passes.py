@@ -71,6 +71,7 @@ class Engine:
 
     readings: unchanged.Readings = field(default_factory=unchanged.Readings, init=False)
     current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
+    stage: str = field(default="", init=False)  # stands before the names of passes
     _open: bool = field(default=False, init=False)
     _running: bool = field(default=False, init=False)
 
@@ -150,6 +151,15 @@ class Engine:
                 self._running = False
 
     @contextmanager
+    def staged(self, name: str) -> Iterator[None]:
+        """Put a name before those of passes, for one of several fits that are a run together; records keep theirs."""
+        before, self.stage = self.stage, f"{name}-"
+        try:
+            yield
+        finally:
+            self.stage = before
+
+    @contextmanager
     def told(self) -> Iterator[None]:
         """Tell those who watch how a run ended that did not end well, once."""
         try:
@@ -196,7 +206,11 @@ class Engine:
         `held_bytes`: what the caller keeps for itself, which counts where this process does the work.
         """
         with self.opened(), self._cluster_loss_explained(), self._removal_explained():
-            return self._reduced(name, statistic, source, fingerprint, work_per_sample, held_bytes)
+            called = f"{self.stage}{name}"
+            found, record = self._reduced(
+                called, statistic, source, fingerprint, work_per_sample, held_bytes
+            )
+            return found, {"name": name, **record}
 
     def _reduced(
         self,
@@ -279,7 +293,7 @@ class Engine:
             "n_skipped": self._skipped(name, source, result),
         }
         self.events.emit("pass_finished", **{"pass": name}, **record)
-        return result, {"name": name, **record}
+        return result, record
 
     def _require_unmoved(
         self, name: str, source: Source, known: unchanged.Reading, now: unchanged.Checks
@@ -386,13 +400,14 @@ class Engine:
         """
         folder = self.checkpoint
         with self.opened():
-            kept = None if folder is None else ThetaFile(folder / f"{name}.h5", f"{self.key}/{name}")
+            called = f"{self.stage}{name}"
+            kept = None if folder is None else ThetaFile(folder / f"{called}.h5", f"{self.key}/{called}")
             learned = Learned(theta, 0, [], over=False)
             if kept is not None:
                 learned = kept.read(type(theta), self.note) or learned
                 self._require_nothing_skipped(learned.records)
                 # sums of the last round, where a kill came between the two
-                remove_pass(kept.path.with_name(f"{name}-{learned.rounds}"))
+                remove_pass(kept.path.with_name(f"{called}-{learned.rounds}"))
             while learned.rounds < most and not learned.over:
                 number = learned.rounds + 1
                 statistic, source = make(learned.theta, number)
@@ -403,7 +418,7 @@ class Engine:
                 learned = Learned(last, number, [*learned.records, record], over=changed is None)
                 if kept is not None:
                     kept.write(learned)
-                    remove_pass(kept.path.with_name(f"{name}-{number}"))
+                    remove_pass(kept.path.with_name(f"{called}-{number}"))
             return learned.theta, learned.records
 
     def _require_nothing_skipped(self, records: list[dict[str, Any]]) -> None:
@@ -428,7 +443,8 @@ class Engine:
             "resumed_leaves": 0,
             "projected_bytes": resident_bytes() + max(SOLVE_LEAST, working_bytes),
         }
-        self.events.emit("pass_started", **{"pass": name}, n_leaves=0, workers=1, **nothing)
+        called = f"{self.stage}{name}"
+        self.events.emit("pass_started", **{"pass": called}, n_leaves=0, workers=1, **nothing)
         started = time.perf_counter()
         reset_peak()
         value = function()
@@ -440,7 +456,7 @@ class Engine:
             **nothing,
             **about,
         }
-        self.events.emit("pass_finished", **{"pass": name}, **record)
+        self.events.emit("pass_finished", **{"pass": called}, **record)
         return value, {"name": name, **record}
 
     @contextmanager

@@ -19,7 +19,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate import metrics, run
 from smtdist.evaluate.plan import EvaluationPlan
-from smtdist.models import given, readout
+from smtdist.models import given, joined, readout
 from smtdist.models.model import Model
 from smtdist.models.pixels import RawPixels
 from smtdist.models.transform import Represents
@@ -140,20 +140,21 @@ class Asked:
         if mirrored is None:
             mirrored = kernel or (self.metric == "knn" and model.votes.mirrored_votes)
         # the kernel has mirror images in it, and sees both parts of binary codes; for others they are images of their own
-        first, *rest = (
-            readout.with_readout(
-                one,
-                "both" if self.features is None and kernel and isinstance(one, Model) else self.features,
-                self.pool,
-                mirrored=mirrored and kernel,
+        together = joined.side_by_side(model, [given.encoder_of(one) for one in self.others])
+
+        def read_out(one: Represents) -> Represents:
+            features = (
+                "both" if self.features is None and kernel and isinstance(one, Model) else self.features
             )
-            for one in (model, *map(given.encoder_of, self.others))
-        )
-        settings = self.settings(first.votes)
+            return readout.with_readout(one, features, self.pool, mirrored=bool(mirrored) and kernel)
+
+        seen = joined.each(together, read_out)
+        settings = self.settings(seen.votes)
         if isinstance(settings, run.Kernel):
-            layout = readout.layout_of(first, self.n_components, self.drop, rest)
-            settings = run.Kernel(settings.temperature, layout)
-        return Seen(first, tuple(rest), settings, mirrored)
+            settings = run.Kernel(
+                settings.temperature, readout.layout_of(seen, self.n_components, self.drop)
+            )
+        return Seen(seen, settings, mirrored)
 
     def swept(
         self, engine: Engine, settings: run.Settings, near: Any, near_y: Any, far: Any, far_y: Any
@@ -180,10 +181,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """Models as a classifier sees them, its settings, and whether mirror images are learned from too."""
+    """A model as a classifier sees it, its settings, and whether mirror images are learned from too."""
 
     model: Represents
-    others: tuple[Represents, ...]
     settings: run.Settings
     mirrored: bool
 
@@ -217,7 +217,7 @@ def judged(
     """
     both = seen.model, known, asked
     if not how.labels:
-        beside = how.n_components, how.drop, seen.others
+        beside = how.n_components, how.drop
         found = run.evaluated(*both, engine, seen.settings, *beside, how.directions)
         return with_pixels(found, *both, engine, seen.settings, mirrored=seen.mirrored)
     costs = planned(seen, known, asked, engine, how)
@@ -264,7 +264,7 @@ def planned(
         from smtdist.evaluate import few_labels
 
         few_labels.draw_labelled(known.labels, max(how.labels), 0, 0)  # refused before an image is coded
-    beside = how.n_components, how.drop, seen.others, how.directions, how.labels
+    beside = how.n_components, how.drop, how.directions, how.labels
     return run.planned(seen.model, known, asked, engine, seen.settings, *beside, timed=timed)
 
 

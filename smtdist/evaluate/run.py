@@ -45,7 +45,7 @@ from smtdist.evaluate.probe import C_GRID as PROBE_GRID
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, probe_bytes
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
 from smtdist.models import readout, representations
-from smtdist.models.transform import Represents, as_planned, feature_count
+from smtdist.models.transform import Represents, as_planned
 from smtdist.models.transform import planned as planned_transform
 
 MEMORY_SHARE = 4
@@ -164,7 +164,6 @@ def planned(
     settings: Settings,
     components: int | None = None,
     drop: int | None = None,
-    others: Sequence[Represents] = (),
     directions: Directions | None = None,
     counts: Sequence[int] = (),
     *,
@@ -177,9 +176,9 @@ def planned(
     """
     n_known, n_asked = known.source.n_samples, asked.source.n_samples
     _require(settings, n_known, known.labels)
-    how: dict[str, Any] = {"n_components": components, "drop": drop, "others": others}
+    how: dict[str, Any] = {"n_components": components, "drop": drop}
     if directions is not None:
-        features = feature_count(model, components, drop, others)
+        features = math.prod(model.representation_shape(components, drop))
         require_directions(n_known, features, directions.count, directions.whiten)
     loaded(NAMES[type(settings)])
     near, far = (planned_transform(model, part.source, engine, **how) for part in (known, asked))
@@ -248,14 +247,13 @@ def evaluated(
     settings: Settings,
     components: int | None = None,
     drop: int | None = None,
-    others: Sequence[Represents] = (),
     directions: Directions | None = None,
 ) -> Found:
-    """Represent both groups and classify the second by the first; `others` are concatenated to the representation.
+    """Represent both groups and classify the second by the first.
 
     Refused before an image is coded where this process has no memory for it (MemoryBudgetError): see `planned`.
     """
-    plan = planned(model, known, asked, engine, settings, components, drop, others, directions)
+    plan = planned(model, known, asked, engine, settings, components, drop, directions)
     plan.require_room()
     with represented(plan, model, known, asked, engine, settings) as (train_z, test_z):
         if directions is not None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smtdist.engine import session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
+from smtdist.errors import ModelError
 from smtdist.models import given
 from smtdist.models import merge as merging
-from smtdist.models.additions import kind_of_model
+from smtdist.models.additions import kind_of, kind_of_model
+from smtdist.models.joined import Joined
 
 
 def update(
@@ -74,18 +77,43 @@ def merge(
     >>> merge([first, other], n_components=3)
     <Model: K = 16, 3 components, 40 samples>
     """
-    named = _named(models, "model")
-    name, first = next(named)
-    if first.statistics is not None and hasattr(first.statistics, "held_bytes"):
-        merging.require_memory(first.statistics.held_bytes, len(first.statistics.activity))
-    first = merging.with_settings(first, changes)
-    found, total = merging.merged(
-        (name, first), named, _named(subtract, "subtracted model"), repeats=allow_repeats
-    )
-    return merging.resolved(found, total)
+    models, subtract = list(models), list(subtract)
+    name, first = next(_named(models, "model"))
+
+    def merged(part: Any, number: int) -> Any:
+        if part.statistics is not None and hasattr(part.statistics, "held_bytes"):
+            merging.require_memory(part.statistics.held_bytes, len(part.statistics.activity))
+
+        def parts(named: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+            return ((called, _part(one, first, number, called)) for called, one in named)
+
+        more, less = _named(models, "model", 1), _named(subtract, "subtracted model")
+        part = merging.with_settings(part, changes)
+        return merging.resolved(
+            *merging.merged((name, part), parts(more), parts(less), repeats=allow_repeats)
+        )
+
+    if not isinstance(first, Joined):
+        return merged(first, 0)
+    return replace(first, parts=tuple(merged(part, number) for number, part in enumerate(first.parts)))
 
 
-def _named(models: Iterable[Any], what: str) -> Iterator[tuple[str, Any]]:
-    for number, one in enumerate(models, 1):
-        name = str(one) if isinstance(one, str | os.PathLike) else f"The {what} number {number}"
-        yield name, given.model_of(one)
+def _part(model: Any, first: Any, number: int, called: str) -> Any:
+    """Return the model that is added to the one of this number; ModelError where there are others side by side."""
+    if not isinstance(first, Joined):
+        return model
+    if not isinstance(model, Joined) or model.names != first.names:
+        raise ModelError(
+            f"{called} does not hold models side by side as the first does ({', '.join(first.names)}); merge models of one "
+            f"kind."
+        )
+    return model.parts[number]
+
+
+def _named(models: list[Any], what: str, after: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield models with their names, those after the first few."""
+    for number, one in enumerate(models[after:], after + 1):
+        if isinstance(one, str | os.PathLike):
+            yield str(one), kind_of(Path(one)).load(Path(one))
+        else:
+            yield f"The {what} number {number}", given.model_of(one)

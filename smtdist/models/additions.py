@@ -52,7 +52,7 @@ def kind_of(path: Path) -> Kind:
 
 def kind_of_model(model: Any) -> Kind:
     """Return what a model in memory is added to by; ModelError for one of a kind that nothing is added to."""
-    if not hasattr(model, "summed"):
+    if not hasattr(model, "facts"):
         raise ModelError(
             f"Nothing can be added to {type(model).__name__} or withdrawn from it; fit it again on all data."
         )
@@ -62,7 +62,7 @@ def kind_of_model(model: Any) -> Kind:
 def _images() -> Kind:
     from smtdist.data import opening
     from smtdist.data.array import as_source
-    from smtdist.models.loading import load_transform, save
+    from smtdist.models.loading import load_transforms, save
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
         if dataset is None:
@@ -76,7 +76,7 @@ def _images() -> Kind:
         in_file = isinstance(X, tuple) and len(X) == 2
         yield opened(model, X[0], X[1], skip) if in_file else as_source(X, model.scaling, fitted=True)
 
-    return Kind(load_transform, save, opened, taken)
+    return Kind(load_transforms, save, opened, taken)
 
 
 def _points() -> Kind:

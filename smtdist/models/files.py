@@ -2,7 +2,7 @@
 
 Groups `/whitening`, `/dictionary`, `/statistics`, `/embedding` open with
 `xarray.open_dataset(path, group=..., engine="h5netcdf")`; the root's attributes hold the configuration as
-JSON, the geometry, provenance and versions.
+JSON, the geometry, provenance and versions. A file of models side by side has a group for each, with all of that in it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -38,7 +39,8 @@ from smtdist.models.groups import (
     solution_group,
     without_audit,
 )
-from smtdist.models.kinds import other_than_smt
+from smtdist.models.joined import Joined
+from smtdist.models.kinds import kind_in, other_than_smt
 from smtdist.models.model import Model, Whitening, code_sums
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.sums import Statistics
@@ -68,39 +70,67 @@ _DICTIONARY: Final[layouts.Arrays] = {
 }
 
 
-def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-    """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    return write_netcdf(
-        path, Group(attributes=_root_attributes(model)), _groups(model), overwrite=overwrite
-    )
+def save(model: Model | Joined, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write a model, or models side by side, to one file and return its bytes; an existing file is refused unless `overwrite`."""
+    if isinstance(model, Model):
+        root = Group(attributes=_root_attributes(model))
+        return write_netcdf(path, root, _groups(model), overwrite=overwrite)
+    about = {"joined_schema": 1, "title": "Models side by side", "models": json.dumps(model.names)}
+    return write_netcdf(path, Group(attributes=about), _joined_groups(model), overwrite=overwrite)
+
+
+def _joined_groups(model: Joined) -> Iterator[tuple[str, Group]]:
+    for name, part in zip(model.names, model.parts, strict=True):
+        assert isinstance(part, Model)
+        yield name, Group(attributes=_root_attributes(part))
+        yield from ((f"{name}/{place}", group) for place, group in _groups(part))
 
 
 def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
     """Read a model; without `statistics` the K x K sums stay on disk."""
-    with reading(
-        path, "smtdist model", "a model written by smtdist fit", (*hdf5.DAMAGE, DataError)
-    ) as file:
+    with _open(path) as file:
         other = other_than_smt(file)
         if other is not None:
             raise ModelError(f"{path} {other}; give a model written by smtdist fit.")
-        require_schema(file, path, "smtdist_schema", SCHEMA)
-        settings = Configuration.from_json(str(file.attrs["configuration"]))
-        geometry = Geometry(**json.loads(file.attrs["geometry"]))
-        scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
-        provenance = json.loads(file.attrs["provenance"])
-        _require_layout(file, geometry, settings)
-        if "audit" in file:
-            provenance["audit"] = read_audit(file["audit"])
-        json.dumps(
-            provenance, ensure_ascii=False
-        ).encode()  # damaged text may be no Unicode, which files cannot hold
-        embedding = read_solution(file["embedding"]) if "embedding" in file else None
-        whitening = _read_whitening(file["whitening"])
-        dictionary = _read_dictionary(file["dictionary"])
-        model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
-        if statistics and "statistics" in file:
-            model = replace(model, statistics=_read_statistics(file["statistics"], model))
-        return model
+        return _read(file, path, statistics)
+
+
+def load_joined(path: str | os.PathLike[str], *, statistics: bool = True) -> Joined:
+    """Read models side by side; without `statistics` the K x K sums of all stay on disk."""
+    with _open(path) as file:
+        if kind_in(file) != "joined":
+            raise ModelError(f"{path} does not hold models side by side; give another file.")
+        require_schema(file, path, "joined_schema", 1)
+        names = tuple(json.loads(file.attrs["models"]))
+        if not names:
+            raise ValueError("it names no models")
+        return Joined(tuple(_read(file[name], path, statistics) for name in names), names)
+
+
+def _open(path: str | os.PathLike[str]) -> AbstractContextManager[Any]:
+    return reading(path, "smtdist model", "a model written by smtdist fit", (*hdf5.DAMAGE, DataError))
+
+
+def _read(file: Any, path: str | os.PathLike[str], statistics: bool) -> Model:
+    """Read the model in an open file, or in a group of one."""
+    require_schema(file, path, "smtdist_schema", SCHEMA)
+    settings = Configuration.from_json(str(file.attrs["configuration"]))
+    geometry = Geometry(**json.loads(file.attrs["geometry"]))
+    scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
+    provenance = json.loads(file.attrs["provenance"])
+    _require_layout(file, geometry, settings)
+    if "audit" in file:
+        provenance["audit"] = read_audit(file["audit"])
+    json.dumps(
+        provenance, ensure_ascii=False
+    ).encode()  # damaged text may be no Unicode, which files cannot hold
+    embedding = read_solution(file["embedding"]) if "embedding" in file else None
+    whitening = _read_whitening(file["whitening"], scale)
+    dictionary = _read_dictionary(file["dictionary"])
+    model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
+    if statistics and "statistics" in file:
+        model = replace(model, statistics=_read_statistics(file["statistics"], model))
+    return model
 
 
 def _require_layout(file: Any, geometry: Geometry, settings: Configuration) -> None:
@@ -200,11 +230,10 @@ def _full(matrix: Any) -> NDArray[np.integer]:
     return matrix.full() if isinstance(matrix, UpperTiles) else matrix
 
 
-def _read_whitening(group: Any) -> Whitening:
+def _read_whitening(group: Any, scale: PixelScale) -> Whitening:
     covariance, whiten, unwhiten = (finite(group, name) for name in _WHITENING)
     mean = None
     if "mean" in group:
-        scale = PixelScale(**json.loads(group.file.attrs["pixel_scale"]))
         mean = np.rint(finite(group, "mean") / scale.unit).astype(np.int64)
     return Whitening(covariance, whiten, unwhiten, mean)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Whitener
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
+from smtdist.models.joined import Joined, in_stages
 from smtdist.models.model import Model, Whitening, image_geometry, summed_settings, unwhitened, whitened
 from smtdist.models.plan import finished_bytes
 from smtdist.models.provenance import left_out, ordered_digests
@@ -25,6 +27,8 @@ from smtdist.models.records import Record, joined
 from smtdist.models.ways import require_solvable
 from smtdist.statistics.base import State
 from smtdist.statistics.covariance import PatchMoment, covariance
+
+STEPS: Final = ("whitening", "dictionary", "statistics", "solve")
 
 
 def fit(
@@ -44,8 +48,7 @@ def fit(
     if base is None:
         settings = settings.with_atoms(settings.dictionary if atoms is None else len(atoms))
     first = _checked(source, settings, engine, base)
-    steps = ["statistics", "solve"] if base else ["whitening", "dictionary", "statistics", "solve"]
-    with engine.run(steps, lambda: run_facts(source, settings, atoms, base)):
+    with engine.run(STEPS[2:] if base else STEPS, lambda: run_facts(source, settings, atoms, base)):
         records: list[Record] = []
         samples: Digests | None = None
         if base is None:
@@ -67,6 +70,22 @@ def fit(
         embedding, record = start.solved(statistics, engine)
         records.append(record)
         return start.finished(statistics, embedding, source.describe(), left_out(source, engine)), records
+
+
+def fit_joined(
+    source: Source, settings: Mapping[str, Configuration], engine: Engine
+) -> tuple[Joined, list[Record]]:
+    """Fit several models to the same samples, one after the other, as one run.
+
+    Memory: that of the fit that needs most, and the models before it.
+    """
+    return in_stages(
+        list(settings),
+        STEPS,
+        lambda: joined_facts(source, settings),
+        engine,
+        lambda name: fit(source, settings[name], engine),
+    )
 
 
 def _checked(source: Source, settings: Configuration, engine: Engine, base: Model | None) -> Whitener:
@@ -125,3 +144,8 @@ def run_facts(
     if base is not None:
         return replace(base, settings=settings).facts(source)
     return Facts.of(source, summed_settings(settings), given)
+
+
+def joined_facts(source: Source, settings: Mapping[str, Configuration]) -> Facts:
+    """Return what a checkpoint of a fit of several models depends on."""
+    return Facts.of(source, {name: summed_settings(one) for name, one in settings.items()})

@@ -18,6 +18,10 @@ KINDS: Final = {
         "encoder_schema",
         "a model of an encoder, which smtdist transform and smtdist evaluate take",
     ),
+    "joined": (
+        "joined_schema",
+        "models side by side, which smtdist transform, evaluate, update and merge take",
+    ),
     "video": ("video_schema", "a transform of video, which smtdist video judge takes"),
     "predictions": ("predictions_schema", "predictions of a head, not a model"),
     "head": ("head_schema", "a classifier of representations, which smtdist head predict takes"),
@@ -27,7 +31,7 @@ KINDS: Final = {
 
 CODERS: Final = ("s3c", "sparse", "encoder")
 """Kinds that hold a coder of patches, or a transform on one."""
-OF_IMAGES: Final = ("smt", *CODERS)
+OF_IMAGES: Final = ("smt", "joined", *CODERS)
 """Kinds that turn images into representations: transforms, and coders of patches."""
 
 

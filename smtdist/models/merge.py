@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -14,6 +14,7 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.models.joined import Joined, in_stages
 from smtdist.models.provenance import left_out
 from smtdist.models.records import Record
 from smtdist.solve.solution import Solution
@@ -92,7 +93,10 @@ def with_settings(model: M, changes: dict[str, Any]) -> M:
         raise ConfigurationError(
             f"The setting {fixed[0]} is fixed once samples are summed; a refit may change {', '.join(model.free)}."
         )
-    return replace(model, settings=model.settings.replace(**changes)) if changes else model  # type: ignore[type-var]
+    try:
+        return replace(model, settings=model.settings.replace(**changes)) if changes else model  # type: ignore[type-var]
+    except TypeError as error:  # a value of another type fails in a comparison
+        raise ConfigurationError(str(error)) from error
 
 
 def merged(
@@ -130,7 +134,16 @@ def update(
 
     What makes codes stays as it is, so that ten updates give the bits of one fit with the same whitening
     and dictionary. Withdrawing refuses samples that are not in the model and samples that supplied atoms.
+    Of models side by side each is changed.
     """
+    together: Any = model
+    if isinstance(together, Joined):
+        return _each(
+            together,
+            source,
+            engine,
+            lambda part: update(part, source, engine, withdraw=withdraw, repeats=repeats),
+        )
     present = statistics_of(model, "the model")
     model.require_like(source)
     with engine.run(["statistics", "solve"], lambda: model.facts(source)):
@@ -145,8 +158,11 @@ def update(
 def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]]:
     """Fit the samples of a source with the codes of a model: one pass over them alone, then a solve.
 
-    Models that are made so, on several machines say, can be merged.
+    Models that are made so, on several machines say, can be merged. Of models side by side each is fitted.
     """
+    together: Any = model
+    if isinstance(together, Joined):
+        return _each(together, source, engine, lambda part: fit_alone(part, source, engine))
     model.require_like(source)
     with engine.run(["statistics", "solve"], lambda: model.facts(source)):
         statistics, record = model.summed(source, engine)
@@ -154,6 +170,20 @@ def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]
         skipped = left_out(source, engine)
         found = model.finished(statistics, embedding, source.describe(), skipped)
         return found, [record, solved]
+
+
+def _each(
+    model: Joined, source: Source, engine: Engine, change: Callable[[Any], tuple[Any, list[Record]]]
+) -> tuple[Any, list[Record]]:
+    """Change models side by side, each by one pass over a source."""
+    parts = dict(zip(model.names, model.parts, strict=True))
+    return in_stages(
+        model.names,
+        ["statistics", "solve"],
+        lambda: model.facts(source),
+        engine,
+        lambda name: change(parts[name]),
+    )
 
 
 def repeated(model: Transform) -> int:

@@ -19,6 +19,7 @@ from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.pooled_codes import pooled_counts
 from smtdist.kernels.types import Codes
+from smtdist.models.joined import Joined, parts_of
 from smtdist.models.model import Model
 from smtdist.models.represent import Represent, Representer
 from smtdist.models.transform import Represents
@@ -240,18 +241,13 @@ def width(layout: Layout) -> int:
     return max(one.block.size + max(one.start, one.mirrored or 0) for one in parts)
 
 
-def layout_of(
-    model: Represents,
-    n_components: int | None = None,
-    drop: int | None = None,
-    others: Sequence[Represents] = (),
-) -> Layout:
-    """Return where the parts of a row are; `others` have the components they were fitted for."""
+def layout_of(model: Represents, n_components: int | None = None, drop: int | None = None) -> Layout:
+    """Return where the parts of a row are; of models side by side, of each."""
     found, start = Layout(), 0
-    for one, how in ((model, (n_components, drop)), *((other, (None, None)) for other in others)):
-        blocks, mirrored = [Block("embedding", one.representation_shape(*how))], False
+    for one in parts_of(model):
+        blocks, mirrored = [Block("embedding", one.representation_shape(n_components, drop))], False
         if isinstance(one, ModelReadout):
-            blocks, mirrored = one.blocks(*how), one.readout.mirrored
+            blocks, mirrored = one.blocks(n_components, drop), one.readout.mirrored
         view = sum(block.size for block in blocks)
         columns = []
         for block in blocks:
@@ -262,15 +258,11 @@ def layout_of(
     return found
 
 
-def identity_of(
-    model: Represents,
-    n_components: int | None = None,
-    drop: int | None = None,
-    others: Sequence[Represents] = (),
-) -> str:
+def identity_of(model: Represents, n_components: int | None = None, drop: int | None = None) -> str:
     """Return a hash of what representations depend on beside the options: settings, atoms and components of each model."""
     arrays: list[NDArray[Any]] = []
-    for one, how in ((model, (n_components, drop)), *((other, (None, None)) for other in others)):
+    how = n_components, drop
+    for one in parts_of(model):
         inner = one.model if isinstance(one, ModelReadout) else one
         arrays.append(np.frombuffer(f"{inner.asked}{inner.fingerprint}{how}".encode(), np.uint8))
         if isinstance(inner, Model):
@@ -293,8 +285,8 @@ def with_readout(
 ) -> Represents:
     """Return the model with another way to read its codes out; the model itself where nothing is asked for.
 
-    Without a grid embeddings are pooled over 4 x 4 windows, or as many as there are patches, unless the
-    embedding alone is asked for.
+    Of models side by side each is read out so. Without a grid embeddings are pooled over 4 x 4 windows, or as many as
+    there are patches, unless the embedding alone is asked for.
     """
     if features is None and grid is None and not (mirrored or half):
         return model
@@ -302,6 +294,8 @@ def with_readout(
         raise ConfigurationError(
             "A grid (--pool) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
         )
+    if isinstance(model, Joined):
+        return model.each(lambda one: with_readout(one, features, grid, mirrored=mirrored, half=half))
     dtype = "float16" if half else None
     found = ModelReadout(model, Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype))
     if features == "both" and grid is None and isinstance(model, Model):

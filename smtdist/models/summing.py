@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from smtdist.configuration import Configuration
@@ -77,7 +76,7 @@ def _row_tiles(
     sums: CodeSums, source: Source, engine: Engine, fingerprint: bool, spilled: bool
 ) -> tuple[CodeSums, ...]:
     """Return the sums in tiles that a worker can hold; in those of the run that is resumed, if it can hold them still."""
-    begun = _begun(engine.checkpoint)
+    begun = _begun(engine)
     if not (begun or spilled) and SMALL_SHARE * engine.executor.limit_bytes() > sums.state_bytes():
         return (sums,)  # no need to measure
     return row_tiles(
@@ -91,13 +90,14 @@ def _row_tiles(
     )
 
 
-def _begun(checkpoint: Path | None) -> list[int]:
+def _begun(engine: Engine) -> list[int]:
     """Return the numbers of tiles of which a checkpoint folder has sums, those first of which it has most: others begin anew."""
-    if checkpoint is None:
+    if engine.checkpoint is None:
         return []
     done: dict[int, tuple[int, int]] = {}
     for tiles in TILE_COUNTS:
-        folders = (checkpoint / _tile_name(number, tiles) for number in range(1, tiles + 1))
+        names = (_tile_name(number, tiles) for number in range(1, tiles + 1))
+        folders = (engine.checkpoint / f"{engine.stage}{name}" for name in names)
         files = [path.name for folder in folders for path in folder.glob("*.h5")]
         if files:
             done[tiles] = files.count("result.h5"), len(files)

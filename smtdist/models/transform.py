@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,45 +61,6 @@ class Represents(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Concatenate:
-    """The representations of several models side by side, (B, features): "original + greyscale" of SMT 2023, section 4."""
-
-    parts: tuple[Representer, ...]
-    dtype: str
-
-    @property
-    def batch(self) -> int:
-        """Images that every part can take at once."""
-        return min(part.batch for part in self.parts)
-
-    @property
-    def threads(self) -> int:
-        """Threads of a task."""
-        return self.parts[0].threads
-
-    @property
-    def working_bytes(self) -> int:
-        """What the part that needs most needs: they follow one another."""
-        return max(part.working_bytes for part in self.parts)
-
-    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
-        """Represent a batch (B, H, W, C), read and decoded once for all models."""
-        flat = [part(images).reshape(len(images), -1) for part in self.parts]
-        return np.concatenate(flat, axis=1, dtype=self.dtype)
-
-
-def feature_count(
-    model: Represents, n_components: int | None, drop: int | None, others: Sequence[Represents] = ()
-) -> int:
-    """Return the features of a representation; `others` have the components they were fitted for."""
-    shapes = [
-        model.representation_shape(n_components, drop),
-        *(one.representation_shape() for one in others),
-    ]
-    return sum(map(math.prod, shapes))
-
-
 def _represented(
     how: tuple[Representer, bool], source: Source, start: int, stop: int
 ) -> tuple[NDArray[np.floating[Any]], Ranges, int]:
@@ -145,19 +105,15 @@ def planned(
     *,
     n_components: int | None = None,
     drop: int | None = None,
-    others: Sequence[Represents] = (),
 ) -> TransformPlan:
     """Return what representing all samples will take; the arguments are those of `transform`.
 
-    Kernels are loaded where the work will be done. Refuses images that the models do not take, and models too
+    Kernels are loaded where the work will be done. Refuses images that the model does not take, and a model too
     large for a worker.
     """
-    for one in (model, *others):
-        one.require_images(source)
-    own = model.representer(source, engine, n_components, drop)
-    more = [other.representer(source, engine) for other in others]
-    represent: Representer = Concatenate((own, *more), model.dtype) if more else own
-    features = feature_count(model, n_components, drop, others)
+    model.require_images(source)
+    represent = model.representer(source, engine, n_components, drop)
+    features = math.prod(model.representation_shape(n_components, drop))
     return TransformPlan.of(represent, source, engine, features, np.dtype(model.dtype))
 
 
@@ -168,15 +124,13 @@ def transform(
     *,
     n_components: int | None = None,
     drop: int | None = None,
-    others: Sequence[Represents] = (),
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     """Yield (first sample, representations (m, ...)) for all samples, in whatever order they end.
 
-    With `others` the representations of all models are concatenated to (m, features), from one read of the
-    data. Where the engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their
+    Where the engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their
     ranges in the end.
     """
-    plan = planned(model, source, engine, n_components=n_components, drop=drop, others=others)
+    plan = planned(model, source, engine, n_components=n_components, drop=drop)
     yield from as_planned(plan, model.positions, source, engine)
 
 
@@ -233,18 +187,15 @@ def represented(
     *,
     n_components: int | None = None,
     drop: int | None = None,
-    others: Sequence[Represents] = (),
     remedy: str = "represent fewer images at a time, or write them to a file with smtdist transform",
 ) -> NDArray[np.floating[Any]]:
-    """Return the representations of all samples in memory, (n, ...), or (n, features) with `others`.
+    """Return the representations of all samples in memory, (n, ...).
 
     Refused before an image is represented where they do not fit in memory beside the work (MemoryBudgetError, which
     ends in `remedy`).
     """
     shape = model.representation_shape(n_components, drop)
-    if others:
-        shape = (feature_count(model, n_components, drop, others),)
-    plan = planned(model, source, engine, n_components=n_components, drop=drop, others=others)
+    plan = planned(model, source, engine, n_components=n_components, drop=drop)
     plan.require_room(plan.size_bytes, remedy)
     z: NDArray[Any] = np.empty((source.n_samples, *shape), model.dtype)
     for first, values in as_planned(plan, model.positions, source, engine, z.nbytes):

@@ -64,7 +64,26 @@ def facts_of(path: Path) -> Facts:
 def _model(path: Path) -> Facts:
     from smtdist.models import files
 
-    model = files.load(path, statistics=False)
+    return _of_model(files.load(path, statistics=False), path)
+
+
+def _joined(path: Path) -> Facts:
+    from smtdist.models import files
+
+    found = files.load_joined(path, statistics=False)
+    models = {name: _of_model(one, path) for name, one in zip(found.names, found.parts, strict=True)}
+    return {"configuration": {}, "audit": next(iter(models.values()))["audit"], "models": models}
+
+
+def _joined_readable(facts: Facts) -> list[tuple[str, str]]:
+    return [
+        (f"{model}: {name}", value)
+        for model, of_it in facts["models"].items()
+        for name, value in _model_readable(of_it)
+    ]
+
+
+def _of_model(model: Any, path: Path) -> Facts:
     embedding = model.embedding
     if embedding is None:
         raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")
@@ -416,6 +435,7 @@ KINDS: dict[str, Kind] = {
     "predictions": Kind(prediction_facts, prediction_readable),
     "representation": Kind(_representation, _representation_readable),
     "images": Kind(_images, _images_readable),
+    "joined": Kind(_joined, _joined_readable),
     "smt": Kind(_model, _model_readable),
 }
 """By the names of `smtdist.models.kinds`."""

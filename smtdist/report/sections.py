@@ -84,6 +84,17 @@ def of_images(path: Path) -> list[Section]:
     return _of_transform(files.load(path))
 
 
+def of_joined(path: Path) -> list[Section]:
+    """Return those of each of several models side by side, under its name."""
+    found = files.load_joined(path)
+    parts: Any = found.parts
+    return [
+        Section(f"{section.title} ({name})", section.blocks)
+        for name, model in zip(found.names, parts, strict=True)
+        for section in _of_transform(model)
+    ]
+
+
 def _of_transform(model: Transform) -> list[Section]:
     assert model.embedding is not None
     values, dead = model.embedding.eigenvalues, model.embedding.n_dead
@@ -273,6 +284,7 @@ def _learning(coder: Any) -> list[Section]:
 
 BY_KIND: Final = {
     "smt": of_images,
+    "joined": of_joined,
     "words": of_words,
     "concepts": of_concepts,
     "s3c": of_coder,

@@ -34,6 +34,7 @@ from smtdist.errors import InterruptedRun, MemoryBudgetError
 from smtdist.evaluate.probe import evaluate_linear
 from smtdist.evaluate.run import Directions, Labelled, Neighbours, evaluated
 from smtdist.models.fit import fit
+from smtdist.models.joined import side_by_side
 from smtdist.models.transform import transform
 
 SMALL = ["--train", "40", "--test", "24", "--dictionary", "40", "--components", "6"]
@@ -110,7 +111,8 @@ def separately(data, cell):
         models.append(fit(images.source, settings, engine)[0])
     parts = [read(data, cell.parts[0].fit, group, count) for group, count in (("train", 40), ("test", 24))]
     known, wanted = (Labelled(as_source(one.array), one.labels) for one in parts)
-    found = evaluated(models[0], known, wanted, engine, Neighbours(vote=cell.vote), others=models[1:])
+    together = side_by_side(models[0], models[1:])
+    found = evaluated(together, known, wanted, engine, Neighbours(vote=cell.vote))
     return found, models, known, wanted
 
 

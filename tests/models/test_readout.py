@@ -19,6 +19,7 @@ from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory
 from smtdist.models import files
 from smtdist.models.fit import fit
+from smtdist.models.joined import side_by_side
 from smtdist.models.readout import Columns, ModelReadout, Readout, layout_of, with_readout
 from smtdist.models.transform import represented
 
@@ -111,10 +112,10 @@ def test_blocks_say_where_parts_are(model, images):
         ("codes", (2, 2, 20)),
     ]
     assert [block.shape for block in seen.blocks(3)] == [(2, 2, 3), (2, 2, 20)]
-    layout = layout_of(with_readout(model, "both", 2, mirrored=True), 3, None, [model])
+    layout = layout_of(side_by_side(with_readout(model, "both", 2, mirrored=True), [model]), 3)
     assert [[(one.start, one.block.size, one.mirrored) for one in columns] for columns in layout] == [
         [(0, 12, 92), (12, 80, 104)],
-        [(184, 150, None)],
+        [(184, 90, None)],
     ]
     assert [Columns.from_dict(json.loads(json.dumps(one.to_dict()))) for one in layout[0]] == layout[0]
 

@@ -1,0 +1,153 @@
+"""Colour and grey side by side: the bits of two models, through fit, file, update, merge, transform and evaluate."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli.app import app
+from smtdist.configuration import JOINED, presets
+from smtdist.data.array import as_source
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import CheckpointError, ConfigurationError, ModelError
+from smtdist.models import files, loading
+from smtdist.models.fit import fit, fit_joined
+from smtdist.models.joined import Joined, side_by_side
+from smtdist.models.merge import fit_alone, update
+from smtdist.models.readout import layout_of, width, with_readout
+from smtdist.models.transform import represented
+
+IMAGES = np.random.default_rng(3).integers(0, 256, (40, 9, 9, 3), dtype=np.uint8)
+SMALL = {"dictionary": 24, "n_components": 5, "drop": 1, "threshold": 0.1, "neighbours": 3}
+SETTINGS = {name: one.replace(**SMALL) for name, one in presets("cifar10-gq-joined").items()}
+FLAGS = ["--preset", "cifar10-gq-joined", *(f"--set={name}={value}" for name, value in SMALL.items())]
+
+
+def engine(folder=None):
+    return Engine(SerialExecutor(1), checkpoint=folder)
+
+
+@pytest.fixture(scope="module")
+def together():
+    return fit_joined(as_source(IMAGES[:30]), SETTINGS, engine())[0]
+
+
+@pytest.fixture(scope="module")
+def apart():
+    return [fit(as_source(IMAGES[:30]), one, engine())[0] for one in SETTINGS.values()]
+
+
+@pytest.fixture
+def data(tmp_path):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        for group, part in (("train", slice(0, 30)), ("test", slice(30, 40))):
+            file[f"{group}/images"] = IMAGES[part]
+            file[f"{group}/labels"] = np.arange(len(IMAGES[part])) % 2
+    return tmp_path / "d.h5"
+
+
+def run(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output + result.stderr
+    return json.loads(result.stdout) if "--json" in words else " ".join(result.stderr.split())
+
+
+def require_equal(joined, models):
+    for part, model in zip(joined.parts, models, strict=True):
+        assert np.array_equal(part.components(), model.components())
+        for name, sums in model.statistics.matrices.items():
+            assert np.array_equal(part.statistics.matrices[name], sums)
+
+
+def test_models_fitted_together_have_the_bits_of_models_fitted_apart(together, apart, tmp_path):
+    require_equal(together, apart)
+    files.save(together, tmp_path / "j.h5")
+    kept = smtdist.load(tmp_path / "j.h5")
+    assert isinstance(kept, Joined)
+    assert kept.names == ("colour", "grey")
+    require_equal(kept, apart)
+
+
+@pytest.mark.parametrize("features", [None, "both"])
+def test_their_representation_is_those_of_both_one_after_the_other(together, apart, features):
+    source = as_source(IMAGES[30:])
+
+    def seen(model):
+        return with_readout(model, features, mirrored=features is not None)
+
+    found = represented(seen(together), source, engine(), n_components=3)
+    each = [represented(seen(model), source, engine(), n_components=3) for model in apart]
+    assert np.array_equal(found, np.concatenate([one.reshape(len(one), -1) for one in each], axis=1))
+    assert width(layout_of(seen(together), 3)) == found.shape[1]
+
+
+def test_they_grow_and_merge_as_each_does_alone(together, apart):
+    more = as_source(IMAGES[30:])
+    require_equal(update(together, more, engine())[0], [update(one, more, engine())[0] for one in apart])
+    other = fit_alone(together, more, engine())[0]
+    require_equal(smtdist.merge([together, other]), [update(one, more, engine())[0] for one in apart])
+    assert [one.settings.n_components for one in smtdist.merge([together], n_components=2).parts] == [2, 2]
+    with pytest.raises(ModelError, match=r"number 2 does not hold models side by side .*colour, grey"):
+        smtdist.merge([together, apart[0]])
+
+
+def test_a_run_that_was_stopped_between_two_models_goes_on_there(together, tmp_path):
+    whole = as_source(IMAGES[:30])
+    _, first = fit_joined(whole, SETTINGS, engine(tmp_path))
+    for path in (tmp_path / "grey-statistics").glob("*"):
+        path.unlink()
+    again, records = fit_joined(whole, SETTINGS, engine(tmp_path))
+    resumed = {one["name"]: one["resumed_leaves"] > 0 for one in records}
+    assert resumed == {
+        one["name"]: not one["name"].startswith(("grey-st", "grey-so", "colour-so")) for one in first
+    }
+    require_equal(again, together.parts)
+    with pytest.raises(CheckpointError, match="belongs to another run: "):
+        fit(whole, SETTINGS["grey"], engine(tmp_path))
+
+
+def test_one_command_fits_both_and_others_take_the_file(data, tmp_path):
+    model, train = tmp_path / "j.h5", ["--train", "train", "--test", "test"]
+    fitted = run("fit", data, "--dataset", "train/images", *FLAGS, "--out", model, "--json", "-q")
+    assert list(fitted["models"]) == ["colour", "grey"]
+    assert [one["name"] for one in fitted["passes"]][4:6] == ["grey-whitening", "grey-dictionary"]
+    for name, one in zip(fitted["models"], smtdist.load(model).parts, strict=True):
+        files.save(one, tmp_path / f"{name}.h5")
+    beside = [tmp_path / "colour.h5", "--with", tmp_path / "grey.h5"]
+    for metric in ("knn", "kernel"):
+        ask = [data, *train, "--metric", metric, "--json", "-q"]
+        both, apart = (run("evaluate", *words, *ask) for words in ([model], beside))
+        assert {**both, "model": ""} == {**apart, "model": ""}
+    assert list(run("info", model, "--json")["models"]) == ["colour", "grey"]
+    assert list(
+        run("plan", data, "--dataset", "train/images", *FLAGS, "--no-calibrate", "--json")["models"]
+    )
+    run("update", model, data, "--dataset", "test/images", "-q", "--out", tmp_path / "more.h5")
+    run("check", model)
+    run("report", model, "--out", tmp_path / "r.html")
+    assert "Dictionary (grey)" in (tmp_path / "r.html").read_text()
+
+
+def test_what_needs_one_model_says_so(data, together, tmp_path):
+    path = tmp_path / "j.h5"
+    files.save(together, path)
+    with pytest.raises(ModelError, match=r"2 models side by side \(colour, grey\), and one is needed"):
+        loading.load_transform(path)
+    assert "and one is needed" in run(
+        "export", path, "--format", "npz", "--out", tmp_path / "e.npz", code=1
+    )
+    with pytest.raises(ConfigurationError, match=r"is of several models \(colour, grey\)"):
+        smtdist.SMT.from_preset("cifar10-gq-joined")
+    np.save(tmp_path / "atoms.npy", np.ones((2, 108)))
+    words = ["fit", data, "--dataset", "train/images", *FLAGS, "--atoms", tmp_path / "atoms.npy"]
+    assert "leave out --atoms" in run(*words, "--out", tmp_path / "k.h5", code=2)
+
+
+def test_models_side_by_side_lie_side_by_side_whatever_they_are_given_in(together, apart):
+    assert side_by_side(apart[0], []) is apart[0]
+    assert side_by_side(together, apart).parts == (*together.parts, *apart)
+    assert {one.base for one in JOINED.values()} <= smtdist.PRESETS.keys()
