@@ -69,7 +69,7 @@ def fitted(
     ]
     words = [
         *("fit", str(some), "--dataset", arguments.train, "--preset", arguments.preset),
-        *(*settings, *KINDS[kind], "--out", str(model), "--overwrite"),
+        *(*settings, *KINDS[kind], "--no-first-look", "--out", str(model), "--overwrite"),
     ]
     return model, steps.facts(f"{name}-fit-{kind}.json", partial(run, words))
 

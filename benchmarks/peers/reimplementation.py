@@ -177,6 +177,7 @@ def our_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "mean": "level",  # the peer takes one number off a patch, the mean pixel of its context
     }
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words.append("--no-first-look")
     data, model = str(folder / "data.h5"), str(folder / "model.h5")
     quiet = ["--workers", "0", "--quiet", "--json"]
     before = {path.name for path in folder.iterdir()}

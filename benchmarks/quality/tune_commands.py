@@ -64,12 +64,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         data, model = Path(folder, "d.h5"), Path(folder, "m.h5")
         first_images(options.data, options.images, data)
+        fit = "fit", str(data), "--dataset", "train", "--no-first-look"
         for _ in range(options.turns):
             for i in picked:
                 own = as_text(trials[i][0], "--set ").split()
-                fits.append(
-                    seconds("fit", str(data), "--dataset", "train", *fixed, *own, "--out", str(model))
-                )
+                fits.append(seconds(*fit, *fixed, *own, "--out", str(model)))
                 model.unlink()
             asked = [word for text in grid for word in ("--grid", text)]
             tunes.append(seconds("tune", str(data), "--train", "train", *fixed, *asked))

@@ -228,6 +228,7 @@ def fitted(job: dict[str, Any], path: str, folder: str) -> dict[str, Any]:
         *words_of(job, path, folder),
         "--out",
         str(Path(folder, "model.h5")),
+        "--no-first-look",
         "--quiet",
         "--json",
     ]

@@ -109,7 +109,7 @@ def measured(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, An
         part(Path(options.data) / DATA[name], data, {"train": options.train, "test": options.test})
         first = folder / "first.h5"
         part(Path(options.data) / DATA[name], first, {"train": min(FIT_IMAGES, options.train)})
-        words = ["--set", f"dictionary={options.atoms}", "--out", str(model), "--quiet"]
+        words = ["--set", f"dictionary={options.atoms}", "--no-first-look", "--out", str(model), "--quiet"]
         _run(["-m", "smtdist", "fit", str(first), "--dataset", "train", *words])
         for workers, mirrored in itertools.product(options.workers, (False, True)):
             for command, line in commands(model, data, workers, mirrored, folder).items():

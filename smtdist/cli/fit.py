@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.first_look import FirstLook, first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import locations, opening
 from smtdist.data.writing import check_target
@@ -42,6 +43,7 @@ def fit(
     checkpoint: opt.Checkpoint = None,
     on_bad_chunk: opt.OnBadChunk = None,
     solve_on: opt.SolveOn = None,
+    first_look: FirstLook = True,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     events: opt.Events = None,
@@ -81,6 +83,7 @@ def fit(
             where,
             checkpoint=checkpoint,
             on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
+            first_look=first_look,
             overwrite=overwrite,
             json=json,
         )
@@ -104,10 +107,13 @@ def fit(
             found, records = fit_joined(source, asked, engine)
         else:
             found, records = fit_model(source, settings, engine, atoms=given, base=base)
-    written = files.save(found, out, overwrite=overwrite)
+        written = files.save(found, out, overwrite=overwrite)
+        seen = looked_at(found, data, dataset, source, engine, settings.seed, out) if first_look else None
     skipped = found.provenance.get("skipped", [])
     about = {"model": str(out.absolute()), "bytes": written, "passes": records, "skipped": skipped}
-    _report({**about, **found.summary()}, json)
+    _report({**about, **found.summary(), **first_looks(seen)}, json)
+    if not json:
+        say_first_look(seen)
 
 
 def coded_feature(assignments: list[str] | None) -> str | None:

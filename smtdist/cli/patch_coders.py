@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from smtdist import configuration
 from smtdist.cli.coders import asked_for, changed, parsed, say_fitted, told
 from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.first_look import first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for
 from smtdist.codes.coder import Coder, Record
 from smtdist.data import opening
@@ -50,6 +51,7 @@ def fit_command(
     *,
     checkpoint: Path | None,
     on_bad_chunk: str,
+    first_look: bool,
     overwrite: bool,
     json: bool,
 ) -> None:
@@ -59,13 +61,17 @@ def fit_command(
     with engine_for(where, run.source, checkpoint, run.facts) as engine:
         engine.on_bad_chunk = on_bad_chunk
         found, records = run.fit(engine)
-    size = learned_codes.files_of(found).save(found, out, overwrite=overwrite)
+        size = learned_codes.files_of(found).save(found, out, overwrite=overwrite)
+        seen = looked_at(found, data, dataset, run.source, engine, 0, out) if first_look else None
     result = {**found.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
+    result |= first_looks(seen)
     figures = told(found.summary())
     if isinstance(found, Manifold):
         result["skipped"] = skipped = found.provenance.get("skipped", [])
         figures = f"{result['n_components']} components of codes of {result['n_atoms']} entries{tables.skipped_phrase(skipped)}"
     say_fitted(result, in_rounds(records), figures, json)
+    if not json:
+        say_first_look(seen)
 
 
 def coded_run(

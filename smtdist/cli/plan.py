@@ -64,6 +64,10 @@ def plan(
             metavar="MODEL.h5", help="Ignored, so that you can use the same arguments as for fit."
         ),
     ] = None,
+    first_look: Annotated[
+        bool,
+        typer.Option(help="Ignored, so that you can use the same arguments as for fit."),
+    ] = True,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,

@@ -229,7 +229,7 @@ def test_of_two_numbers_of_tiles_the_one_that_got_further_goes_on(tiles_of, tmp_
     (tmp_path / "statistics").mkdir()  # of a run that was killed in its first task
     (tmp_path / "statistics-1-of-3").mkdir()
     (tmp_path / "statistics-1-of-3" / "partial.h5").write_bytes(b"of a run that got less far")
-    assert summing._begun(tmp_path) == [2, 3]
+    assert summing._begun(Engine(SerialExecutor(1), checkpoint=tmp_path)) == [2, 3]
     monkeypatch.setattr(summing, "row_tiles", real)
     found, record = model.summed(source, Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
     assert record["rounds"] == 2

@@ -1,0 +1,50 @@
+"""What a model makes of the samples that it was fitted on, where they have labels: k-NN on some of them, beside raw pixels."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from smtdist.data import opening
+from smtdist.data.locations import Location
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.errors import DataError, MemoryBudgetError
+from smtdist.evaluate import judging, metrics, run
+from smtdist.models import given
+from smtdist.models.tuning import split as splitting
+
+MOST: Final = 1500
+"""Samples that are looked at. A third of them is classified by the others."""
+FEWEST: Final = 300
+"""Of fewer samples the accuracy is not known to five points."""
+
+
+def first_look(
+    model: Any, data: Location, dataset: str, source: Source, engine: Engine, seed: int = 0
+) -> run.Found | None:
+    """Classify some samples of a source by others, by the votes of the model, and by raw pixels beside it.
+
+    model : a fitted model of images. data, dataset : where the source was opened, for the labels. engine : one whose
+        executor does the work; nothing is told of it.
+
+    Returns None where there is nothing to say: without labels, for fewer than 300 samples, if some cannot be read, or
+    if memory is too short. Mirror images do not vote.
+    """
+    if source.n_samples < FEWEST or any(engine.skipped.values()):
+        return None
+    try:
+        labels = opening.open_labels(data, dataset, source)
+        labels = metrics.checked_labels(labels, source.n_samples, f"labels of {dataset}")
+        if len(np.unique(labels)) < 2:
+            return None
+        encoder, quiet = given.encoder_of(model), Engine(engine.executor, stop=engine.stop)
+        parts = splitting.split(source, 1 / 3, MOST, seed)
+        known, asked = (run.Labelled(part.source, labels[part.samples]) for part in parts)
+        votes = encoder.votes
+        settings = run.Neighbours.of(votes, k=min(votes.neighbours, known.source.n_samples))
+        found = run.evaluated(encoder, known, asked, quiet, settings)
+        return judging.with_pixels(found, encoder, known, asked, quiet, settings)
+    except (DataError, MemoryBudgetError):
+        return None

@@ -1,0 +1,89 @@
+"""After a fit of labelled images: how well the model tells some of them apart, beside raw pixels."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from smtdist.cli import first_look as said
+from smtdist.cli.app import app
+from smtdist.data.array import as_source
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import InterruptedRun
+from smtdist.evaluate import run
+from smtdist.evaluate.first_look import first_look
+from smtdist.models import given
+from smtdist.models.files import load
+from smtdist.models.tuning.split import split
+
+LABELS = np.arange(330) % 3
+IMAGES = np.random.default_rng(0).integers(0, 256, (330, 6, 6), dtype=np.uint8)
+WORDS = ["--set=patch=3", "--set=dictionary=8", "--set=n_components=3", "--set=neighbours=9", "-q"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("look") / "d.h5"
+    with h5py.File(path, "w") as file:
+        for name, count, labelled in (("all", 330, True), ("few", 299, True), ("without", 330, False)):
+            file[f"{name}/images"] = IMAGES[:count]
+            if labelled:
+                file[f"{name}/labels"] = LABELS[:count]
+        file["one/images"], file["one/labels"] = IMAGES, np.zeros(330, np.int64)
+    return path
+
+
+def fitted(data, group, *more, code=0):
+    words = ["fit", data, "--dataset", f"{group}/images", "--out", data.with_name("m.h5"), "--overwrite"]
+    result = CliRunner().invoke(app, [str(word) for word in (*words, *WORDS, *more)])
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+def test_a_third_of_the_images_is_classified_by_the_others(data):
+    found = json.loads(fitted(data, "all", "--json").stdout)["first_look"]
+    assert (found["n_train"], found["n_test"], found["k"]) == (216, 110, 9)
+    model, engine = load(data.with_name("m.h5")), Engine(SerialExecutor(1))
+    known, asked = split(as_source((data, "all/images")), 1 / 3, None, model.settings.seed)
+    parts = [run.Labelled(part.source, LABELS[part.samples]) for part in (known, asked)]
+    again = run.evaluated(model, *parts, engine, run.Neighbours.of(model.votes))
+    assert found["top1"] == again.top1
+    rows = [np.float32(IMAGES[part.samples].reshape(-1, 36)) / 255 for part in (known, asked)]
+    raw = run.classified(
+        rows[0], parts[0].labels, rows[1], parts[1].labels, engine, run.Neighbours.of(model.votes)
+    )
+    assert found["raw_pixels"]["top1"] == raw.top1
+
+
+def test_a_person_reads_both_accuracies_and_whether_pixels_win(data):
+    found = fitted(data, "all").stdout
+    assert "A first look: 110 of the images, classified by 216 others" in found
+    assert "the same, raw pixels" in found
+    looked = json.loads(fitted(data, "all", "--json").stdout)["first_look"]
+    assert ("Raw pixels are no worse" in found) == (looked["raw_pixels"]["top1"] >= looked["top1"])
+
+
+@pytest.mark.parametrize("group", ["few", "without", "one"])
+def test_where_nothing_can_be_said_nothing_is(data, group):
+    assert "first_look" not in json.loads(fitted(data, group, "--json").stdout)
+
+
+def test_it_can_be_left_out_and_samples_that_cannot_be_read_leave_it_out(data):
+    assert "first_look" not in json.loads(fitted(data, "all", "--json", "--no-first-look").stdout)
+    model, engine = given.load(data.with_name("m.h5")), Engine(SerialExecutor(1))
+    engine.skipped["d", 330] = ((0, 1),)
+    assert first_look(model, data, "all/images", as_source((data, "all/images")), engine) is None
+
+
+def test_a_model_is_complete_when_the_look_at_it_is_stopped(data, monkeypatch):
+    def stopped(*given):
+        raise InterruptedRun("Stopped as asked.", 130)
+
+    monkeypatch.setattr(said.first_look, "first_look", stopped)
+    checkpoint = data.with_name("checkpoint")
+    error = " ".join(fitted(data, "all", "--checkpoint", checkpoint, code=130).stderr.split())
+    assert error == f"smtdist: Stopped as asked; {data.with_name('m.h5')} is complete."
+    assert load(data.with_name("m.h5")).embedding is not None
