@@ -22,7 +22,7 @@ BAD = {
     "flip": ["yes", 1], "grey": [None], "resize": [0, "x"], "crop": [0], "channels": [2, True], "stride": [0],
     "positions": [0, 1.5], "moment": ["third"], "n_components": [0], "drop": [-1],
     "pool_size": [0], "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"],
-    "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "neighbours": [0, 1.5],
+    "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "dictionary_mirrored": [1], "neighbours": [0, 1.5],
     "temperature": [0, "x", float("inf")], "vote": ["soft"], "mirrored_votes": [1], "seed": [-1, 2**63, 1.5],
 }  # fmt: skip
 

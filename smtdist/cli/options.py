@@ -38,6 +38,7 @@ FROZEN = (
     "dictionary_cosine",
     "dictionary_rounds",
     "dictionary_samples",
+    "dictionary_mirrored",
 )
 """Settings that whitening and dictionary were made with, and that --from-model therefore keeps."""
 

@@ -15,8 +15,9 @@ from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import mirrored
 from smtdist.kernels import whitening as whitening_kernels
-from smtdist.kernels.types import Encoder, Whitener
+from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -89,7 +90,7 @@ def fit_dictionary(
     source: Source, whitener: Whitener, settings: Configuration, engine: Engine
 ) -> tuple[Dictionary, list[dict[str, Any]]]:
     """Choose or learn the atoms; return them with the records of the passes it took."""
-    sketch = Candidates(whitener, settings.flip, sketch_size(settings), settings.seed)
+    sketch = sketch_of(whitener, settings)
     partial, record = engine.reduce("dictionary", sketch, source)
     dictionary, records = from_sketch(partial.state, source, whitener, settings, engine)
     return dictionary, [record, *records]
@@ -97,24 +98,52 @@ def fit_dictionary(
 
 def sketch_size(settings: Configuration) -> int:
     """Return the random patches that a dictionary is chosen from, or begins with."""
-    return settings.dictionary * (CANDIDATES_PER_ATOM if settings.dictionary_method == "diverse" else 1)
+    return drawn_atoms(settings) * (CANDIDATES_PER_ATOM if settings.dictionary_method == "diverse" else 1)
+
+
+def sketch_of(whitener: Whitener, settings: Configuration) -> Candidates:
+    """Return the sketch of the random patches that a dictionary is chosen from; a mirrored one has the mirrored ones anyway."""
+    flip = settings.flip and not settings.dictionary_mirrored
+    return Candidates(whitener, flip, sketch_size(settings), settings.seed)
+
+
+def drawn_atoms(settings: Configuration) -> int:
+    """Return how many atoms are chosen: half of them where the others are their mirror images."""
+    return settings.dictionary // 2 if settings.dictionary_mirrored else settings.dictionary
+
+
+def with_mirror_images(half: Dictionary, geometry: Geometry) -> Dictionary:
+    """Return the atoms of a dictionary and, after them, their mirror images."""
+    order, taken = mirrored.mirrored_pixels(geometry), half.source_sample >= 0
+    there = np.where(taken, mirrored.mirrored_positions(geometry, half.source_position), -1)
+    return Dictionary(
+        np.concatenate([half.grid, half.grid[:, order]]),
+        np.tile(half.counts, 2),
+        np.tile(half.source_sample, 2),
+        np.concatenate([half.source_position, there.astype(np.int32)]),
+        np.concatenate([half.source_view, 1 - half.source_view]),
+    )
 
 
 def from_sketch(
     state: State, source: Source, whitener: Whitener, settings: Configuration, engine: Engine
 ) -> tuple[Dictionary, list[dict[str, Any]]]:
     """Choose or learn the atoms from a sketch of `sketch_size` random patches; return the records of further passes."""
-    method = settings.dictionary_method
+    method, wanted = settings.dictionary_method, drawn_atoms(settings)
+
+    def closed(found: Dictionary) -> Dictionary:
+        return with_mirror_images(found, whitener.geometry) if settings.dictionary_mirrored else found
+
     if method == "diverse":
-        return diverse(state, settings.dictionary, settings.dictionary_cosine), []
+        return closed(diverse(state, wanted, settings.dictionary_cosine)), []
     start = _sampled(state, np.arange(len(state["hash"])))
-    if len(start.grid) < settings.dictionary:
+    if len(start.grid) < wanted:
         raise DataError(
             f"{source.name} has only {len(start.grid)} distinct patches that are not constant, fewer than the "
-            f"{settings.dictionary} atoms asked for; lower dictionary or min_contrast, or give more samples."
+            f"{wanted} atoms to be drawn; lower dictionary or min_contrast, or give more samples."
         )
     if method == "random":
-        return start, []
+        return closed(start), []
     return _k_means(start.grid, source, whitener, settings, engine)
 
 

@@ -17,6 +17,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
+from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Whitener
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.joined import Joined, in_stages
@@ -112,7 +113,11 @@ def whitening_of(state: State, whitener: Whitener, settings: Configuration, name
     moment, mean = covariance(state, whitener)
     if not moment.any():
         raise DataError(f"All patches of {name} are constant; there is nothing to whiten.")
-    return Whitening(moment, *whitening_kernels.whitening_matrices(moment, settings.ridge), mean)
+    matrices = whitening_kernels.whitening_matrices(moment, settings.ridge)
+    if settings.dictionary_mirrored:  # symmetric up to rounding, and now exactly
+        order = mirrored_pixels(whitener.geometry)
+        matrices = tuple((one + one[np.ix_(order, order)]) / 2 for one in matrices)
+    return Whitening(moment, *matrices, mean)
 
 
 def require_given(settings: Configuration, atoms: object) -> None:

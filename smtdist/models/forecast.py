@@ -229,10 +229,17 @@ class Planner:
 
     @property
     def solved(self) -> tuple[int, int, bool]:
-        """Atoms and components of the solve, and whether V is diagonal."""
+        """Atoms and components of the solve, and whether V is diagonal; of a mirrored dictionary those of one of two."""
         settings = self.settings
         n_atoms = self.given_atoms or settings.dictionary
-        return n_atoms, settings.n_components + settings.drop, settings.diagonal_moment
+        n_atoms //= self.solves
+        wanted = min(n_atoms, settings.n_components + settings.drop)
+        return n_atoms, wanted, settings.diagonal_moment
+
+    @property
+    def solves(self) -> int:
+        """How many problems are solved: two halves where the dictionary is closed under mirroring."""
+        return 2 if self.settings.dictionary_mirrored else 1
 
     def plan(self, calibration: Calibration | None) -> FitPlan:
         """Return the plan, with times where something was measured; what cannot fit is refused, with what would do."""
@@ -241,7 +248,8 @@ class Planner:
         costs = self.costs()
         if calibration is not None:
             distributed = not machines.worker.alone
-            costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed)
+            how = self.solved, self.solves, distributed, checkpointed
+            costs = with_seconds(costs, calibration, *how)
         return FitPlan(tuple(costs), machines, checkpointed, calibration, self.largest_dictionary())
 
     def knowing(self, baselines: dict[str, int]) -> Planner:
@@ -381,14 +389,15 @@ def with_seconds(
     costs: Sequence[PassCost],
     calibration: Calibration,
     solved: tuple[int, int, bool],
+    solves: int,
     distributed: bool,
     checkpointed: bool,
 ) -> list[PassCost]:
-    """Return the costs with their times; `solved`: atoms and components of the solve, whether V is diagonal."""
+    """Return the costs with their times; `solved`: atoms and components of a solve, whether V is diagonal; `solves`: how many."""
     timed = []
     for cost in costs:
         if cost.name == SOLVE and calibration.solve is not None:
-            seconds = forecast.solve_seconds(*solved, calibration.solve)
+            seconds = solves * forecast.solve_seconds(*solved, calibration.solve)
         else:
             pace, rates = calibration.paces[cost.name], calibration.rates
             seconds = cost.rounds * forecast.pass_seconds(

@@ -19,6 +19,7 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import representation
 from smtdist.kernels import whitening as whitening_kernels
+from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
 from smtdist.models.components import chosen_components, summary_of
 from smtdist.models.dictionary import Dictionary
@@ -236,7 +237,8 @@ class Model(Shown):
         components = self.components(n_components, drop)
         shape = self.feature_shape(components.shape[1])
         how = (*self.pooling, self.settings.dtype)
-        return representer(self.encoder, components, how, shape, source, engine)
+        symmetric = self.settings.dictionary_mirrored
+        return representer(self.encoder, components, how, symmetric, shape, source, engine)
 
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:
@@ -276,7 +278,15 @@ def make_encoder(settings: Configuration, whitener: Whitener, grid: NDArray[np.f
 def code_sums(model: Model, n_samples: int) -> CodeSums:
     """Return the statistic that sums a model's codes over so many samples."""
     settings = model.settings
-    return CodeSums(model.encoder, settings.context, settings.order, settings.flip, n_samples)
+    how = settings.context, settings.order, settings.flip, n_samples
+    if settings.dictionary_mirrored:
+        first, second = np.split(model.dictionary.grid, 2)
+        if not np.array_equal(second, first[:, mirrored_pixels(model.geometry)]):
+            raise ModelError(
+                "With dictionary_mirrored=true the second half of the atoms are the mirror images of the first, and those of "
+                "this dictionary are not; leave dictionary_mirrored out."
+            )
+    return CodeSums(model.encoder, *how, mirrored=settings.dictionary_mirrored)
 
 
 def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -> Geometry:
@@ -286,6 +296,11 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
         raise ConfigurationError(
             f"The context of {settings.context} pixels reaches no other patch on a stride of {settings.stride}; "
             f"raise context or lower stride."
+        )
+    if settings.dictionary_mirrored and (width - settings.patch) % settings.stride:
+        raise ConfigurationError(
+            f"On a stride of {settings.stride} the patches of {name} lie elsewhere in its mirror images, which "
+            f"dictionary_mirrored=true does not allow; set stride=1."
         )
     if settings.grey and channels != 3:
         raise DataError(f"{name} has {channels} channel(s), and grey needs three; set grey=false.")

@@ -26,7 +26,7 @@ from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Whitener
-from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_size
+from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_of, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
 from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.models.ways import SOLVE, solve_plan, solve_way, spill_bytes, spills
@@ -209,7 +209,8 @@ def fit_steps(
         steps.append(Step("whitening", moment, source, digests=True, driver_bytes=120 * pixels**2))
         if given_atoms is None:
             steps.extend(_dictionary(source, settings, encoder))
-    sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
+    how = settings.context, settings.order, settings.flip, source.n_samples
+    sums = CodeSums(encoder, *how, mirrored=settings.dictionary_mirrored)
     # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
     finishing = 16 * n_atoms**2 if not (settings.one_hot or sums.second_order) else 0
     work = sums.work_per_sample
@@ -225,7 +226,7 @@ def finished_bytes(source: Source, settings: Configuration) -> int:
 def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> list[Step]:
     method, whitener = settings.dictionary_method, encoder.whitener
     pixels = whitener.geometry.pixels
-    sketch = Candidates(whitener, settings.flip, sketch_size(settings), settings.seed)
+    sketch = sketch_of(whitener, settings)
     chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.dictionary)
     steps = [Step("dictionary", sketch, source, driver_bytes=chosen)]
     if method in ("kmeans", "spherical"):

@@ -333,25 +333,30 @@ class RepresentReadout:
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch."""
-        own = self._features(images)
-        if not self.readout.mirrored:
-            return own.reshape(len(own), *_shape(self.blocks, False))
-        return np.stack([own, self._features(np.ascontiguousarray(images[:, :, ::-1]))], axis=1)
+        mirrored, size = self.readout.mirrored, sum(block.size for block in self.blocks)
+        found = np.empty((len(images), 1 + mirrored, size), self.dtype)
+        if mirrored and isinstance(self.inner, Represent) and self.inner.symmetric:
+            self._write(images, found, True)
+        else:
+            self._write(images, found[:, :1], False)
+            if mirrored:
+                self._write(np.ascontiguousarray(images[:, :, ::-1]), found[:, 1:], False)
+        return found if mirrored else found.reshape(len(found), *_shape(self.blocks, False))
 
-    def _features(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
-        found = np.empty((len(images), sum(block.size for block in self.blocks)), self.dtype)
+    def _write(self, images: NDArray[np.generic], found: NDArray[np.floating[Any]], mirrored: bool) -> None:
+        """Write features of images, and of their mirror images if asked, (n, views, F)."""
         if not isinstance(self.inner, Represent):
             found[...] = self.inner(images).reshape(found.shape)
-            return found
+            return
         done = 0
         for count, codes in self.inner.codes(images):
-            place = 0
-            for block in self.blocks:
-                values = self._block(self.inner, block, codes, count)
-                found[done : done + count, place : place + block.size] = values.reshape(count, -1)
-                place += block.size
+            for view, own in enumerate(self.inner.views(codes, mirrored)):
+                place = 0
+                for block in self.blocks:
+                    values = self._block(self.inner, block, own, count)
+                    found[done : done + count, view, place : place + block.size] = values.reshape(count, -1)
+                    place += block.size
             done += count
-        return found
 
     def _block(self, inner: Represent, block: Block, codes: Codes, count: int) -> NDArray[np.floating[Any]]:
         if block.counts:

@@ -17,7 +17,8 @@ from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.types import Array, Codes, Encoder
+from smtdist.kernels.mirrored import mirrored_codes
+from smtdist.kernels.types import Array, Codes, Encoder, Geometry
 
 BATCH_BYTES = 256 * 1024**2
 
@@ -55,6 +56,7 @@ class Represent:
     batch: int
     threads: int
     working_bytes: int = 0  # of a batch and of reading, as planned
+    symmetric: bool = False  # whether codes of mirror images follow from those of images
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
@@ -69,6 +71,12 @@ class Represent:
         for _, count, codes in code_kernels.encode_pieces(place(images), encoder, False, capacity):
             yield count, codes
 
+    def views(self, codes: Codes, mirrored: bool) -> list[Codes]:
+        """Return codes of images and, if asked, those of their mirror images; of a symmetric model alone."""
+        return (
+            [codes, mirrored_codes(codes, self.encoder.whitener.geometry.columns)] if mirrored else [codes]
+        )
+
     def pooled(self, codes: Codes, count: int) -> Array:
         """Return the pooled embeddings of so many images from their codes, where these are."""
         geometry = self.encoder.whitener.geometry
@@ -80,13 +88,15 @@ def representer(
     encoder: Encoder,
     components: NDArray[np.float32],
     how: tuple[int, int, str],
+    symmetric: bool,
     shape: tuple[int, int, int],
     source: Source,
     engine: Engine,
 ) -> Represent:
     """Choose the batch within a worker's budget; refuse a model too large for it.
 
-    how : side and step of the pooling windows, and the type of a representation; `shape` is its shape.
+    how : side and step of the pooling windows, and the type of a representation; `shape` is its shape. symmetric :
+        whether the dictionary is closed under mirroring.
     """
     geometry, (rows, columns, count) = encoder.whitener.geometry, shape
     threads = engine.executor.threads()
@@ -118,7 +128,17 @@ def representer(
             f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may use; "
             f"use fewer components or larger workers."
         )
-    return Represent(encoder, components, *how, batch, threads, needed(batch))
+    # the codes of mirror images take as much as those of images
+    beside = batch_codes(geometry, encoder, batch) if symmetric else 0
+    return Represent(encoder, components, *how, batch, threads, needed(batch) + beside, symmetric)
+
+
+def batch_codes(geometry: Geometry, encoder: Encoder, images: int) -> int:
+    """Return the bytes of the lists of codes of a batch, at most."""
+    capacity = memory.code_capacity(
+        geometry, len(encoder.atoms), encoder.form, images, encoder.whitener.sampling.undrawn
+    )
+    return int(2 * capacity + 16 * images * geometry.positions)
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -133,6 +133,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         dictionary_cosine: float = 0.9,
         dictionary_rounds: int = 10,
         dictionary_samples: int = 0,
+        dictionary_mirrored: bool = False,
         flip: bool = False,
         grey: bool = False,
         resize: int | None = None,
@@ -180,6 +181,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.dictionary_cosine = dictionary_cosine
         self.dictionary_rounds = dictionary_rounds
         self.dictionary_samples = dictionary_samples
+        self.dictionary_mirrored = dictionary_mirrored
         self.flip = flip
         self.grey = grey
         self.resize = resize

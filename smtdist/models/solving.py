@@ -34,6 +34,7 @@ from smtdist.models.ways import (
 )
 from smtdist.solve import generalized
 from smtdist.solve.blocks import BlockFiles, remove_blocks
+from smtdist.solve.mirrored import smallest_mirrored
 from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
@@ -79,7 +80,8 @@ def solve(
         moment = statistics.second_moment / count
     scatter = statistics.context_scatter.astype(np.float64)
     scatter /= count * statistics.scatter_scale
-    return generalized.smallest_components(
+    smallest = smallest_mirrored if settings.dictionary_mirrored else generalized.smallest_components
+    return smallest(
         scatter, moment, settings.n_components + settings.drop, null_tolerance=settings.null_tolerance
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import TooLargeError
+from smtdist.errors import MemoryBudgetError, TooLargeError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import context, memory, scatter
 from smtdist.kernels import positions as lattices
@@ -55,6 +55,10 @@ class CodeSums(Statistic):
     the empty positions of the lattice (8 bytes each), and order 2 weighs their pairs, as many as without a
     draw.
 
+    `mirrored` says that atoms K/2 to K are the mirror images of the others, so that a mirror image has the codes of the
+    image, with the halves of the atoms exchanged. Then `flip` needs no second look: the state is that of the images
+    alone, and what is finished has both (`Statistics.with_mirrored`).
+
     `rows` limits the K x K sums to a tile of their rows, [low, high), of the columns from low on, for
     workers that cannot hold them whole: each tile is a pass of its own, and all tiles together are the same
     numbers (`tiled`).
@@ -66,6 +70,7 @@ class CodeSums(Statistic):
     flip: bool
     max_samples: int
     rows: tuple[int, int] | None = None
+    mirrored: bool = False
     on_device = True
 
     @property
@@ -138,14 +143,19 @@ class CodeSums(Statistic):
     def work_per_sample(self) -> float:
         """Multiplications of patches with atoms that one image costs."""
         whitener = self.encoder.whitener
-        return whitener.drawn * whitener.geometry.pixels * self.n_atoms * (2.0 if self.flip else 1.0)
+        return whitener.drawn * whitener.geometry.pixels * self.n_atoms * (2.0 if self._views else 1.0)
+
+    @property
+    def _views(self) -> bool:
+        """Whether mirror images are coded themselves."""
+        return self.flip and not self.mirrored
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Encode a batch of raw images and add its codes to every sum, reading them once."""
         positions = 0
         raw, whitener = place(images), self.encoder.whitener
         capacity = self.capacity(len(images))
-        for mirror, at in drawn_views(whitener, images, self.flip):
+        for mirror, at in drawn_views(whitener, images, self._views):
             for first, count, codes in code_kernels.encode_pieces(raw, self.encoder, mirror, capacity, at):
                 positions += self.add(
                     state, codes, count, None if at is None else at[first : first + count]
@@ -281,6 +291,11 @@ class CodeSums(Statistic):
         """Return the sums in at most so many tiles of rows, of nearly the same size: together the same numbers."""
         if count == 1:
             return (self,)
+        if self.mirrored:
+            raise MemoryBudgetError(
+                f"The sums of {self.n_atoms:,} mirrored atoms need more memory than a worker has, and they cannot be computed "
+                f"in tiles; use larger workers, fewer atoms, or dictionary_mirrored=false."
+            )
         return tuple(replace(self, rows=rows) for rows in pairwise(tile_cuts(self.n_atoms, count)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels import memory, patches
+from smtdist.kernels import memory, mirrored, patches
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.device import place, to_host
@@ -44,16 +44,22 @@ class PatchMoment(Statistic):
         whitener = self.whitener
         grid = pixel_values.pixel_grid(place(images), whitener.scale, whitener.grey)
         positions = 0
-        for mirror, at in drawn_views(whitener, images, self.flip):
+        # mirrored patches are permuted patches, so their sums are permuted sums
+        both = self.flip and mirrored.is_symmetric(whitener)
+        order = mirrored.mirrored_pixels(whitener.geometry)
+        for mirror, at in drawn_views(whitener, images, self.flip and not both):
             view = pixel_values.mirrored(grid) if mirror else grid
             centred = patches.centred_patches(
                 view, whitener.geometry, whitener.mean, whitener.mean_context, None, at
             )
-            limbs.add(
-                state["moment_high"], state["moment_low"], to_host(whitening_kernels.patch_moment(centred))
-            )
-            state["total"] += to_host(whitening_kernels.patch_sum(centred))
+            moment = to_host(whitening_kernels.patch_moment(centred))
+            total = to_host(whitening_kernels.patch_sum(centred))
             positions += centred.shape[1]
+            if both:
+                moment, total = moment + moment[np.ix_(order, order)], total + total[order]
+                positions += centred.shape[1]
+            limbs.add(state["moment_high"], state["moment_low"], moment)
+            state["total"] += total
             del centred  # not while the next view is made
         state["n_samples"] += len(images)
         state["n_positions"] += positions

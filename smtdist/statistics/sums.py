@@ -126,6 +126,21 @@ class Statistics(Additive):
             result += self.equal_degree * self.second_moment.astype(np.int64)
         return result
 
+    def with_mirrored(self) -> Self:
+        """Return the sums with those of all mirror images, whose codes have the halves of the atoms exchanged.
+
+        Memory: a quarter of a matrix. The matrices are changed in place.
+        """
+        for matrix in self.matrices.values():
+            _add_mirrored(matrix)
+        weighted = self.degree_activity
+        return replace(
+            self,
+            n_positions=2 * self.n_positions,
+            activity=self.activity + _exchanged(self.activity),
+            degree_activity=None if weighted is None else weighted + _exchanged(weighted),
+        )
+
     def whole(self) -> Self:
         """Return the sums with full matrices in place of tiles."""
         full = {
@@ -166,6 +181,21 @@ class Statistics(Additive):
             return made.astype(dtype, copy=False)
 
         return heights, tile
+
+
+def _exchanged(values: Integers) -> Integers:
+    """Return values of atoms with the two halves of the atoms exchanged."""
+    return np.concatenate(np.split(values, 2)[::-1])
+
+
+def _add_mirrored(matrix: Integers) -> None:
+    """Add a full symmetric matrix with the halves of its rows and columns exchanged to itself."""
+    half = len(matrix) // 2
+    own, mirrored, between = matrix[:half, :half], matrix[half:, half:], matrix[:half, half:]
+    own += mirrored
+    mirrored[...] = own
+    between += between.T.copy()
+    matrix[half:, :half] = between
 
 
 def tile_views(matrix: Matrix, heights: Sequence[int] | None = None) -> list[Integers]:
@@ -322,7 +352,7 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
     if second is not None:
         matrices["second_moment"] = second
     matrices["cooccurrence"] = cooccurrence
-    return Statistics(
+    found = Statistics(
         n_samples=int(state["n_samples"]),
         n_positions=int(state["n_positions"]),
         activity=activity.astype(np.int64),
@@ -333,3 +363,4 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
         equal_degree=equal_degree,
         degree_activity=degree_activity,
     )
+    return found.with_mirrored() if sums.mirrored else found

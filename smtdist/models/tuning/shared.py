@@ -77,6 +77,10 @@ def fit_together(
     the sums of one such pass, the solve, and (n_components + drop) x K numbers for each solve.
     `keep_statistics` keeps all sums. Raises what `fit` raises.
     """
+    if any(one.dictionary_mirrored for one in trials):
+        raise ConfigurationError(
+            "Mirrored dictionaries are not tuned; leave dictionary_mirrored out, or fit each setting by itself."
+        )
     stages = _Stages(source, engine, atoms)
     whitenings = stages.whiten(trials)
     dictionaries = stages.choose(trials, whitenings)
