@@ -191,7 +191,7 @@ class Seen:
         """Return the samples to learn from, mirror images too where they are samples of their own."""
         if self.mirrored and not isinstance(self.settings, run.Kernel):
             known = known.and_mirrored()
-        run.require_neighbours(self.settings, known.source.n_samples)
+        run.require_neighbours(self.settings, len(known.labels))
         return known
 
 

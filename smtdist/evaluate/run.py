@@ -20,7 +20,6 @@ from smtdist.configuration import Configuration
 from smtdist.data import opening
 from smtdist.data.first import limited
 from smtdist.data.locations import Location
-from smtdist.data.mirrored import WithMirrored
 from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
@@ -58,6 +57,8 @@ class Labelled:
 
     source: Source
     labels: NDArray[np.int64]
+    views: int = 1
+    """2: mirror images are there, too, behind the images; `labels` are those of both."""
 
     @classmethod
     def open(cls, path: Location, group: str, settings: EncodedSettings | None = None) -> Labelled:
@@ -71,8 +72,12 @@ class Labelled:
         return Labelled(limited(self.source, count), self.labels[:count])
 
     def and_mirrored(self) -> Labelled:
-        """Return these images and, after them, their mirror images, with the same labels."""
-        return Labelled(WithMirrored(self.source), np.concatenate([self.labels, self.labels]))
+        """Return these images and, after them, their mirror images, with the same labels; each image is read once."""
+        return Labelled(self.source, np.concatenate([self.labels, self.labels]), 2)
+
+    def seen_by(self, model: Represents) -> Represents:
+        """Return the model as it represents these images."""
+        return model if self.views == 1 else readout.and_mirrored(model)
 
 
 @dataclass(frozen=True)
@@ -174,24 +179,26 @@ def planned(
     Kernels and libraries are loaded, here and on a worker, so that what they take is known. timed : whether some
     images are represented, and a product is made, to tell the time.
     """
-    n_known, n_asked = known.source.n_samples, asked.source.n_samples
+    n_known, n_asked = len(known.labels), asked.source.n_samples
     _require(settings, n_known, known.labels)
     how: dict[str, Any] = {"n_components": components, "drop": drop}
     if directions is not None:
         features = math.prod(model.representation_shape(components, drop))
         require_directions(n_known, features, directions.count, directions.whiten)
     loaded(NAMES[type(settings)])
-    near, far = (planned_transform(model, part.source, engine, **how) for part in (known, asked))
+    near, far = (
+        planned_transform(part.seen_by(model), part.source, engine, **how) for part in (known, asked)
+    )
     if timed:
         near = near.timed(known.source, engine)
-        far = replace(far, pace=near.pace)
+        far = replace(far, pace=near.pace) if known.views == 1 else far.timed(asked.source, engine)
     dtype = np.dtype(model.dtype)
     held = bool(counts) or _held(near.size_bytes + far.size_bytes)
-    shapes = [(plan.n_samples, plan.features) for plan in (near, far)]
+    shapes = [(n_known, far.features), (n_asked, far.features)]
     along = None
     if directions is not None:
         result = 4 * directions.count * (n_known + n_asked)
-        along = leading_bytes(n_known, near.features, directions.count), result
+        along = leading_bytes(n_known, far.features, directions.count), result
         shapes, dtype = [(n, directions.count) for n, _ in shapes], np.dtype(np.float32)
     stored = not held and directions is None
     train, test = (
@@ -255,7 +262,7 @@ def evaluated(
     """
     plan = planned(model, known, asked, engine, settings, components, drop, directions)
     plan.require_room()
-    with represented(plan, model, known, asked, engine, settings) as (train_z, test_z):
+    with represented(plan, model, known, asked, engine, settings, components, drop) as (train_z, test_z):
         if directions is not None:
             train_z, test_z = _in_directions(directions, train_z, test_z, engine)
         return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
@@ -269,23 +276,38 @@ def represented(
     asked: Labelled,
     engine: Engine,
     settings: Settings,
+    components: int | None = None,
+    drop: int | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the representations of both groups, (n, F), as planned: in memory, or in a temporary file."""
-    features = plan.transforms[0].features
+    features = plan.transforms[1].features
     engine.events.emit("planned", driver_bytes=plan.driver_bytes, worker_bytes=plan.worker_bytes)
-    announce(engine, settings, known.source.n_samples, features, known.labels, plan.driver_bytes)
-    with _room(plan, np.dtype(model.dtype), engine) as both:
+    announce(engine, settings, len(known.labels), features, known.labels, plan.driver_bytes)
+    with _room(plan, features, np.dtype(model.dtype), engine) as both:
         held = 0
         for part, how, z in zip((known, asked), plan.transforms, both, strict=True):
             held += how.size_bytes if plan.held else 0
-            _fill(z, as_planned(how, model.positions, part.source, engine, held))
+            seen = part.seen_by(model)
+            pieces = as_planned(how, seen.positions, part.source, engine, held)
+            if part.views == 1:
+                _fill(z, pieces, [[(0, features)]])
+            else:
+                layout = readout.layout_of(seen, components, drop)
+                _fill(z, pieces, [readout.column_runs(layout, mirrored) for mirrored in (False, True)])
         del z  # what the caller drops goes
         yield both.pop(0), both.pop(0)
 
 
-def _fill(z: Any, pieces: Pieces) -> None:
+def _fill(z: Any, pieces: Pieces, views: list[list[tuple[int, int]]]) -> None:
+    """Write representations; those of mirror images, which have other columns of a row, are rows behind all images."""
+    n_samples = len(z) // len(views)
     for first, values in pieces:
-        z[first : first + len(values)] = values.reshape(len(values), -1)
+        flat = values.reshape(len(values), -1)
+        for view, columns in enumerate(views):
+            place, at = view * n_samples + first, 0
+            for start, stop in columns:
+                z[place : place + len(flat), at : at + stop - start] = flat[:, start:stop]
+                at += stop - start
 
 
 def announce(
@@ -505,9 +527,9 @@ def judged(
 
 
 @contextmanager
-def _room(plan: EvaluationPlan, dtype: np.dtype[Any], engine: Engine) -> Iterator[list[Any]]:
+def _room(plan: EvaluationPlan, features: int, dtype: np.dtype[Any], engine: Engine) -> Iterator[list[Any]]:
     """Yield room for two representations: in memory, or in one temporary file that is deleted at the end."""
-    shapes = [(one.n_samples, one.features) for one in plan.transforms]
+    shapes = [(one.n_samples * one.features // features, features) for one in plan.transforms]
     if plan.held:
         yield [np.empty(shape, dtype) for shape in shapes]
         return

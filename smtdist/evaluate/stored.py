@@ -95,18 +95,9 @@ class _Views:
     def _read(self, found: NDArray[Any], start: int, stop: int, mirrored: bool) -> None:
         """Read rows straight to where they belong: a block is as large as was asked for."""
         at = 0
-        for first, last in self._columns(mirrored):
+        for first, last in readout.column_runs(self.layout, mirrored):
             self.rows.read_direct(found, np.s_[start:stop, first:last], np.s_[:, at : at + last - first])
             at += last - first
-
-    def _columns(self, mirrored: bool) -> list[tuple[int, int]]:
-        """Return ranges of columns, those of parts that lie side by side as one."""
-        runs = list[tuple[int, int]]()
-        for one in (one for columns in self.layout for one in columns):
-            first = one.mirrored if mirrored and one.mirrored is not None else one.start
-            before = runs.pop() if runs and runs[-1][1] == first else (first, first)
-            runs.append((before[0], first + one.block.size))
-        return runs
 
 
 def holds(path: str | os.PathLike[str], kind: str) -> bool:

@@ -19,7 +19,7 @@ from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.pooled_codes import pooled_counts
 from smtdist.kernels.types import Codes
-from smtdist.models.joined import Joined, parts_of
+from smtdist.models.joined import Joined, each, parts_of
 from smtdist.models.model import Model
 from smtdist.models.represent import Represent, Representer
 from smtdist.models.transform import Represents
@@ -268,6 +268,34 @@ def identity_of(model: Represents, n_components: int | None = None, drop: int | 
         if isinstance(inner, Model):
             arrays += [inner.components(*how), inner.dictionary.grid]
     return array_hash(*arrays)
+
+
+def column_runs(layout: Layout, mirrored: bool) -> list[tuple[int, int]]:
+    """Return the ranges of columns that the features of images have in a row, or those of their mirror images.
+
+    Parts that lie side by side are one range.
+
+    >>> column_runs(whole_row(5), False)
+    [(0, 5)]
+    """
+    runs = list[tuple[int, int]]()
+    for one in (one for columns in layout for one in columns):
+        first = one.mirrored if mirrored and one.mirrored is not None else one.start
+        before = runs.pop() if runs and runs[-1][1] == first else (first, first)
+        runs.append((before[0], first + one.block.size))
+    return runs
+
+
+def and_mirrored(model: Represents) -> Represents:
+    """Return the model with the features of mirror images after those of images."""
+
+    def both(one: Represents) -> Represents:
+        if isinstance(one, ModelReadout):
+            return replace(one, readout=replace(one.readout, mirrored=True))
+        return ModelReadout(one, Readout("embedding", None, mirrored=True))
+
+    found: Represents = each(model, both)
+    return found
 
 
 def without_mirrored(layout: Layout) -> Layout:

@@ -11,11 +11,13 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.evaluate import run
 from smtdist.kernels import mirrored
 from smtdist.kernels.codes import encode, grid_patches
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Codes, Geometry
 from smtdist.models.fit import fit
+from smtdist.models.joined import side_by_side
 from smtdist.models.merge import update
 from smtdist.models.model import Model, code_sums, unwhitened
 from smtdist.models.plan import fit_steps
@@ -204,3 +206,17 @@ def test_codes_of_mirror_images_are_the_same_on_a_device(model, monkeypatch):
     for one in (again, other):
         assert np.array_equal(np.asarray(one.indptr), found.indptr)
         assert np.array_equal(np.asarray(one.indices), found.indices)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_votes_of_mirror_images_are_those_of_images_that_are_mirrored(model, together, monkeypatch):
+    seen, labels = side_by_side(model, [model] if together else []), np.arange(24) % 3
+    known, asked = run.Labelled(as_source(IMAGES), labels), run.Labelled(as_source(IMAGES[:9]), labels[:9])
+    both = np.concatenate([IMAGES, IMAGES[:, :, ::-1]])
+    twice = run.Labelled(as_source(both), np.tile(labels, 2))
+    kept = []
+    monkeypatch.setattr(run, "classified", lambda near, *rest: kept.append((np.array(near), rest[0])))
+    for part in (known.and_mirrored(), twice):
+        run.evaluated(seen, part, asked, engine(), run.Neighbours(k=3), 2)
+    assert np.array_equal(kept[0][0], kept[1][0])
+    assert np.array_equal(kept[0][1], kept[1][1])
