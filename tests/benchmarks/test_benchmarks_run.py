@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from benchmarks.kernels import decode, import_images, pass3
+from benchmarks.kernels import decode, import_images, mirrored, pass3
 from benchmarks.quality import mnist_vq, tune, tune_commands
 from benchmarks.scaling import memory_and_disk, plans
 from smtdist.evaluate.knn import nearest
@@ -42,6 +42,22 @@ def test_pass3_of_one_tile_of_rows_in_batches_of_two_sizes(tmp_path):
     assert [row["images"] for row in rows] == [1, 4]
     assert rows[0]["planned_bytes"] < rows[1]["planned_bytes"]
     assert [path.stem.endswith("-tiles2") for path in tmp_path.glob("*.json")] == [True]
+
+
+@pytest.mark.benchmark
+def test_mirrored(tmp_path):
+    path = tmp_path / "d.h5"
+    with h5py.File(path, "w") as file:
+        for group, count in (("train", 60), ("test", 20)):
+            images = np.random.default_rng(count).integers(0, 256, (count, 12, 12, 3), dtype=np.uint8)
+            file[f"{group}/images"], file[f"{group}/labels"] = images, np.arange(count) % 2
+    sizes = ["--data", str(path), "--atoms", "40", "--images", "60", "--turns", "1"]
+    (row,) = mirrored.main([*sizes, "--json", str(tmp_path)])
+    assert row["ratios"].keys() == {"statistics", "solve", "transform", "fit"}
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["result"]["rows"] == [row]
+    (row,) = mirrored.main([*sizes, "--judge", "--test", "20"])
+    assert row.keys() == {"atoms", "images", "mirrored", "free"}
 
 
 @pytest.mark.benchmark
