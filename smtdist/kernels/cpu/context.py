@@ -8,7 +8,6 @@ from smtdist.kernels.cpu.counters import PLANES, count_rows, flush_row, new_plan
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.marked import rows_from_lists
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
-from smtdist.kernels.cpu.scatter import add_second_moment
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -59,7 +58,7 @@ def add_neighbours(
 def neighbour_planes(
     words: Array, n_rows: int, shape: tuple[int, int], d: int, start: int, stop: int, result: Array
 ) -> None:
-    """Count, for patches start to stop, in how many patches within d (itself too) each atom is active.
+    """Count, for patches start to stop, in how many patches within d of it, itself left out, each atom is active.
 
     result : (planes, blocks x n_rows x 8) bit-sliced counts, row 0 of every block empty.
     """
@@ -72,8 +71,9 @@ def neighbour_planes(
         count = 0
         for down in range(max(0, row - d) - row, min(rows, row + d + 1) - row):
             for across in range(max(0, column - d) - column, min(columns, column + d + 1) - column):
-                near[count] = (patch + down * columns + across) * BLOCK_WORDS
-                count += 1
+                if down != 0 or across != 0:
+                    near[count] = (patch + down * columns + across) * BLOCK_WORDS
+                    count += 1
         for block in range(words.shape[0] // (n_rows * BLOCK_WORDS)):
             base = (block * n_rows + 1) * BLOCK_WORDS
             count_rows(words, base, near, 0, count, planes, 0, tail, -BLOCK_WORDS, 0, used)
@@ -130,11 +130,10 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
 
 
 def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
-    """Σ_i a_i (Σ_j a_j)ᵀ - Σ_i a_i a_iᵀ with the inner sum in bit planes, whole images at a time."""
+    """Σ_i a_i (Σ_j a_j)ᵀ with the inner sum in bit planes, whole images at a time."""
     n = shape[0] * shape[1]
     for part in runs(codes, max(1, RUN_PATCHES // n) * n):
         _add_long_run(out, part, shape, d)
-    add_second_moment(out, codes, -1)
 
 
 def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
