@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from smtdist.kernels.cpu.bits import rows_from_bits
-from smtdist.kernels.cpu.counters import PLANES_WORDS, count_rows, flush_row, planes_for
+from smtdist.kernels.cpu.counters import PLANES, PLANES_WORDS, count_rows, flush_row, planes_for
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.marked import BitRows, bit_rows, part_of
 from smtdist.kernels.threads import even_ranges, run_ranges
@@ -93,21 +93,22 @@ def add_rows(
 ) -> None:
     """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum.
 
-    bits : `BitRows`. lists : starts and counts (parts, K), and offsets, of parts of `step` rows; see
-    `rows_by_atom`. Bit rows of one part and block stay in the cache while all atoms pass over them; the
-    counters wait in `planes` meanwhile.
+    bits : `BitRows`. lists : starts and counts (levels, parts, K), and offsets, of parts of `step` rows; see
+    `rows_by_atom`. Rows of level b count 2^b times. Bit rows of one part and block stay in the cache while all
+    atoms pass over them; the counters wait in `planes` meanwhile.
     """
     words, n_rows, first = bits
     starts, counts, offsets = lists
     n_atoms = out.shape[1]
-    parts = len(starts)
+    levels, parts = starts.shape[0], starts.shape[1]
     flat = out.reshape(-1)
     planes = np.zeros((high - low) * PLANES_WORDS, np.uint64)
     tail = np.empty(16, np.int32)
     totals, used = np.zeros(high - low, np.int64), np.empty(high - low, np.int64)
     for atom in range(low, high):
-        for part in range(parts):
-            totals[atom - low] += counts[part, atom]
+        for level in range(levels):
+            for part in range(parts):
+                totals[atom - low] += counts[level, part, atom] << level
         used[atom - low] = planes_for(totals[atom - low])
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
         end = min(high, (block + 1) * BLOCK)
@@ -115,16 +116,17 @@ def add_rows(
             row = 1 + first + part * step
             base = (block * n_rows + row) * BLOCK_WORDS
             for atom in range(low, end):
-                at, levels = (atom - low) * PLANES_WORDS, used[atom - low]
-                start = starts[part, atom]
-                stop = start + counts[part, atom]
-                count_rows(
-                    words, base, offsets, start, stop, planes, at, tail, -row * BLOCK_WORDS, 0, levels
-                )
+                at, held = (atom - low) * PLANES_WORDS, used[atom - low]
+                for level in range(levels):
+                    start = starts[level, part, atom]
+                    stop = start + counts[level, part, atom]
+                    count_rows(
+                        words, base, offsets, start, stop, planes, at, tail, -row * BLOCK_WORDS, level, held
+                    )
         for atom in range(low, end):
             if totals[atom - low] > 0:
-                at, levels = (atom - low) * PLANES_WORDS, used[atom - low]
-                flush_row(flat, n_atoms, atom, block, planes, at, levels, weight)
+                at, held = (atom - low) * PLANES_WORDS, used[atom - low]
+                flush_row(flat, n_atoms, atom, block, planes, at, held, weight)
 
 
 def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
@@ -135,10 +137,69 @@ def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
 
 def _add_run(out: Array, codes: Codes, weight: int) -> None:
     bits = bit_rows(codes)
-    lists, step = rows_by_atom(codes, bits), PART_PATCHES
+    starts, counts, offsets = rows_by_atom(codes, bits)
+    lists = starts[None], counts[None], offsets
     run_ranges(
-        lambda low, high: add_rows(out, tuple(bits), lists, step, low, high, weight), atom_ranges(len(out))
+        lambda low, high: add_rows(out, tuple(bits), lists, PART_PATCHES, low, high, weight),
+        atom_ranges(len(out)),
     )
+
+
+def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> bool:
+    """Add Σ w_i a_i a_iᵀ for whole weights of 0 and more, or return False where counters are too small for them."""
+    lists = rows_by_weight(codes, weights, int(weights.max()).bit_length())
+    totals = lists[1].sum(axis=1) << np.arange(len(lists[1]))[:, None]
+    if totals.sum(axis=0).max() >= 1 << (PLANES - 1):
+        return False
+    bits = tuple(bit_rows(codes))
+    run_ranges(
+        lambda low, high: add_rows(out, bits, lists, PART_PATCHES, low, high, 1), atom_ranges(len(out))
+    )
+    return True
+
+
+def rows_by_weight(codes: Codes, weights: Array, levels: int) -> tuple[Array, Array, Array]:
+    """Return what `rows_by_atom` does of the patches that have bit b in their weight, for each level b."""
+    bounds = even_ranges(codes.n_patches, PART_PATCHES)
+    counts = np.zeros((levels, len(bounds), codes.n_atoms), np.int64)
+    indptr, indices = codes.indptr, codes.indices
+    run_ranges(
+        lambda a, b: count_weighted(indptr, indices, weights, a, b, counts[:, a // PART_PATCHES]), bounds
+    )
+    ends = np.cumsum(counts.reshape(-1)).reshape(counts.shape)
+    starts = ends - counts
+    offsets, places = np.empty(int(ends[-1, -1, -1]), np.uint16), starts.copy()
+    run_ranges(
+        lambda a, b: place_weighted(indptr, indices, weights, a, b, places[:, a // PART_PATCHES], offsets),
+        bounds,
+    )
+    return starts, counts, offsets
+
+
+@compiled
+def count_weighted(
+    indptr: Array, indices: Array, weights: Array, start: int, stop: int, counts: Array
+) -> None:
+    """Count, for each bit of the weights, the entries of each atom in patches start to stop whose weight has it."""
+    for patch in range(start, stop):
+        for level in range(counts.shape[0]):
+            if weights[patch] >> level & 1:
+                for entry in range(indptr[patch], indptr[patch + 1]):
+                    counts[level, np.int64(indices[entry])] += 1
+
+
+@compiled
+def place_weighted(
+    indptr: Array, indices: Array, weights: Array, start: int, stop: int, places: Array, offsets: Array
+) -> None:
+    """Write where the rows of those patches are, in words from the first of a part; `places` moves on."""
+    for patch in range(start, stop):
+        for level in range(places.shape[0]):
+            if weights[patch] >> level & 1:
+                for entry in range(indptr[patch], indptr[patch + 1]):
+                    atom = np.int64(indices[entry])
+                    offsets[places[level, atom]] = (patch - start) * BLOCK_WORDS
+                    places[level, atom] += 1
 
 
 def rows_by_atom(codes: Codes, bits: BitRows) -> tuple[Array, Array, Array]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from smtdist.kernels.cpu import moment
 from smtdist.kernels.cpu.counters import count_columns
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.marked import part_of
@@ -39,8 +40,8 @@ COUNTED_PATCHES = 1 << 16
 """Patches of an image that are counted from bits, at most: what the bit planes hold."""
 ACTIVITY_PATCHES = 1 << 12
 """Patches whose activity is counted from bits in one go."""
-WEIGHTED_PATCHES = 4 * RUN_PATCHES
-"""Patches at a time of a weighted moment: chosen ones are copied, and half of them should still fill a run."""
+WEIGHTED_PATCHES = RUN_PATCHES
+"""Patches at a time of a weighted moment."""
 
 
 @compiled
@@ -182,27 +183,30 @@ def select(codes: Codes, chosen: Array) -> Codes:
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
     """Add Σ w_i a_i a_iᵀ; patches of weight 0 cost nothing, and common weights the price of a second moment.
 
-    The rest goes pair by pair of active atoms, or, where that is more, as Σ_b 2^b times the second moment
-    of the patches whose weight has bit b.
+    The rest goes pair by pair of active atoms, or, where that is more, bit by bit of the weights into the counters of
+    a second moment.
     """
     for start, stop in even_ranges(codes.n_patches, WEIGHTED_PATCHES):
         _add_weighted_run(out, part_of(codes, start, stop), np.asarray(weights[start:stop], np.int64))
 
 
 def _add_weighted_run(out: Array, codes: Codes, weights: Array) -> None:
-    rest = weights != 0
+    rest, sizes = weights != 0, np.diff(codes.indptr)
+    if not rest.any():
+        return
+    if weights.min() >= 0:
+        listed = (sizes * np.bitwise_count(weights)).sum()
+        pairs = float((sizes[rest].astype(np.float64) ** 2).sum())
+        if pairs > len(out) ** 2 + listed * len(out) / 1024 and moment.add_weighted_moment(
+            out, codes, weights
+        ):
+            return
     values, counts = np.unique(weights[rest], return_counts=True)
     for value in values[counts * 8 > len(weights)].tolist():
         add_second_moment(out, select(codes, weights == value), value)
         rest &= weights != value
     if rest.any():
         part, weights = (codes, weights) if rest.all() else (select(codes, rest), weights[rest])
-        bits = int(weights.max()).bit_length()
-        pairs = len(part.indices) ** 2 / part.n_patches
-        if weights.min() > 0 and pairs > bits * (len(out) ** 2 + len(part.indices) * len(out) / 1024):
-            for bit in range(bits):
-                add_second_moment(out, select(part, (weights >> bit & 1).astype(bool)), 1 << bit)
-            return
         add_listed(out, part, np.ones(len(part.indices), np.int64), weights)
 
 
