@@ -18,6 +18,8 @@ SETTINGS = {
     ),
     "gq-kept": BASE.replace(threshold=0.4, constant_patch="keep"),
     "gq-left-out": BASE.replace(threshold=0.5, zero_code="leave_out", flip=True),
+    "gq-mirrored": BASE.replace(threshold=0.4, flip=True, dictionary_mirrored=True),
+    "gq-window-mirrored": BASE.replace(threshold=0.5, context=1, flip=True, dictionary_mirrored=True),
     "gq-window": BASE.replace(threshold=0.5, context=1),
     "gq-long": BASE.replace(threshold=0.1, context=1),
     "gq-second": BASE.replace(threshold=0.5, context=2, order=2, mean="patch"),

@@ -229,17 +229,10 @@ class Planner:
 
     @property
     def solved(self) -> tuple[int, int, bool]:
-        """Atoms and components of the solve, and whether V is diagonal; of a mirrored dictionary those of one of two."""
+        """Atoms and components of the solve, and whether V is diagonal."""
         settings = self.settings
         n_atoms = self.given_atoms or settings.dictionary
-        n_atoms //= self.solves
-        wanted = min(n_atoms, settings.n_components + settings.drop)
-        return n_atoms, wanted, settings.diagonal_moment
-
-    @property
-    def solves(self) -> int:
-        """How many problems are solved: two halves where the dictionary is closed under mirroring."""
-        return 2 if self.settings.dictionary_mirrored else 1
+        return n_atoms, settings.n_components + settings.drop, settings.diagonal_moment
 
     def plan(self, calibration: Calibration | None) -> FitPlan:
         """Return the plan, with times where something was measured; what cannot fit is refused, with what would do."""
@@ -248,8 +241,9 @@ class Planner:
         costs = self.costs()
         if calibration is not None:
             distributed = not machines.worker.alone
-            how = self.solved, self.solves, distributed, checkpointed
-            costs = with_seconds(costs, calibration, *how)
+            costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed)
+            if self.settings.dictionary_mirrored:
+                costs = [_in_halves(cost) for cost in costs]
         return FitPlan(tuple(costs), machines, checkpointed, calibration, self.largest_dictionary())
 
     def knowing(self, baselines: dict[str, int]) -> Planner:
@@ -385,19 +379,26 @@ def _writable(size: int) -> int:
     return size_of(readable(math.ceil(size / step) * step))
 
 
+def _in_halves(cost: PassCost) -> PassCost:
+    """Return the cost of a solve in two halves, which is done where no factor goes to disk; other costs as they are."""
+    streamed = cost.traffic is not None and cost.traffic.written > 0
+    if cost.name != SOLVE or streamed or cost.seconds is None:
+        return cost
+    return replace(cost, seconds=cost.seconds / 4)
+
+
 def with_seconds(
     costs: Sequence[PassCost],
     calibration: Calibration,
     solved: tuple[int, int, bool],
-    solves: int,
     distributed: bool,
     checkpointed: bool,
 ) -> list[PassCost]:
-    """Return the costs with their times; `solved`: atoms and components of a solve, whether V is diagonal; `solves`: how many."""
+    """Return the costs with their times; `solved`: atoms and components of the solve, whether V is diagonal."""
     timed = []
     for cost in costs:
         if cost.name == SOLVE and calibration.solve is not None:
-            seconds = solves * forecast.solve_seconds(*solved, calibration.solve)
+            seconds = forecast.solve_seconds(*solved, calibration.solve)
         else:
             pace, rates = calibration.paces[cost.name], calibration.rates
             seconds = cost.rounds * forecast.pass_seconds(

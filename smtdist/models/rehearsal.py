@@ -196,5 +196,5 @@ def planned_run(
     calibration = Calibration(
         engine.paces, rates, speed, taken, 0.0, "in this process", engine.compile_seconds
     )
-    costs = with_seconds(engine.costs, calibration, solved, 1, not worker.alone, checkpoint is not None)
+    costs = with_seconds(engine.costs, calibration, solved, not worker.alone, checkpoint is not None)
     return FitPlan(tuple(costs), machines, checkpoint is not None, calibration, None)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import MemoryBudgetError, TooLargeError
+from smtdist.errors import TooLargeError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import context, memory, scatter
 from smtdist.kernels import positions as lattices
@@ -291,12 +291,11 @@ class CodeSums(Statistic):
         """Return the sums in at most so many tiles of rows, of nearly the same size: together the same numbers."""
         if count == 1:
             return (self,)
-        if self.mirrored:
-            raise MemoryBudgetError(
-                f"The sums of {self.n_atoms:,} mirrored atoms need more memory than a worker has, and they cannot be computed "
-                f"in tiles; use larger workers, fewer atoms, or dictionary_mirrored=false."
-            )
-        return tuple(replace(self, rows=rows) for rows in pairwise(tile_cuts(self.n_atoms, count)))
+        cuts = tile_cuts(self.n_atoms, count)
+        if self.mirrored and len(cuts) > 2:  # a tile ends where the mirror images begin
+            half = self.n_atoms // 2
+            cuts[min(range(1, len(cuts) - 1), key=lambda at: abs(cuts[at] - half))] = half
+        return tuple(replace(self, rows=rows) for rows in pairwise(cuts))
 
 
 class _Rehearsal(CodeSums):

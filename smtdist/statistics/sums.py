@@ -15,6 +15,7 @@ from smtdist.kernels.scatter import mirror_upper
 from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums
+from smtdist.statistics.exchanged import add_exchanged, exchanged
 from smtdist.statistics.origin import Additive, Origin
 
 _MATRICES = ("second_moment", "context_scatter", "cooccurrence")
@@ -129,16 +130,16 @@ class Statistics(Additive):
     def with_mirrored(self) -> Self:
         """Return the sums with those of all mirror images, whose codes have the halves of the atoms exchanged.
 
-        Memory: a quarter of a matrix. The matrices are changed in place.
+        The matrices are changed in place.
         """
         for matrix in self.matrices.values():
-            _add_mirrored(matrix)
+            add_exchanged(matrix)
         weighted = self.degree_activity
         return replace(
             self,
             n_positions=2 * self.n_positions,
-            activity=self.activity + _exchanged(self.activity),
-            degree_activity=None if weighted is None else weighted + _exchanged(weighted),
+            activity=self.activity + exchanged(self.activity),
+            degree_activity=None if weighted is None else weighted + exchanged(weighted),
         )
 
     def whole(self) -> Self:
@@ -181,21 +182,6 @@ class Statistics(Additive):
             return made.astype(dtype, copy=False)
 
         return heights, tile
-
-
-def _exchanged(values: Integers) -> Integers:
-    """Return values of atoms with the two halves of the atoms exchanged."""
-    return np.concatenate(np.split(values, 2)[::-1])
-
-
-def _add_mirrored(matrix: Integers) -> None:
-    """Add a full symmetric matrix with the halves of its rows and columns exchanged to itself."""
-    half = len(matrix) // 2
-    own, mirrored, between = matrix[:half, :half], matrix[half:, half:], matrix[:half, half:]
-    own += mirrored
-    mirrored[...] = own
-    between += between.T.copy()
-    matrix[half:, :half] = between
 
 
 def tile_views(matrix: Matrix, heights: Sequence[int] | None = None) -> list[Integers]:
@@ -287,7 +273,8 @@ def finish_tiles(
             for square in squares.values():
                 forget(square)
         squares.clear()
-    return replace(part, matrices={name: UpperTiles(tuple(parts)) for name, parts in found.items()})
+    tiled = replace(part, matrices={name: UpperTiles(tuple(parts)) for name, parts in found.items()})
+    return tiled.with_mirrored() if sums.mirrored else tiled
 
 
 def _finished_strip(sums: CodeSums, scalars: State, strip: State, activity: Integers) -> Statistics:
@@ -363,4 +350,4 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
         equal_degree=equal_degree,
         degree_activity=degree_activity,
     )
-    return found.with_mirrored() if sums.mirrored else found
+    return found.with_mirrored() if sums.mirrored and diagonal is None else found

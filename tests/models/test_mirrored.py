@@ -10,7 +10,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.errors import ConfigurationError, ModelError
 from smtdist.evaluate import run
 from smtdist.kernels import mirrored
 from smtdist.kernels.codes import encode, grid_patches
@@ -171,8 +171,6 @@ def test_what_would_be_wrong_in_silence_is_refused():
         fit(as_source(IMAGES), BASE.replace(stride=2), engine())
     with pytest.raises(ConfigurationError, match="are not tuned"):
         smtdist.tune(smtdist.SMT(**GIVEN), {"ridge": [0.1, 0.2]}, IMAGES, np.arange(24) % 2)
-    with pytest.raises(MemoryBudgetError, match="dictionary_mirrored=false"):
-        code_sums(fit(as_source(IMAGES), BASE, engine())[0], 24).tiled(2)
 
 
 def test_a_plan_counts_one_view_and_half_of_the_atoms_drawn():
