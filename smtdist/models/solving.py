@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +34,7 @@ from smtdist.models.ways import (
 )
 from smtdist.solve import generalized
 from smtdist.solve.blocks import BlockFiles, remove_blocks
-from smtdist.solve.mirrored import smallest_mirrored
+from smtdist.solve.mirrored import smallest_mirrored, smallest_mirrored_of_tiles
 from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
@@ -93,6 +93,15 @@ def _solve_without_squares(
     if not iterates(settings, len(statistics.activity)):
         raise Unsuitable("a centred moment, or many components")
     scatter, moment = _streams(statistics, to_device if on_device else None)
+    if settings.dictionary_mirrored and means is None and isinstance(moment, Streamed):
+        # a factor on disk is of the whole: what a stopped solve left there must not be another half's
+        with suppress(Unsuitable):
+            return smallest_mirrored_of_tiles(
+                scatter,
+                moment,
+                settings.n_components + settings.drop,
+                null_tolerance=settings.null_tolerance,
+            )
     return generalized.smallest_components_of_tiles(
         scatter,
         moment,

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-from smtdist.solve.generalized import smallest_components
+from smtdist.solve.generalized import smallest_components, smallest_components_of_tiles
 from smtdist.solve.solution import Solution
+from smtdist.solve.streamed import Streamed
+from smtdist.solve.tiled import Unsuitable
 
 
 def smallest_mirrored(
@@ -44,12 +46,33 @@ def smallest_mirrored(
             break
     if len(parts) < 2:
         return smallest_components(context_scatter, moment, n_components, null_tolerance=null_tolerance)
-    even, odd = parts
+    return joined(parts[0], parts[1], n_components)
+
+
+def smallest_mirrored_of_tiles(
+    context_scatter: Streamed, moment: Streamed, n_components: int, *, null_tolerance: float | None = None
+) -> Solution:
+    """Solve the problem of `smallest_components_of_tiles` for matrices as above, in a quarter of its time.
+
+    Raises Unsuitable where that does, and where tiles are not cut between the halves.
+    """
+    parts = list[Solution]()
+    for sign in (1.0, -1.0):
+        scatter, own = context_scatter.half(sign), moment.half(sign)
+        if scatter is None or own is None:
+            raise Unsuitable("no tile ends where the mirror images begin")
+        found = smallest_components_of_tiles(scatter, own, n_components, null_tolerance=null_tolerance)
+        parts.append(found)
+    return joined(parts[0], parts[1], n_components)
+
+
+def joined(even: Solution, odd: Solution, n_components: int) -> Solution:
+    """Return the solution of the whole problem from those of S + T and S - T."""
     rows = np.concatenate(
         [np.hstack([even.components, even.components]), np.hstack([odd.components, -odd.components])]
     )
     eigenvalues, residuals = (
-        np.concatenate([getattr(one, name) for one in parts]) for name in ("eigenvalues", "residuals")
+        np.concatenate([getattr(one, name) for one in (even, odd)]) for name in ("eigenvalues", "residuals")
     )
     first = np.argsort(eigenvalues, kind="stable")[:n_components]
     # a row of V is zero in both or in the second alone, where an atom is its own mirror image

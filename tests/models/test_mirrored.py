@@ -15,6 +15,7 @@ from smtdist.evaluate import run
 from smtdist.kernels import mirrored
 from smtdist.kernels.codes import encode, grid_patches
 from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Codes, Geometry
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
@@ -24,6 +25,7 @@ from smtdist.models.plan import fit_steps
 from smtdist.models.readout import with_readout
 from smtdist.models.solving import solve
 from smtdist.models.transform import represented
+from smtdist.solve import tiled
 from smtdist.solve.generalized import smallest_components
 from smtdist.solve.mirrored import smallest_mirrored
 from smtdist.statistics.covariance import PatchMoment
@@ -112,6 +114,21 @@ def test_components_are_even_or_odd_and_those_of_the_whole_problem(model):
         assert np.linalg.svd(found.components @ moment @ whole.components.T)[1] == pytest.approx(
             1, abs=1e-6
         )
+
+
+@pytest.mark.parametrize("height", [80, 100])  # a tile ends between the halves, or none does
+def test_tiles_are_solved_in_halves_too(height, monkeypatch):
+    monkeypatch.setattr(tiled, "CROSSOVER", 60)
+    images = np.kron(np.random.default_rng(5).integers(0, 256, (300, 5, 5, 1)), np.ones((1, 2, 2, 1)))
+    settings = BASE.replace(dictionary=160, n_components=3, threshold=0.45, mean="patch")
+    model = fit(as_source(images.astype(np.uint8)), settings, engine())[0]
+    sums = model.statistics
+    in_tiles = {name: UpperTiles.of(one, height) for name, one in sums.matrices.items()}
+    found = solve(replace(sums, matrices=in_tiles), settings)
+    whole = solve(sums, settings.replace(dictionary_mirrored=False))
+    assert found.eigenvalues == pytest.approx(whole.eigenvalues, rel=1e-8)
+    first, second = np.split(found.components, 2, axis=1)
+    assert np.array_equal(np.abs(first), np.abs(second)) == (height == 80)
 
 
 def test_where_one_half_has_too_few_dimensions_the_whole_is_solved():
