@@ -222,6 +222,9 @@ class Configuration:
             object.__setattr__(self, "pixel_range", tuple(given))
         for name, (good, expected) in _RULES.items():
             value = getattr(self, name)
+            if type(value).__module__ == "numpy" and hasattr(value, "item"):  # np.int64(4) of a grid
+                value = value.item()
+                object.__setattr__(self, name, value)
             if name == "feature" and value in CODED:
                 raise ConfigurationError(
                     f"feature={value} is a learned code, which has a fit of its own: smtdist fit --set feature={value}, or in "

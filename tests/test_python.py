@@ -398,3 +398,36 @@ def test_options_in_messages_are_parameters_of_python():
             if name not in known:
                 found.setdefault(name, set()).add(file)
     assert found == {}
+
+
+def test_settings_may_be_numbers_of_numpy():
+    """A grid of NumPy has them."""
+    found = smtdist.SMT(patch=3, dictionary=np.int64(12), ridge=np.float32(0.5), flip=np.True_)
+    settings = found.configuration
+    assert (settings.dictionary, settings.ridge, settings.flip) == (12, 0.5, True)
+    assert type(settings.dictionary) is int
+
+
+def test_what_is_added_follows_the_settings_of_the_fit():
+    images = np.random.default_rng(1).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    found = smtdist.SMT(patch=3, dictionary=16, n_components=4).fit(images[:20])
+    with pytest.raises(
+        errors.ConfigurationError, match="dictionary is 12, and the model was fitted with 16"
+    ):
+        found.set_params(dictionary=12).partial_fit(images[20:])
+    found.set_params(dictionary=16, n_components=3, neighbours=7)
+    with pytest.raises(
+        errors.ConfigurationError, match="n_components is 3, and the model was fitted with 4"
+    ):
+        found.partial_fit(images[20:])
+    assert found.refit().partial_fit(images[20:]).components_.shape == (3, 16)
+
+
+def test_an_evaluation_on_its_own_samples_says_so(smt):
+    told = []
+    smt.set_params(on_event=told.append)
+    smt.evaluate(X, Y, X, Y)
+    smt.evaluate(X, Y, X[:30], Y[:30])
+    smt.set_params(on_event=None)
+    notes = [one["text"] for one in told if one["kind"] == "note" and "its own samples" in one["text"]]
+    assert len(notes) == 1

@@ -45,7 +45,9 @@ def say_first_look(found: run.Found | None) -> None:
     """Print the accuracy by a model and by raw pixels, and what to do if these are no worse."""
     if found is None or found.raw_pixels is None:
         return
-    title = f"A first look: {found.n_test:,} of the images, classified by {found.n_train:,} others"
+    title = (
+        f"A first look: {found.n_test:,} images of the fit, classified by {found.n_train:,} others of it"
+    )
     rows = [
         (run.classifier(found), found.to_dict()),
         ("the same, raw pixels", found.raw_pixels.to_dict()),

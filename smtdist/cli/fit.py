@@ -147,9 +147,8 @@ def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
     except FileNotFoundError:
         raise DataError(f"The file {path} does not exist; give the atoms as an .npy file.") from None
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"{path} is not a readable .npy file ({error}); write it with numpy.save."
-        ) from error
+        why = "" if "pickle" in str(error) else f" ({error})"  # NumPy advises to load it unsafely
+        raise DataError(f"{path} is not a readable .npy file{why}; write it with numpy.save.") from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
         raise DataError(
             f"{path} does not hold atoms; give a floating-point array of the shape (atoms, pixels)."

@@ -306,7 +306,11 @@ def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:
     if len(facts["audit"]) > 1:
         result_console().print(tables.audit_table(facts["audit"]))
     share, top = head_facts.penalty_of(facts)
-    judged = "" if top is None else f" (top-1 {tables.percent(top)} on rows left out)"
+    judged = (
+        ""
+        if top is None
+        else f" (top-1 {tables.percent(top)} on rows left out; images that the model has not seen may have less)"
+    )
     say(
         f"{facts['file']}: {tables.size(facts['bytes'])}, {head_facts.head_named(facts)}, {facts['n_samples']:,} rows, "
         f"{facts['n_classes']:,} classes, penalty {share:g}{judged}"

@@ -283,6 +283,10 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
     except (KeyError, OSError, ValueError):
         near = _near_names(file, dataset.strip("/"))
         hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
+        if any(str(name).endswith("_schema") for name in file.attrs):
+            hint = "it holds results of smtdist, not data; smtdist info says which"
+        elif dataset.strip("/").rpartition("/")[2] == "labels":
+            hint = "write the labels of the images there, a whole number for each"
         raise MissingDatasetError(f"{path} has no dataset {dataset!r}; {hint}.") from None
     if not isinstance(found, h5py.Dataset):
         inside = [

@@ -34,6 +34,9 @@ SECONDS: Final = 10.0
 """What a calibration may take in all."""
 REPEATED_BELOW: Final = 0.4
 """A measurement shorter than this many seconds is taken three times, and its median counts."""
+REPEATED_FOR: Final = 0.01
+MOST_REPEATED: Final = 31
+"""Calls that take less in all are repeated so often at most."""
 GROWTH: Final = 4
 """A measurement grows by this factor until it has the real size or its time is up."""
 ANSWER_SECONDS: Final = 300.0
@@ -123,13 +126,20 @@ class Deadline:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return the seconds of a call; of a short one the median of three."""
+    """Return the seconds of a call; of a short one the median of three, of one of microseconds that of many.
+
+    A call of microseconds may wait for a thread to wake, a thousand times as long.
+    """
     taken: list[float] = []
-    while not taken or (len(taken) < 3 and taken[0] < REPEATED_BELOW):
+    while not taken or (len(taken) < 3 and taken[0] < REPEATED_BELOW) or _too_short(taken):
         started = time.perf_counter()
         call()
         taken.append(time.perf_counter() - started)
     return statistics.median(taken)
+
+
+def _too_short(taken: Sequence[float]) -> bool:
+    return sum(taken) < REPEATED_FOR and len(taken) < MOST_REPEATED
 
 
 def sizes_up_to(largest: int) -> list[int]:

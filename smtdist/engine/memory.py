@@ -14,6 +14,8 @@ import psutil
 
 from smtdist.errors import ConfigurationError
 
+ENDED_SHARE = 0.93
+"""Of a worker's limit: Dask's nanny ends a worker beyond 95 %."""
 BUDGET_SHARE = 0.55
 """Share of a worker's limit that a pass may plan for: Dask spills from 60 % and pauses at 80 %."""
 

@@ -227,7 +227,7 @@ class Engine:
         checks = known.checks if whole else None
         limits = self.limits(statistic, source)
         if limits.alone:
-            limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes)
+            limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes, held_bytes=held_bytes)
         plan = plan_pass(
             name,
             statistic,
@@ -347,6 +347,11 @@ class Engine:
     def _cluster_loss_explained(self) -> Iterator[None]:
         try:
             yield
+        except TaskLost as lost:
+            raise ClusterLostError(
+                f"No worker is left ({lost}); look at the workers' logs, and start again with more memory for each or fewer of "
+                f"them."
+            ) from lost
         except ClusterLostError as lost:
             if self.checkpoint is None:
                 raise ClusterLostError(f"{lost}; without a checkpoint folder nothing is kept.") from lost

@@ -14,7 +14,7 @@ from typing import Any
 from smtdist.data.array import ArraySource
 from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.data.source import Source
-from smtdist.engine.memory import BUDGET_SHARE, readable
+from smtdist.engine.memory import BUDGET_SHARE, ENDED_SHARE, readable
 from smtdist.engine.tree import nodes_over, root
 from smtdist.errors import MemoryBudgetError
 from smtdist.statistics.base import Statistic
@@ -43,7 +43,8 @@ class WorkerLimits:
     """What the weakest worker offers: bytes it may use, bytes it uses before the pass, threads for a task.
 
     `alone`: no second worker will ever join, so that two sums meet only where an earlier run has left
-    several. `device_bytes`: memory of its GPU, where it has one.
+    several. `device_bytes`: memory of its GPU, where it has one. `held_bytes`: what the process keeps for
+    itself, which is in `baseline_bytes` and no longer in `limit_bytes`.
     """
 
     limit_bytes: int
@@ -52,6 +53,15 @@ class WorkerLimits:
     workers: int
     alone: bool = False
     device_bytes: int | None = None
+    held_bytes: int = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that a pass may take: a share of the limit, and never what is in use before."""
+        # Dask ends a worker before it is at its limit
+        usable = self.limit_bytes if self.alone else int(ENDED_SHARE * self.limit_bytes)
+        free = usable + self.held_bytes - self.baseline_bytes
+        return min(int(BUDGET_SHARE * self.limit_bytes), max(0, free))
 
 
 @dataclass(frozen=True)
@@ -188,7 +198,7 @@ def plan_pass(
         ahead * block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
     )
     fixed = carried + reading + ALLOWANCE
-    budget = int(BUDGET_SHARE * limits.limit_bytes)
+    budget = limits.room
     carries = state + (DIGEST_BYTES * source.n_samples if fingerprint else 0)
     batch, room = block, budget - fixed - streaming * carries
     on_device = gpu and statistic.on_device
@@ -231,7 +241,8 @@ def plan_pass(
         raise MemoryBudgetError(
             f"The {name} pass needs {readable(needed)} a worker ({readable(state)} for each of its sums, "
             f"{readable(fixed + workspace)} for one batch of {batch}{travelling}), but a worker may use {readable(budget)} "
-            f"of its {readable(limits.limit_bytes)}; use fewer and larger workers, a smaller dictionary, or smaller chunks.",
+            f"of its {readable(limits.limit_bytes)}, where {readable(limits.baseline_bytes)} are in use before; use fewer "
+            f"and larger workers, a smaller dictionary, or smaller chunks.",
             f"The {name} pass does not fit into what a worker may use, {readable(budget)} of its "
             f"{readable(limits.limit_bytes)}",
         )

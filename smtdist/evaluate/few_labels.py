@@ -46,7 +46,8 @@ def draw_labelled(labels: Int64, count: int, seed: int, draw: int) -> Int64:
         wanted = each + (place < left)
         if wanted > len(rows):
             raise DataError(
-                f"Class {label} has {len(rows)} rows, fewer than the {wanted} labels asked for; ask for fewer."
+                f"{count:,} labels are {wanted:,} of each of {len(classes)} classes, but class {label} has {len(rows):,} rows; "
+                f"ask for fewer."
             )
         chosen.append(np.random.default_rng([seed, draw, int(label)]).permutation(rows)[:wanted])
     return np.sort(np.concatenate(chosen)).astype(np.int64)

@@ -10,7 +10,7 @@ from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, MemoryBudgetError
+from smtdist.errors import DataError, MemoryBudgetError, MissingDatasetError
 from smtdist.evaluate import judging, metrics, run
 from smtdist.models import given
 from smtdist.models.tuning import split as splitting
@@ -46,5 +46,8 @@ def first_look(
         settings = run.Neighbours.of(votes, k=min(votes.neighbours, known.source.n_samples))
         found = run.evaluated(encoder, known, asked, quiet, settings)
         return judging.with_pixels(found, encoder, known, asked, quiet, settings)
-    except (DataError, MemoryBudgetError):
+    except (MissingDatasetError, MemoryBudgetError):
+        return None
+    except DataError as error:
+        engine.note(f"No first look: {error}")
         return None

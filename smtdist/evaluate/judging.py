@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.array import as_source
+from smtdist.data.array import ArraySource, as_source
 from smtdist.data.opening import EncodedSettings
+from smtdist.data.source import Source
 from smtdist.engine import session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
@@ -216,14 +217,27 @@ def judged(
     What a classifier finds has raw pixels beside it, but for the SVM and for kernels of many images.
     """
     both = seen.model, known, asked
+    if same_samples(known.source, asked.source):
+        engine.note(
+            f"{known.source.name} is evaluated on its own samples, which says nothing about new ones; give another group to "
+            f"judge by"
+        )
     if not how.labels:
         beside = how.n_components, how.drop
         found = run.evaluated(*both, engine, seen.settings, *beside, how.directions)
         return with_pixels(found, *both, engine, seen.settings, mirrored=seen.mirrored)
     costs = planned(seen, known, asked, engine, how)
     costs.require_room()
-    with run.represented(costs, *both, engine, seen.settings) as (near, far):
+    with run.represented(costs, *both, engine, None) as (near, far):
         return how.swept(engine, seen.settings, near, known.labels, far, asked.labels)
+
+
+def same_samples(known: Source, asked: Source) -> bool:
+    """Tell whether two sources are the same samples of a file, or one array."""
+    if isinstance(known, ArraySource) and isinstance(asked, ArraySource):
+        one, other = known.array.__array_interface__, asked.array.__array_interface__
+        return one["data"] == other["data"] and one["shape"] == other["shape"]
+    return known.name == asked.name and known.n_samples == asked.n_samples
 
 
 def with_pixels(
@@ -245,6 +259,7 @@ def with_pixels(
             return found
         raw = readout.with_readout(raw, None, mirrored=mirrored)
         settings = run.Kernel(settings.temperature, readout.layout_of(raw))
+    engine.note("The same with raw pixels")
     with suppress(MemoryBudgetError):  # what was asked for is there
         return replace(found, raw_pixels=run.evaluated(raw, known, asked, engine, settings))
     return found

@@ -275,7 +275,7 @@ def represented(
     known: Labelled,
     asked: Labelled,
     engine: Engine,
-    settings: Settings,
+    settings: Settings | None,
     components: int | None = None,
     drop: int | None = None,
 ) -> Iterator[tuple[Any, Any]]:
@@ -311,7 +311,12 @@ def _fill(z: Any, pieces: Pieces, views: list[list[tuple[int, int]]]) -> None:
 
 
 def announce(
-    engine: Engine, settings: Settings, n: int, features: int, labels: NDArray[np.int64], driver_bytes: int
+    engine: Engine,
+    settings: Settings | None,
+    n: int,
+    features: int,
+    labels: NDArray[np.int64],
+    driver_bytes: int,
 ) -> None:
     """Say before it starts what an SVM takes, and what takes less; other classifiers are fast."""
     if not isinstance(settings, Svm):

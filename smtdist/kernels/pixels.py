@@ -118,10 +118,10 @@ def _scaled_grid(images: Array, scale: PixelScale, offset: int) -> Array:
     good = (value >= lowest) & (value <= highest)  # false for NaN as well
     if not bool(good.all()):
         first = np.argwhere(~to_host(good))[0].tolist()
-        found = float(value[tuple(first)])
+        found, largest = float(value[tuple(first)]), float(xp.nanmax(value))
         raise DataError(
             f"image {offset + first[0]} has the pixel {found:g} at {tuple(first[1:])} (row, column, channel), outside "
-            f"{scale.black:g} to {scale.white:g}; {range_advice(found, scale.black, scale.white)}"
+            f"{scale.black:g} to {scale.white:g}; {range_advice(largest, scale.black, scale.white)}"
         )
     value -= scale.black
     value *= 65536.0
@@ -129,12 +129,15 @@ def _scaled_grid(images: Array, scale: PixelScale, offset: int) -> Array:
     return xp.rint(value).astype(xp.int32)
 
 
-def range_advice(found: float, black: float, white: float) -> str:
-    """Return what to do about a pixel outside its range; one that eight bits may hold raises a question.
+def range_advice(largest: float, black: float, white: float) -> str:
+    """Return what to do about pixels outside their range; those that eight bits may hold raise a question.
 
     >>> range_advice(254.0, 0.0, 1.0)
     'do the pixels run from 0 to 255? Then set pixel_range to (0, 255).'
+    >>> range_advice(16.0, 0.0, 1.0)
+    'do the pixels run from 0 to 16? Then set pixel_range to (0, 16).'
     """
-    if (black, white) == (0, 1) and 1 < found <= 255:
-        return "do the pixels run from 0 to 255? Then set pixel_range to (0, 255)."
+    if (black, white) == (0, 1) and 1 < largest <= 255:
+        white = 255 if largest > 127 else np.ceil(largest)
+        return f"do the pixels run from 0 to {white:g}? Then set pixel_range to (0, {white:g})."
     return "set pixel_range to the (black, white) of the data, or correct the data."

@@ -137,6 +137,11 @@ def from_sketch(
     if method == "diverse":
         return closed(diverse(state, wanted, settings.dictionary_cosine)), []
     start = _sampled(state, np.arange(len(state["hash"])))
+    if not len(start.grid):
+        raise DataError(
+            f"All patches of {source.name} count as constant; set pixel_range to the (black, white) that the pixels use, or "
+            f"lower min_contrast."
+        )
     if len(start.grid) < wanted:
         raise DataError(
             f"{source.name} has only {len(start.grid)} distinct patches that are not constant, fewer than the "

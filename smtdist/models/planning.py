@@ -114,9 +114,8 @@ def plan_here(
     except MemoryBudgetError:
         # what would do is told from what a process has in memory when it has the kernels of all passes, as it will
         question = planner.asked([], 1, encoder, given)
-        if worker.alone or planner.shared is not None:
-            with contextlib.suppress(SmtdistError):  # the refusal matters more
-                known = planner.knowing(_baselines(question, worker.alone))
+        with contextlib.suppress(SmtdistError):  # the refusal matters more
+            known = planner.knowing(_baselines(question, worker.alone))
         costs = known.costs()
     processes = max(1, min(worker.workers, available_cores() // worker.threads))
     question = planner.asked(costs, processes, encoder, given)

@@ -107,6 +107,7 @@ def beside(limits: WorkerLimits, held_bytes: int) -> WorkerLimits:
         limits,
         limit_bytes=limits.limit_bytes - held_bytes,
         baseline_bytes=limits.baseline_bytes + held_bytes,
+        held_bytes=limits.held_bytes + held_bytes,
     )
 
 

@@ -351,7 +351,24 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         The result is bit-identical to one fit of all images with that whitening and dictionary.
         """
-        return self._updated(X) if hasattr(self, "model_") else self.fit(X)
+        if not hasattr(self, "model_"):
+            return self.fit(X)
+        self._require_settings()
+        return self._updated(X)
+
+    def _require_settings(self) -> None:
+        """Refuse parameters that were changed after the fit: what is added would not follow them."""
+        model = self.model_
+        if self.is_learned or not isinstance(model, Model):
+            return
+        present, given = model.settings.to_dict(), self._settings(model.settings)
+        n_atoms = given.dictionary if self.atoms is None else len(self.atoms)
+        for name, value in given.with_atoms(n_atoms).to_dict().items():
+            if name not in configuration.VOTING and value != present[name]:
+                raise ConfigurationError(
+                    f"{name} is {value!r}, and the model was fitted with {present[name]!r}; call fit again, or refit for a "
+                    f"setting of the solve."
+                )
 
     def withdraw(self, X: Any) -> Self:
         """Take images out of the fitted model, as if they had never been added to its sums.

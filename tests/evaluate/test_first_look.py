@@ -60,7 +60,7 @@ def test_a_third_of_the_images_is_classified_by_the_others(data):
 
 def test_a_person_reads_both_accuracies_and_whether_pixels_win(data):
     found = fitted(data, "all").stdout
-    assert "A first look: 110 of the images, classified by 216 others" in found
+    assert "A first look: 110 images of the fit, classified by 216 others of it" in found
     assert "the same, raw pixels" in found
     looked = json.loads(fitted(data, "all", "--json").stdout)["first_look"]
     assert ("Raw pixels are no worse" in found) == (looked["raw_pixels"]["top1"] >= looked["top1"])
@@ -69,6 +69,24 @@ def test_a_person_reads_both_accuracies_and_whether_pixels_win(data):
 @pytest.mark.parametrize("group", ["few", "without", "one"])
 def test_where_nothing_can_be_said_nothing_is(data, group):
     assert "first_look" not in json.loads(fitted(data, group, "--json").stdout)
+
+
+def test_labels_that_cannot_be_used_are_told_of(data):
+    with h5py.File(data, "a") as file:
+        file["odd/images"], file["odd/labels"] = IMAGES, LABELS[:300]
+    words = [
+        "fit",
+        data,
+        "--dataset",
+        "odd/images",
+        "--out",
+        data.with_name("m.h5"),
+        "--overwrite",
+        *WORDS[:-1],
+    ]
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    assert "No first look: " in " ".join(found.stderr.split())
+    assert "there are 330 samples; give one label a sample" in " ".join(found.stderr.split())
 
 
 def test_it_can_be_left_out_and_samples_that_cannot_be_read_leave_it_out(data):

@@ -168,6 +168,13 @@ class Narrow(SerialExecutor):
         return self._limit
 
 
+@pytest.fixture
+def empty(monkeypatch):
+    """Let a worker have nothing in memory before a pass."""
+    monkeypatch.setattr(passes, "_probe", lambda *_, **__: (0, None))
+
+
+@pytest.mark.usefixtures("empty")
 def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
     model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[
         0
@@ -191,6 +198,7 @@ def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
     assert_equal(found, model.summed(source, Engine(SerialExecutor(1)))[0])
 
 
+@pytest.mark.usefixtures("empty")
 def test_a_run_goes_on_in_the_tiles_it_was_cut_off_in_whatever_the_memory(tmp_path):
     model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[
         0

@@ -98,6 +98,10 @@ def kind_of(path: Path) -> str:
         return "cifar"
     if path.suffix.lower() in _ENDINGS:  # cut short or empty: its reader says so
         return _ENDINGS[path.suffix.lower()]
+    if start[:4] == b"\x89HDF":
+        raise DataError(
+            f"{path} is an HDF5 file, which is used as it is; give it to smtdist fit, with --dataset."
+        )
     raise DataError(f"The kind of {path} is not recognised; give it with --kind {'|'.join(KINDS)}.")
 
 
