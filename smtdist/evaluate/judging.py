@@ -236,7 +236,7 @@ def same_samples(known: Source, asked: Source) -> bool:
     """Tell whether two sources are the same samples of a file, or one array."""
     if isinstance(known, ArraySource) and isinstance(asked, ArraySource):
         one, other = known.array.__array_interface__, asked.array.__array_interface__
-        return one["data"] == other["data"] and one["shape"] == other["shape"]
+        return bool(one["data"] == other["data"] and one["shape"] == other["shape"])
     return known.name == asked.name and known.n_samples == asked.n_samples
 
 
