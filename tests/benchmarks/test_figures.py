@@ -63,6 +63,7 @@ def drawn(data, tmp_path, *figures):
     return words, facts
 
 
+@pytest.mark.benchmark
 def test_draws_small(data, tmp_path):
     words, facts = drawn(data, tmp_path, 4, 5)
     assert facts[4]["a"]["cosines"][0] >= facts[4]["a"]["cosines"][1]
