@@ -1,12 +1,17 @@
 """A compressed chunk that unpacks to more than it says stops there: the memory is that of the plan."""
 
+import io
 import resource
 import shutil
+import tarfile
 import zlib
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from importing import png
 
 from smtdist.data import inflating, opening
 from smtdist.data.table import as_table, read_rows
@@ -118,6 +123,31 @@ def test_an_archive_that_unfolds_beyond_the_disk_is_refused_first(tmp_path, monk
     monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", 10**6)
     result = run(*words)
     assert (result.exit_code, "1,000 images take" in result.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("options", [(), ("--shard-samples", 4), ("--layout", "plain")])
+@pytest.mark.parametrize("ending", ["tar", "tar.gz", "parquet"])
+def test_an_archive_of_encoded_images_says_its_size_first(tmp_path, monkeypatch, run, ending, options):
+    image = png(np.random.default_rng(0).integers(0, 256, (40, 40), np.uint8))
+    source, out = tmp_path / f"x.{ending}", tmp_path / ("o.json" if "--shard-samples" in options else "o.h5")
+    if ending == "parquet":
+        pq.write_table(pa.table({"image": [image] * 9}), source, use_dictionary=False)
+    else:
+        with tarfile.open(source, "w:gz" if ending == "tar.gz" else "w") as archive:
+            for number in range(9):
+                member = tarfile.TarInfo(f"{number}.png")
+                member.size = len(image)
+                archive.addfile(member, io.BytesIO(image))
+    size = 9 * 1600 if "plain" in options else 9 * len(image)
+    words = ("import", source, "--out", out, *options, "--no-verify", "--workers", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(size, size, size - 1))
+        result = run(*words)
+        assert [path.name for path in tmp_path.iterdir()] == [source.name]
+    assert (result.exit_code, "0.0 GiB in" in result.stderr) == (1, True)
+    monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", size)
+    result = run(*words)
+    assert (result.exit_code, "images take" in result.stderr) == (0, True)
 
 
 def test_two_rounds_of_packing_are_refused(tmp_path, packed):
