@@ -30,6 +30,9 @@ from smtdist.errors import DataError
 
 MOST_TEXT_BYTES: Final = 2**20
 
+_igzip: Any = igzip
+_DAMAGED: Any = (isal_zlib.error, igzip.BadGzipFile)
+
 Sample = tuple[str, bytes, int | None]
 
 
@@ -196,12 +199,12 @@ class _Guarded:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
     try:
-        with igzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
-            guarded = _Guarded(stream, path)  # type: ignore[arg-type]
+        with _igzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
+            guarded = _Guarded(stream, path)
             with tarfile.open(fileobj=guarded, mode="r:") as archive:  # type: ignore[call-overload]
                 archive.members.clear()
                 yield archive, guarded
-    except (tarfile.ReadError, EOFError, isal_zlib.error, igzip.BadGzipFile) as error:
+    except (tarfile.ReadError, EOFError, *_DAMAGED) as error:
         raise DataError(_cut_short(path)) from error
     except (tarfile.TarError, ValueError) as error:
         raise DataError(
