@@ -207,7 +207,7 @@ class DaskExecutor:
         for attempt in range(SHARES):
             try:
                 with self._reachable():
-                    return self._scattered(value, everywhere, direct=not attempt)
+                    return self._scattered(value, everywhere, direct=not (attempt or everywhere))
             # the worker that was to hold it is gone, a TimeoutError among them, or gone since, and unknown
             except (OSError, KeyError, FuturesCancelledError) as error:
                 lost = error
@@ -223,7 +223,10 @@ class DaskExecutor:
             return self.client.submit(replace, bare, array=array, pure=False, key=_key(replace))
 
     def _scattered(self, value: Any, everywhere: bool, direct: bool) -> Handle:
-        """Bring a value to workers, straight from here: through the scheduler it would travel twice."""
+        """Bring a value to workers. Straight from here it travels once, through the scheduler twice.
+
+        Not straight to several: Dask's client would wait for ever for a value whose holder dies before it has spread.
+        """
         holders = HOLDERS if everywhere else False
         bringing = self.client._scatter  # only the coroutine behind `scatter` can be given up
         return self.client.sync(
