@@ -204,12 +204,11 @@ class DaskExecutor:
         """
         if is_dask_collection(getattr(value, "array", None)):
             return self._computed(value)
-        for attempt in range(SHARES):
+        for _ in range(SHARES):
             try:
                 with self._reachable():
-                    return self._scattered(value, everywhere, direct=not (attempt or everywhere))
-            # the worker that was to hold it is gone, a TimeoutError among them, or gone since, and unknown
-            except (OSError, KeyError, FuturesCancelledError) as error:
+                    return self._scattered(value, everywhere)
+            except OSError as error:  # the worker that was to hold it is gone, a TimeoutError among them
                 lost = error
         # whoever notices the time-out first, Dask's thread or ours; asyncio's error has no text
         text = str(lost) or f"bringing a value to workers timed out after {SHARE_SECONDS:g} s"
@@ -222,15 +221,11 @@ class DaskExecutor:
             bare = replace(piece, array=None)  # the graph stays here
             return self.client.submit(replace, bare, array=array, pure=False, key=_key(replace))
 
-    def _scattered(self, value: Any, everywhere: bool, direct: bool) -> Handle:
-        """Bring a value to workers. Straight from here it travels once, through the scheduler twice.
-
-        Not straight to several: Dask's client would wait for ever for a value whose holder dies before it has spread.
-        """
+    def _scattered(self, value: Any, everywhere: bool) -> Handle:
         holders = HOLDERS if everywhere else False
         bringing = self.client._scatter  # only the coroutine behind `scatter` can be given up
         return self.client.sync(
-            bringing, value, broadcast=holders, hash=False, direct=direct, callback_timeout=SHARE_SECONDS
+            bringing, value, broadcast=holders, hash=False, callback_timeout=SHARE_SECONDS
         )
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
