@@ -107,7 +107,7 @@ def test_where_a_share_does_not_fit_rows_travel_as_before(monkeypatch):
 
 
 def test_an_iteration_moves_the_aim_to_each_worker_and_one_narrow_sum_of_each_back(monkeypatch):
-    """The aim goes through the scheduler, which is one way more; rows go straight to the workers, once."""
+    """The aim goes through the scheduler, which is one way more, and so do rows, once."""
     rows = np.rint(2**17 * np.random.default_rng(9).normal(size=(16_384, 40))).astype(np.float32)
     aim = np.random.default_rng(1).normal(size=(40, 200)).astype(np.float32)
     source, moved, write = as_table(rows, aligned=4096), [], TCP.write
@@ -138,7 +138,7 @@ def test_an_iteration_moves_the_aim_to_each_worker_and_one_narrow_sum_of_each_ba
             first, second = moving(passes), moving(passes)
         executor.close()
     assert 4.9 * aim.nbytes < second < 5.5 * aim.nbytes
-    assert first - second < 1.1 * rows.nbytes
+    assert first - second < 2.2 * rows.nbytes
 
 
 @pytest.mark.parametrize("most", [0, 1, 2**7, 2**31 - 1, 2**31, 2**62])
