@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from smtdist.concepts.few_points import FewPoints
 from smtdist.concepts.image import project
 from smtdist.concepts.keyed import keys_of
+from smtdist.concepts.narrow import Narrowed
 from smtdist.concepts.objective import Terms, best_scale, best_weights, reached
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
@@ -150,7 +151,9 @@ class _SweepJob:
     points: int
 
 
-def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple[Concepts, Any, Any, int]:
+def _sweep_range(
+    job: _SweepJob, source: Source, start: int, stop: int
+) -> tuple[Concepts, Narrowed, Narrowed, int]:
     """Sweep a block of rows, once for each temperature; return the rows as bits, the changes of SᵀS and XᵀS, and the flips."""
     b = len(job.members)
     s = np.unpackbits(job.packed[start:stop], axis=1, count=b)
@@ -176,7 +179,8 @@ def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple
             job.scale,
             key,
         )
-    return np.packbits(s, axis=1), together - job.together, crossed - job.crossed, int(flips)
+    changes = Narrowed.of(together - job.together), Narrowed.of(crossed - job.crossed)
+    return np.packbits(s, axis=1), *changes, int(flips)
 
 
 @dataclass
@@ -344,8 +348,8 @@ class _Search:
             changed.append((together, crossed))
             flips += count
         for together, crossed in changed:  # whole numbers: any order
-            state.together = state.together + together
-            state.crossed = state.crossed + crossed
+            state.together = state.together + together.widened()
+            state.crossed = state.crossed + crossed.widened()
         state.members = np.diag(state.together).copy()
         return flips
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.concepts.narrow import Narrowed
 from smtdist.concepts.projection import ROUNDED, Annealing, Projection, project
 from smtdist.data import retry
 from smtdist.data.array import ArraySource
@@ -44,6 +45,15 @@ class Passed:
     projected: NDArray[np.int64]  # (r, B) Rowsᵀ s
     total: NDArray[np.int64]  # (B,) 1ᵀ s
     peak_bytes: int = 0
+
+    def __getstate__(self) -> tuple[Narrowed, NDArray[np.int64], int]:
+        """Travel in few bytes."""
+        return Narrowed.of(self.projected), self.total, self.peak_bytes
+
+    def __setstate__(self, state: tuple[Narrowed, NDArray[np.int64], int]) -> None:
+        """Arrive."""
+        narrowed, self.total, self.peak_bytes = state
+        self.projected = narrowed.widened()
 
 
 @dataclass(frozen=True)

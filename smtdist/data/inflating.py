@@ -137,7 +137,7 @@ def _lzf_beyond(packed: bytes, most: int) -> bool:
     return lzf.unpacked_bytes(packed, most) > most
 
 
-def _states(form: str, place: int) -> Callable[[bytes, int], bool]:
+def states(form: str, place: int) -> Callable[[bytes, int], bool]:
     """Return what looks at the length that a chunk begins with; one too short for that is damaged, which HDF5 says."""
 
     def beyond(packed: bytes, most: int) -> bool:
@@ -153,17 +153,17 @@ def _zstandard_beyond(packed: bytes, most: int) -> bool:
     single = described >> 5 & 1
     form = ("<B" if single else "", "<H", "<I", "<Q")[described >> 6]
     place = 5 + (1 - single) + (0, 1, 2, 4)[described & 3]
-    return bool(form) and _states(form, place)(packed, most)
+    return bool(form) and states(form, place)(packed, most)
 
 
 PACKERS: Final[dict[int, Callable[[bytes, int], bool]]] = {
     DEFLATE: _deflated_beyond,
-    SZIP: _states("<I", 0),
+    SZIP: states("<I", 0),
     BZIP2: _bzip2_beyond,
     LZF: _lzf_beyond,
-    BLOSC: _states("<I", 4),
-    LZ4: _states(">Q", 0),
-    BITSHUFFLE: _states(">Q", 0),
+    BLOSC: states("<I", 4),
+    LZ4: states(">Q", 0),
+    BITSHUFFLE: states(">Q", 0),
     ZSTANDARD: _zstandard_beyond,
 }
 """Compressions, and what tells whether a chunk unpacks to more than so many bytes."""

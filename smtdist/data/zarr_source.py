@@ -165,7 +165,9 @@ def open_array(path: str, array: str) -> Any:
         inside = sorted(name for name, _ in found.arrays())
         hint = f"name an array, such as {', '.join(inside[:5])}" if inside else "it holds no array"
         raise DataError(f"{path}: {array!r} is a group, but an array is needed; {hint}.")
-    return found
+    from smtdist.data.zarr_chunks import guarded  # imports Zarr, which is there now
+
+    return guarded(found)
 
 
 def open_node(path: str, name: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from benchmarks.kernels import decode, import_images, mirrored, pass3
+from benchmarks.kernels import decode, digests, import_images, mirrored, pass3
 from benchmarks.quality import mnist_vq, tune, tune_commands
 from benchmarks.scaling import memory_and_disk, plans
 from smtdist.evaluate.knn import nearest
@@ -42,6 +42,15 @@ def test_pass3_of_one_tile_of_rows_in_batches_of_two_sizes(tmp_path):
     assert [row["images"] for row in rows] == [1, 4]
     assert rows[0]["planned_bytes"] < rows[1]["planned_bytes"]
     assert [path.stem.endswith("-tiles2") for path in tmp_path.glob("*.json")] == [True]
+
+
+def test_digests(tmp_path):
+    sizes = ["--images", "40", "--fitted", "8", "--coded", "4", "--atoms", "64", "--repeats", "2"]
+    rows = digests.main([*sizes, "--json", str(tmp_path)])
+    assert [row["images"] for row in rows] == [40, 40, 4]
+    assert all(row["ratio"] > 0 and len(row["ratio_by_turn"]) == 2 for row in rows)
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["result"]["runs"] == rows
 
 
 @pytest.mark.benchmark

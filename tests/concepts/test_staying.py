@@ -1,16 +1,22 @@
 """Rows in memory go to workers once, and stay there for all iterations of a search."""
 
+import pickle
+
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
+from distributed.comm.tcp import TCP
 from executors import ThreadsExecutor
 
 from smtdist.concepts.descent import DescentSettings, descend
 from smtdist.concepts.iteration import Passed, RowPasses
+from smtdist.concepts.narrow import Narrowed
 from smtdist.concepts.projection import Projection
 from smtdist.concepts.scores import prepare
 from smtdist.data.array import ArraySource
 from smtdist.data.piece import ArrayPiece
 from smtdist.data.table import as_table
+from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import SerialExecutor, TaskLost
 from smtdist.engine.passes import Engine
 
@@ -98,3 +104,48 @@ def test_where_a_share_does_not_fit_rows_travel_as_before(monkeypatch):
     monkeypatch.setattr(executor, "limit_bytes", lambda: ROWS.nbytes)
     with Engine(executor).keeping(source) as stay:
         assert not stay
+
+
+def test_an_iteration_moves_the_aim_to_each_worker_and_one_narrow_sum_of_each_back(monkeypatch):
+    """The aim goes through the scheduler, which is one way more, and so do rows, once."""
+    rows = np.rint(2**17 * np.random.default_rng(9).normal(size=(16_384, 40))).astype(np.float32)
+    aim = np.random.default_rng(1).normal(size=(40, 200)).astype(np.float32)
+    source, moved, write = as_table(rows, aligned=4096), [], TCP.write
+
+    async def counted(self, *arguments, **keywords):
+        sent = await write(self, *arguments, **keywords)
+        moved.append(sent or 0)
+        return sent
+
+    def moving(passes):
+        moved.clear()
+        np.testing.assert_array_equal(passes(aim).projected, want.projected)
+        return sum(one for one in moved if one > aim.nbytes / 2)
+
+    want = RowPasses.of(source, 40, 200, Engine(SerialExecutor(1)))(aim)
+    assert 2**23 < np.abs(want.projected).max() < 2**31  # in four bytes, as many as a number of the aim
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        executor = DaskExecutor(client)
+        engine = Engine(executor)
+        monkeypatch.setattr(TCP, "write", counted)
+        with engine.keeping(source):
+            passes = RowPasses.of(source, 40, 200, engine)
+            first, second = moving(passes), moving(passes)
+        executor.close()
+    assert 4.9 * aim.nbytes < second < 5.5 * aim.nbytes
+    assert first - second < 2.2 * rows.nbytes
+
+
+@pytest.mark.parametrize("most", [0, 1, 2**7, 2**31 - 1, 2**31, 2**62])
+def test_narrowed_numbers_are_the_same(most):
+    rows = np.random.default_rng(0).integers(-most - 1, most, (5, 7), endpoint=True)
+    rows[0], rows[1, 0], rows[1, 1] = 0, most, -most - 1
+    np.testing.assert_array_equal(Narrowed.of(rows).widened(), rows)
+    sums = pickle.loads(pickle.dumps(Passed(rows, rows[0], 3)))
+    np.testing.assert_array_equal(sums.projected, rows)
+    assert sums.peak_bytes == 3

@@ -1,12 +1,20 @@
 """A compressed chunk that unpacks to more than it says stops there: the memory is that of the plan."""
 
+import io
 import resource
 import shutil
+import struct
+import tarfile
 import zlib
+from types import SimpleNamespace
+from unittest import mock
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from importing import png
 
 from smtdist.data import inflating, opening
 from smtdist.data.table import as_table, read_rows
@@ -120,6 +128,34 @@ def test_an_archive_that_unfolds_beyond_the_disk_is_refused_first(tmp_path, monk
     assert (result.exit_code, "1,000 images take" in result.stderr) == (0, True)
 
 
+@pytest.mark.parametrize("options", [(), ("--shard-samples", 4), ("--layout", "plain")])
+@pytest.mark.parametrize("ending", ["tar", "tar.gz", "parquet"])
+def test_an_archive_of_encoded_images_says_its_size_first(tmp_path, monkeypatch, run, ending, options):
+    image = png(np.random.default_rng(0).integers(0, 256, (40, 40), np.uint8))
+    source, out = (
+        tmp_path / f"x.{ending}",
+        tmp_path / ("o.json" if "--shard-samples" in options else "o.h5"),
+    )
+    if ending == "parquet":
+        pq.write_table(pa.table({"image": [image] * 9}), source, use_dictionary=False)
+    else:
+        with tarfile.open(source, "w:gz" if ending == "tar.gz" else "w") as archive:
+            for number in range(9):
+                member = tarfile.TarInfo(f"{number}.png")
+                member.size = len(image)
+                archive.addfile(member, io.BytesIO(image))
+    size = 9 * 1600 if "plain" in options else 9 * len(image)
+    words = ("import", source, "--out", out, *options, "--no-verify", "--workers", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(size, size, size - 1))
+        result = run(*words)
+        assert [path.name for path in tmp_path.iterdir()] == [source.name]
+    assert (result.exit_code, "0.0 GiB in" in result.stderr) == (1, True)
+    monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", size)
+    result = run(*words)
+    assert (result.exit_code, "images take" in result.stderr) == (0, True)
+
+
 def test_two_rounds_of_packing_are_refused(tmp_path, packed):
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_chunk((10, 100, 100))
@@ -149,3 +185,97 @@ def test_sound_chunks_are_looked_at_once(tmp_path, monkeypatch):
         with source.opened() as reader:
             assert np.array_equal(reader.read(3, 12)[..., 0], images[3:12])
     assert sorted(looked) == [(0, 0, 0), (0, 100, 0), (10, 0, 0), (10, 100, 0)]
+
+
+def zstandard(*blocks, size=None):
+    """Write a frame of zeros by hand, in blocks of one byte that repeats, with or without its size."""
+    head = (
+        struct.pack("<IBB", 0xFD2FB528, 0, 0x38)
+        if size is None
+        else struct.pack("<IBI", 0xFD2FB528, 0xA0, size)
+    )
+    ends = [*[0] * (len(blocks) - 1), 1]
+    return head + b"".join(
+        (n << 3 | 2 | last).to_bytes(3, "little") + b"\0" for n, last in zip(blocks, ends, strict=True)
+    )
+
+
+ZARR_CODECS = [
+    *((name, form, 0) for name in ("blosc", "zstd", "gzip") for form in (2, 3)),
+    *((name, 2, 0) for name in ("lz4", "zlib", "bz2")),
+    *((name, 2, 1) for name in ("zstd", "gzip", "bz2")),
+]
+
+
+@pytest.mark.parametrize(("name", "form", "sound"), ZARR_CODECS)
+def test_a_zarr_chunk_that_lies_is_never_unpacked(tmp_path, name, form, sound):
+    """Also where sound streams stand before the one that lies, which some codecs unpack after them."""
+    zarr, numcodecs = pytest.importorskip("zarr"), pytest.importorskip("numcodecs")
+    images = np.repeat(np.random.default_rng(0).integers(0, 256, (20, 30, 5), np.uint8), 20, 2)
+    codec = numcodecs.get_codec({"id": name})
+    store = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=form)
+    compressor = codec if form == 2 else getattr(zarr.codecs, f"{name.capitalize()}Codec")()
+    stored = store.create_array(
+        "images", shape=images.shape, dtype=np.uint8, chunks=(10, 30, 100), compressors=compressor
+    )
+    stored[:] = images
+    reader = opening.open_source(tmp_path / "x.zarr", "images")
+    with reader.opened() as opened:
+        assert np.array_equal(opened.read(0, 20)[..., 0], images)
+    file = tmp_path / "x.zarr/images" / ("1.0.0" if form == 2 else "c/1/0/0")
+    file.write_bytes(codec.encode(bytes(30_000)) * sound + codec.encode(bytes(2**23)))
+    unpacking = mock.patch.object(type(codec), "decode", side_effect=AssertionError)
+    with reader.opened() as opened, unpacking as decode:
+        with pytest.raises(UnreadableError, match=SAID):
+            opened.read(10, 20)
+        assert not decode.called
+
+
+def test_zstandard_that_states_no_size_is_bounded_by_its_blocks():
+    zarr_chunks = pytest.importorskip("smtdist.data.zarr_chunks")
+    decode = pytest.importorskip("numcodecs").Zstd().decode
+    beyond, block = zarr_chunks.BEYOND["zstd"], 2**17
+    skipped = struct.pack("<II", 0x184D2A50, 4) + b"abcd"
+    sound = [zstandard(block, 9), zstandard(block, size=block), skipped + zstandard(9) + zstandard(9)]
+    for one, size in zip(sound, (block + 9, block, 18), strict=True):
+        assert len(decode(one)) == size
+        assert not beyond(one, block + 4096)
+    many = zstandard(*[block] * 99)
+    for one in (many, skipped + many, zstandard(9) + many, zstandard(9, size=9) * 3 + many):
+        assert len(decode(one)) >= 99 * block
+        assert beyond(one, block)
+    assert beyond(zstandard(block, size=block) * 2, block)
+
+
+def test_zarr_shards_and_filters_are_looked_into(tmp_path):
+    zarr, numcodecs = pytest.importorskip("zarr"), pytest.importorskip("numcodecs")
+    rng = np.random.default_rng(0)
+    for name, scale in (("small", 1), ("large", 100)):
+        images = np.zeros((20, 10 * scale, 10 * scale), np.uint8)
+        images[:, :10, :10] = rng.integers(0, 256, (20, 10, 10))
+        group = zarr.open_group(tmp_path / name, mode="w", zarr_format=3)
+        shape = 10, 10 * scale, 10 * scale
+        group.create_array(
+            "images", shape=images.shape, dtype=np.uint8, chunks=(5, *shape[1:]), shards=shape
+        )[:] = images
+    (tmp_path / "large/images/c/1/0/0").rename(tmp_path / "small/images/c/1/0/0")
+    with opening.open_source(tmp_path / "small", "images").opened() as reader:
+        assert reader.read(0, 10).any()
+        with pytest.raises(UnreadableError, match=SAID):
+            reader.read(10, 20)
+    numbers = np.arange(6000, dtype=np.uint8).reshape(60, 10, 10)
+    group = zarr.open_group(tmp_path / "filtered", mode="w", zarr_format=2)
+    widening = [numcodecs.Delta("u1", "i8"), numcodecs.Zlib()]
+    group.create_array("images", shape=(60, 10, 10), dtype=np.uint8, chunks=(60, 10, 10), filters=widening)[
+        :
+    ] = numbers
+    with opening.open_source(tmp_path / "filtered", "images").opened() as reader:
+        assert np.array_equal(reader.read(0, 60)[..., 0], numbers)
+
+
+def test_a_zarr_array_of_pickles_is_refused():
+    zarr_chunks = pytest.importorskip("smtdist.data.zarr_chunks")
+    pickles = pytest.importorskip("numcodecs").Pickle()
+    metadata = SimpleNamespace(filters=(pickles,), compressor=None)
+    with pytest.raises(DataError, match="codec pickle, which runs what a file says"):
+        zarr_chunks.guarded(SimpleNamespace(metadata=metadata, dtype=np.dtype(object), name="/images"))

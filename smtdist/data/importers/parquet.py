@@ -78,6 +78,20 @@ class ParquetListing(Listing):
                 yield from self._rows(file, path, first, items, nbytes)
                 first = 0
 
+    def encoded_bytes(self) -> int:
+        """Return the bytes that the files state for the column of images, in which images that repeat may count once."""
+        nbytes = 0
+        for path in self.paths:
+            with self._opened(path) as file:
+                groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+                columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+                nbytes += sum(
+                    one.total_uncompressed_size
+                    for one in columns
+                    if one.path_in_schema in (self.image, f"{self.image}.bytes")
+                )
+        return nbytes
+
     def _rows(self, file: Any, path: Path, first: int, items: int, nbytes: int) -> Iterator[Batch]:
         columns = [self.image] if self.label is None else [self.image, self.label]
         start = 0

@@ -107,7 +107,7 @@ def import_images(
     """
     started = time.perf_counter()
     out = real_target(out)
-    recipe = _recipe(listing, options)
+    recipe = recipe_of(listing, options)
     key = import_key(listing, options)
     with _opened(out, options) as file:
         if file.state is not None and file.state["key"] != key:
@@ -212,7 +212,11 @@ class _Run:
         shape = None if state is None else tuple(state["shape"])
         if self.recipe.plain:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
-            self._require_room(progress.items)
+            left = (self.listing.count() or 0) - progress.items
+            pixels = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
+            require_room(self.out, left * pixels, f"{left:,} images", self.note)
+        elif not progress.items:
+            require_room_encoded(self.listing, self.out, self.note)
         mode = "r+" if self.file.base or state is not None else "w"
         h5 = h5py.File(self.file, mode)
         try:
@@ -234,20 +238,6 @@ class _Run:
             h5.close()
         self._commit(progress, n_classes, whole=True)
         return n_classes
-
-    def _require_room(self, already: int) -> None:
-        """Say how much will be written where that is much, and refuse it where the disk has no room: archives unfold."""
-        left = (self.listing.n_items or 0) - already
-        nbytes = left * math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
-        free = shutil.disk_usage(self.out.parent).free
-        size = f"{nbytes / 2**30:,.1f} GiB"
-        if nbytes > free:
-            raise DataError(
-                f"{left:,} images take {size} in {self.out}, but its disk has {free / 2**30:,.1f} GiB left; free space, choose "
-                f"another disk, or make the images smaller with --resize."
-            )
-        if nbytes >= SAID_FROM:
-            self.note(f"{left:,} images take {size} in {self.out}")
 
     def _write_batches(self, writer: GroupWriter, h5: Any) -> None:
         progress = writer.progress
@@ -306,7 +296,27 @@ class _Run:
         return batch.data[0] if isinstance(batch.data, np.ndarray) else batch.read(0)
 
 
-def _recipe(listing: Listing, options: ImportOptions) -> Recipe:
+def require_room(out: Path, nbytes: int, what: str, note: Note) -> None:
+    """Say how much will be written where that is much, and refuse it where the disk has no room: archives unfold."""
+    free = shutil.disk_usage(out.parent).free
+    size = f"{nbytes / 2**30:,.1f} GiB"
+    if nbytes > free:
+        raise DataError(
+            f"{what} take {size} in {out}, but its disk has {free / 2**30:,.1f} GiB left; free space, choose "
+            f"another disk, or make the images smaller with --resize."
+        )
+    if nbytes >= SAID_FROM:
+        note(f"{what} take {size} in {out}")
+
+
+def require_room_encoded(listing: Listing, out: Path, note: Note) -> None:
+    """Do the same for the images of an archive that stay encoded."""
+    nbytes = listing.encoded_bytes()
+    if nbytes is not None:
+        require_room(out, nbytes, "The encoded images", note)
+
+
+def recipe_of(listing: Listing, options: ImportOptions) -> Recipe:
     """Decide the layout, and refuse what a layout cannot hold."""
     scales = options.resize is not None or options.crop is not None
     plain = options.layout == "plain" or (options.layout == "auto" and (scales or not listing.encoded))

@@ -23,6 +23,8 @@ from smtdist.data.importers.run import (
     Stop,
     import_images,
     import_key,
+    recipe_of,
+    require_room_encoded,
 )
 from smtdist.data.importers.writer import LISTED
 from smtdist.data.labels import read_labels
@@ -75,6 +77,12 @@ def _import_shards(
     state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)
     stream = _Stream(listing)
     new_items, colour = 0, False
+    if not state.items and not recipe_of(listing, options).plain:
+        try:
+            require_room_encoded(listing, out, note)
+        except DataError:
+            state.drop()
+            raise
     while not stream.ended(state.items):
         number = len(state.samples)
         window = Window(stream, state.items, shard_items)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import tarfile
-import zlib
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
+from isal import igzip, isal_zlib
 
 from smtdist.data import pillow
 from smtdist.data.importers.idx import is_gzip
@@ -29,6 +29,9 @@ from smtdist.data.importers.items import (
 from smtdist.errors import DataError
 
 MOST_TEXT_BYTES: Final = 2**20
+
+_igzip: Any = igzip
+_DAMAGED: Any = (isal_zlib.error, igzip.BadGzipFile)
 
 Sample = tuple[str, bytes, int | None]
 
@@ -53,6 +56,26 @@ class TarListing(Listing):
     def key(self) -> list[str]:
         """Return the shards."""
         return file_keys(self.paths)
+
+    def count(self) -> int:
+        """Return the number of images; gzipped shards are unpacked for that, of others headers are read."""
+        return self._totals[0]
+
+    def encoded_bytes(self) -> int:
+        """Return the bytes of the images; of shards that are not compressed at most the shards' own."""
+        if any(is_gzip(path) for path in self.paths):
+            return self._totals[1]
+        return sum(path.stat().st_size for path in self.paths)
+
+    @cached_property
+    def _totals(self) -> tuple[int, int]:
+        count, nbytes = 0, 0
+        for path in self.paths:
+            with _opened(path) as (archive, _):
+                for member, _, ending in _headers(path, archive):
+                    if is_image(ending):
+                        count, nbytes = count + 1, nbytes + member.size
+        return count, nbytes
 
     def batches(self, first: int, items: int = BATCH_ITEMS, nbytes: int = BATCH_BYTES) -> Iterator[Batch]:
         """Yield samples; those before `first` are read and passed over."""
@@ -128,27 +151,32 @@ def _label(member: str, ending: str, data: bytes) -> int | None:
 def _members(path: Path) -> Iterator[tuple[str, str, str, bytes]]:
     """Yield what messages call a member, the sample it belongs to, its ending and its bytes."""
     with _opened(path) as (archive, stream):
-        while (member := archive.next()) is not None:
-            archive.members.clear()  # type: ignore[attr-defined]  # else the archive remembers every member
-            folder, slash, base = member.name.rpartition("/")
-            stem, _, ending = base.partition(".")
-            ending = ending.lower()
-            if not member.isreg() or not stem or not (is_image(ending) or ending in ("cls", "json")):
-                continue
+        for member, sample, ending in _headers(path, archive):
             name = f"{path}:{member.name}"
-            most = MOST_IMAGE_BYTES if is_image(ending) else MOST_TEXT_BYTES
-            if member.size > most:
-                raise DataError(too_long(name, member.size))
             part = archive.extractfile(member)
             data = b"" if part is None else part.read()
             if len(data) != member.size:
                 raise DataError(_cut_short(path))
-            yield name, folder + slash + stem, ending, data
+            yield name, sample, ending, data
         # a whole archive ends with a block of zeros; tarfile takes any block that is no header for its end
         if stream.last != bytes(tarfile.BLOCKSIZE):
             raise DataError(_cut_short(path))
         while stream.read(MOST_TEXT_BYTES):  # the checksum of gzip lies at its very end
             pass
+
+
+def _headers(path: Path, archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
+    """Yield the members that are of use, the sample each belongs to and its ending."""
+    while (member := archive.next()) is not None:
+        archive.members.clear()  # type: ignore[attr-defined]  # else the archive remembers every member
+        folder, slash, base = member.name.rpartition("/")
+        stem, _, ending = base.partition(".")
+        ending = ending.lower()
+        if not member.isreg() or not stem or not (is_image(ending) or ending in ("cls", "json")):
+            continue
+        if member.size > (MOST_IMAGE_BYTES if is_image(ending) else MOST_TEXT_BYTES):
+            raise DataError(too_long(f"{path}:{member.name}", member.size))
+        yield member, folder + slash + stem, ending
 
 
 class _Guarded:
@@ -171,12 +199,12 @@ class _Guarded:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
     try:
-        with gzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
-            guarded = _Guarded(stream, path)  # type: ignore[arg-type]
+        with _igzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
+            guarded = _Guarded(stream, path)
             with tarfile.open(fileobj=guarded, mode="r:") as archive:  # type: ignore[call-overload]
                 archive.members.clear()
                 yield archive, guarded
-    except (tarfile.ReadError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.ReadError, EOFError, *_DAMAGED) as error:
         raise DataError(_cut_short(path)) from error
     except (tarfile.TarError, ValueError) as error:
         raise DataError(
