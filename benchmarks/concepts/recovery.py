@@ -24,7 +24,8 @@ kernel goes to the points (`smtdist.concepts.floor`), and "hamming_larger" is th
 "aligned" and "even" are hopfield with fewer sweeps and a long last descent of all concepts on the whole kernel (`refine`), for
 distance and alignment at once: of SΠSᵀ with the data, a weight for each concept, or of SSᵀ, one weight for all, in "even", which
 is what the author's experiments measure. For independent data they are one method, with more sweeps than hopfield.
-All have one start, a penalty that does not follow the weights and no exchanges, with which they were chosen.
+All have one start, a penalty that does not follow the weights and no exchanges, with which they were chosen; "-present" after a
+name has the search of today instead. "default" is what `BinaryConcepts(n_concepts=b)` does: no setting was chosen for these data.
 "geometry" is Algorithm 2 for the kernel alone, without a penalty and a floor, as the peer that comes closest to the kernel is.
 """
 
@@ -67,10 +68,16 @@ LARGE: dict[str, Any] = {
 """What "aligned" has of its own at 256 points of hierarchical or mixed data; "hopfield" has the first three there too."""
 AUTOENCODERS = ("tanh", "vae")
 OURS = ("rejection", "hopfield", "hybrid", "aligned", "even", "geometry")
+PRESENT = "-present"
+TODAY = {name: getattr(ConceptSettings(), name) for name in EARLIER}
 
 
 def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSettings:
     """Return the settings of a method for a kind of data."""
+    if method == "default":
+        return ConceptSettings(n_concepts=b, seed=seed)
+    if method.endswith(PRESENT):
+        return settings_of(method.removesuffix(PRESENT), kind, b, p, seed).replace(**TODAY)
     if method == "geometry":
         sweeps = 200 if p < 256 else 350
         cooling = 0.1 ** (1 / (0.8 * sweeps))
@@ -242,7 +249,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         "--methods",
         nargs="+",
         default=list(OURS),
-        choices=[*OURS, *AUTOENCODERS, *author.PEERS],
+        choices=[*OURS, "default", *(one + PRESENT for one in OURS), *AUTOENCODERS, *author.PEERS],
     )
     parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--first-seed", type=int, default=0, help="settings were chosen on some; see above")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,8 +20,8 @@ class Convergence:
 
     Attributes
     ----------
-    converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding; of rounds over
-        mini-batches, whether the last tenth of them changed the mean loss by no more than a hundredth.
+    converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding; of rounds, whether
+        the last tenth of them changed the mean loss by no more than a hundredth.
     n_iter : steps taken, or rounds.
     loss : value at the end; of rounds the mean of the last tenth.
     gradient_norm : largest entry of the gradient at the end, over that of the start (of an autoencoder over the objective
@@ -34,7 +35,7 @@ class Convergence:
 
 
 def of_rounds(losses: Sequence[float]) -> Convergence | None:
-    """Return how rounds over mini-batches ended, by the loss of each; None without rounds.
+    """Return how rounds ended, by the loss of each; None without rounds.
 
     >>> of_rounds([5.0, 3.0, 2.0, 1.0]).converged, of_rounds([1.0] * 20).converged
     (False, True)
@@ -55,10 +56,40 @@ def facts_of(found: Convergence | None) -> dict[str, Any]:
     return {"n_iter": found.n_iter, "converged": found.converged, "change": found.gradient_norm}
 
 
+def told(facts: Mapping[str, Any]) -> str:
+    """Return in words what `facts_of` says; nothing where there were no rounds.
+
+    >>> told({"n_iter": 20, "converged": False, "change": 0.031})
+    'not converged in 20 rounds, the last tenth of which changed the objective by 3.1%'
+    """
+    if "n_iter" not in facts:
+        return ""
+    ended = "converged" if facts["converged"] else "not converged"
+    changed = f"the last tenth of which changed the objective by {facts['change']:.1%}"
+    return f"{ended} in {facts['n_iter']:,} rounds, {changed}"
+
+
+def written(found: Convergence | None) -> dict[str, str]:
+    """Return the attribute of a model's file that keeps it: null where nothing was iterated."""
+    return {"convergence": json.dumps(None if found is None else vars(found))}
+
+
+def read(attributes: Mapping[str, Any]) -> Convergence | None:
+    """Return what `written` has put among the attributes of a file; None for files from before it was kept."""
+    about = json.loads(str(attributes.get("convergence", "null")))
+    return None if about is None else Convergence(**about)
+
+
 def keep(estimator: Any, found: Convergence | None) -> None:
-    """Set the attributes of a fitted estimator that say how its iterations ended: n_iter_ and converged_."""
+    """Set the attributes of a fitted estimator that say how its iterations ended: n_iter_ and converged_.
+
+    An estimator that was fitted again without iterations has neither.
+    """
     if found is not None:
         estimator.n_iter_, estimator.converged_ = found.n_iter, found.converged
+        return
+    for name in ("n_iter_", "converged_"):
+        vars(estimator).pop(name, None)
 
 
 def warn(sentence: str) -> None:

@@ -15,7 +15,7 @@ from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels import mirrored
+from smtdist.kernels import convergence, mirrored
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.statistics.base import State, Statistic
@@ -35,7 +35,7 @@ class Dictionary:
     `grid` (K, p) holds whole numbers; divided by `grid_scale(p)` they are the atoms, unit vectors up to
     rounding (Euclidean centroids are shorter). `counts` are the patches nearest to each atom in the last
     k-means round, or zeros. `source_sample` and `source_position` are -1 for atoms that are not patches of
-    the data; `source_digest` is the hash of that sample, or 0.
+    the data; `source_digest` is the hash of that sample, or 0. `ending` says how the rounds of k-means ended.
     """
 
     grid: NDArray[np.float32]
@@ -44,6 +44,7 @@ class Dictionary:
     source_position: NDArray[np.int32]
     source_view: NDArray[np.uint8]
     source_digest: Digests | None = None
+    ending: convergence.Convergence | None = None
 
     @property
     def samples(self) -> Digests:
@@ -201,12 +202,13 @@ def _sampled(state: State, rows: NDArray[np.int64]) -> Dictionary:
 
 @dataclass(frozen=True)
 class _Centres:
-    """Between two rounds: centroids at full precision and on the grid, and the patches each has seen."""
+    """Between two rounds: centroids at full precision and on the grid, the patches each has seen, and each round's `distance`."""
 
     exact: NDArray[np.float64]
     grid: NDArray[np.float32]
     seen: NDArray[np.int64]
     counts: NDArray[np.int64]
+    trace: tuple[float, ...] = ()
 
 
 def _k_means(
@@ -222,12 +224,32 @@ def _k_means(
         return Centroids(replace(encoder, atoms=centres.grid), settings.flip, spares), batch
 
     def update(centres: _Centres, state: State, number: int) -> _Centres | None:
-        return updated(centres, state, spherical, mini_batch=settings.dictionary_samples > 0)
+        moved = updated(centres, state, spherical, mini_batch=settings.dictionary_samples > 0)
+        return moved and replace(moved, trace=(*centres.trace, distance(centres.grid, state)))
 
     zeros = np.zeros(len(start), np.int64)
     first = _Centres(start.astype(np.float64), start, zeros, zeros)
     centres, records = engine.loop("dictionary", first, make, update, settings.dictionary_rounds)
-    return without_source(_as_used(centres.grid, settings), centres.counts), records
+    found = without_source(_as_used(centres.grid, settings), centres.counts)
+    return replace(found, ending=_ended(centres.trace, len(records))), records
+
+
+def distance(grid: NDArray[np.float32], state: State) -> float:
+    """Return the mean squared distance of a round's patches from their atoms, of patches of unit length, from its integer sums.
+
+    It is 1 + (Σ n ‖a‖² - 2 Σ ⟨x, a⟩) / s² over the mean of the patches, and 2 - 2 cosine for unit atoms.
+    """
+    squares = np.einsum("kp,kp->k", grid, grid, dtype=np.float64).astype(np.int64)
+    total = int(state["counts"] @ squares) - 2 * int(state["fit"])
+    scale = whitening_kernels.grid_scale(grid.shape[1])
+    return 1.0 + total / (max(1, int(state["n_positions"])) * scale * scale)
+
+
+def _ended(trace: tuple[float, ...], rounds: int) -> convergence.Convergence | None:
+    """Return how rounds ended: the last of more rounds than `trace` has moved no atom."""
+    if rounds > len(trace):
+        return convergence.Convergence(True, rounds, trace[-1] if trace else 0.0, 0.0)
+    return convergence.of_rounds(trace)
 
 
 def _as_used(grid: NDArray[np.float32], settings: Configuration) -> NDArray[np.float32]:

@@ -21,6 +21,7 @@ from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels import convergence
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
@@ -196,7 +197,7 @@ def _dictionary_group(dictionary: Dictionary) -> Group:
         values = getattr(dictionary, name)
         if values is not None:
             variables[name] = ("atom", values, {"long_name": meaning} if meaning else {})
-    return Group(variables)
+    return Group(variables, attributes=convergence.written(dictionary.ending))
 
 
 def _statistics_group(statistics: Statistics) -> Group:
@@ -242,7 +243,8 @@ def _read_dictionary(group: Any) -> Dictionary:
     atoms = finite(group, "atoms")
     grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
     names = (name for name in _OF_ATOMS if name != "source_digest" or name in group)
-    return Dictionary(grid, **{name: group[name][()] for name in names})
+    ending = convergence.read(group.attrs)
+    return Dictionary(grid, **{name: group[name][()] for name in names}, ending=ending)
 
 
 def _read_statistics(group: Any, model: Model) -> Statistics:

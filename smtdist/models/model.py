@@ -16,8 +16,8 @@ from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels import convergence, representation
 from smtdist.kernels import pixels as pixel_values
-from smtdist.kernels import representation
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
@@ -167,7 +167,13 @@ class Model(Shown):
 
     def summary(self) -> dict[str, Any]:
         """Return the most important figures, as plain JSON."""
-        return summary_of(self.embedding, self.settings.n_components, self.fingerprint)
+        found = summary_of(self.embedding, self.settings.n_components, self.fingerprint)
+        return found | convergence.facts_of(self.ending)
+
+    @property
+    def ending(self) -> convergence.Convergence | None:
+        """How the rounds of the dictionary ended; None where it was not learned."""
+        return self.dictionary.ending
 
     @property
     def fingerprint(self) -> str:

@@ -23,6 +23,7 @@ from smtdist.engine import folder, session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels import convergence
 from smtdist.models import coded, learned, loading, planning, plugins, readout
 from smtdist.models.fit import fit
 from smtdist.models.forecast import FitPlan
@@ -100,8 +101,9 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     workers hold the matrices of a large eigenproblem.
 
     Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (time and memory
-    of each pass), `n_features_out_`. There is no `n_features_in_`, because images have a shape
-    (`model_.geometry`).
+    of each pass), `n_features_out_`, and where the dictionary is learned (k-means or a learned code) `n_iter_`,
+    rounds of learning, and `converged_`, whether the last tenth of them changed the objective by no more than
+    a hundredth or moved no atom. There is no `n_features_in_`, because images have a shape (`model_.geometry`).
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -459,4 +461,5 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         assert model.embedding is not None
         self.eigenvalues_ = model.embedding.eigenvalues
         self.n_features_out_ = int(np.prod(model.representation_shape()))
+        convergence.keep(self, model.ending)
         return self

@@ -59,12 +59,7 @@ def coder_readable(facts: Facts) -> list[tuple[str, str]]:
     if facts["objective"]:
         first, last = facts["objective"]
         rows.append(("objective of a patch", f"{first:.4g} to {last:.4g}"))
-        rows.append(
-            (
-                "converged",
-                f"{facts['converged']}, the last tenth of rounds changed it by {facts['change']:.1%}",
-            )
-        )
+        rows.append(("learning", convergence.told(facts)))
     if "active" in facts:
         rows.insert(2, ("active", f"{facts['active']:.1f} atoms a patch"))
     if "eigenvalues" in facts:
@@ -90,7 +85,7 @@ def video_facts(path: Path) -> Facts:
             "n_atoms": int(layer.components.shape[1]),
             "n_components": int(layer.components.shape[0]),
             "eigenvalues": [float(layer.eigenvalues[0]), float(layer.eigenvalues[-1])],
-            **convergence.facts_of(convergence.of_rounds(layer.trace)),
+            **layer.ended(),
         }
         for layer in model.layers
     ]
@@ -102,19 +97,14 @@ def video_facts(path: Path) -> Facts:
     }
 
 
-def _ended(layer: Facts) -> str:
-    if "n_iter" not in layer:
-        return ""
-    return f", dictionary {'' if layer['converged'] else 'not '}converged in {layer['n_iter']} rounds"
-
-
 def video_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
-    return [
-        (
-            f"layer {number}",
-            f"{layer['n_atoms']:,} atoms, {layer['n_components']:,} components, eigenvalues "
-            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}" + _ended(layer),
-        )
-        for number, layer in enumerate(facts["layers"], 1)
-    ]
+    rows = []
+    for number, layer in enumerate(facts["layers"], 1):
+        low, high = layer["eigenvalues"]
+        sizes = f"{layer['n_atoms']:,} atoms, {layer['n_components']:,} components"
+        rows.append((f"layer {number}", f"{sizes}, eigenvalues {low:.4g} to {high:.4g}"))
+        for what, ended in (("dictionary", layer), ("mini-batches", layer["mini_batches"])):
+            if ended:
+                rows.append((f"{what} {number}", convergence.told(ended)))
+    return rows

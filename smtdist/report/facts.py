@@ -14,6 +14,7 @@ import numpy as np
 from smtdist.data import hdf5, opening
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels import convergence
 from smtdist.models import groups as file_groups
 from smtdist.models import kinds
 from smtdist.monitor import tables
@@ -98,6 +99,7 @@ def _of_model(model: Any, path: Path) -> Facts:
         "audit": model.provenance.get("audit", []),
         "n_atoms": len(model.dictionary.grid),
         "n_dead": embedding.n_dead,
+        **convergence.facts_of(model.ending),
         "rank": embedding.rank,
         "n_components_stored": len(values),
         "spectrum": {
@@ -144,6 +146,7 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
             else []
         ),
         ("atoms", f"{facts['n_atoms']:,}, of which {facts['n_dead']:,} never fire"),
+        *([("dictionary", convergence.told(facts))] if "n_iter" in facts else []),
         ("rank", f"{facts['rank']:,}"),
         ("components", f"{facts['n_components_stored']:,} stored"),
         (

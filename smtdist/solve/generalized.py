@@ -70,7 +70,7 @@ def smallest_components(
         kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
         components = _placed(vectors, kept, n_atoms)
         del vectors
-        eigenvalues, residuals = _quality(context_scatter, moment, components)
+        eigenvalues, residuals = rayleigh(context_scatter, moment, components)
     return Solution(components, eigenvalues, residuals, rank, ~alive)
 
 
@@ -255,7 +255,7 @@ def _fix_signs(components: Float64) -> None:
             np.negative(row, out=row)
 
 
-def _quality(scatter: Matrix, moment: Matrix, components: Float64) -> tuple[Float64, Float64]:
+def rayleigh(scatter: Matrix, moment: Matrix, components: Float64) -> tuple[Float64, Float64]:
     """Return the Rayleigh quotients μ = p C p, and the residuals that `Solution` describes."""
     every = np.arange(len(scatter))
     scattered = np.empty((len(every), len(components)))

@@ -14,13 +14,13 @@ from benchmarks.concepts import analograms, mnist, optimum, recovery, scale, syn
 def test_recovery(tmp_path):
     rows = recovery.main(
         [
-            *["--points", "32", "--seeds", "2", "--snr", "20", "--methods", "rejection", "hybrid"],
+            *["--points", "32", "--seeds", "2", "--snr", "20", "--methods", "rejection", "hybrid-present"],
             "--json",
             str(tmp_path),
         ]
     )
     assert {(row["kind"], row["method"]) for row in rows} == {
-        (kind, method) for kind in synthetic.KINDS for method in ("rejection", "hybrid")
+        (kind, method) for kind in synthetic.KINDS for method in ("rejection", "hybrid-present")
     }
     assert all(row["cka"] > 0.7 for row in rows)
     (record,) = tmp_path.glob("*.json")

@@ -77,6 +77,8 @@ def test_it_may_start_from_the_eigenvectors(moving):
     best = analytic.eigenvalues.sum()
     assert objective(warm.components, sums) < objective(cold.components, sums)
     assert objective(warm.components, sums) < 1.1 * best
+    assert warm.trace[0] == pytest.approx(best)  # of all data, not of a batch
+    assert cold.trace[-1] < cold.trace[0]
 
 
 def test_a_step_is_the_three_of_the_supplement():

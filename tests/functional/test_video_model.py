@@ -22,6 +22,7 @@ from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.functional.video_judge import judged, pca, principal, snr
 from smtdist.models.merge import refit, update
+from smtdist.report.coder_facts import video_facts, video_readable
 from smtdist.statistics.sites import NEW, Sequences
 
 
@@ -50,6 +51,13 @@ def test_the_same_bits_from_any_executor_and_after_a_resume(path, model, tmp_pat
     )
     assert bits(resumed) == bits(plain)
     assert bits(plain) != bits(model)
+    assert resumed.ending == plain.ending
+    assert plain.summary()["mini_batches"]["n_iter"] == 2
+    save_video(plain, tmp_path / "local.h5")
+    assert load_video(tmp_path / "local.h5").ending == plain.ending
+    told = dict(video_readable(video_facts(tmp_path / "local.h5")))
+    assert "in 2 rounds" in told["mini-batches 1"]
+    assert "in 3 rounds" in told["dictionary 1"]
     assert all(record["resumed_leaves"] > 0 for record in records[:2])
 
 

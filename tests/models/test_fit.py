@@ -19,9 +19,13 @@ from smtdist.engine import plan
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.whitening import grid_scale
+from smtdist.models.dictionary import distance
 from smtdist.models.files import load, save
 from smtdist.models.fit import fit
+from smtdist.models.smt import SMT
 from smtdist.models.transform import transform
+from smtdist.report.facts import KINDS, facts_of
 
 MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 
@@ -410,10 +414,46 @@ def test_lloyd_does_not_lose_fit_from_round_to_round():
             return partial, record
 
     configuration = SETTINGS["vq-spherical"].replace(dictionary_rounds=6)
-    fit(as_source(IMAGES), configuration, Watching(SerialExecutor(1)))
+    model, _ = fit(as_source(IMAGES), configuration, Watching(SerialExecutor(1)))
     assert len(fits) == 6
+    cosine = fits[-1] / grid_scale(27) ** 2
+    assert (model.ending.n_iter, model.ending.loss) == (6, pytest.approx(2 - 2 * cosine, abs=1e-3))
     assert all(later >= earlier * (1 - 1e-3) for earlier, later in itertools.pairwise(fits))
     assert fits[-1] > fits[0]
+
+
+def test_the_distance_of_a_round_follows_from_its_sums():
+    rng = np.random.default_rng(3)
+    scale = grid_scale(5)
+    patches = rng.standard_normal((40, 5))
+    patches = np.rint(patches / np.linalg.norm(patches, axis=1, keepdims=True) * scale)
+    atoms = np.rint(rng.uniform(-0.5, 0.5, (6, 5)) * scale).astype(np.float32)
+    squares = ((patches[:, None] - atoms) ** 2).sum(axis=2)
+    labels = squares.argmin(axis=1)
+    state = {
+        "n_positions": np.int64(40),
+        "counts": np.bincount(labels, minlength=6),
+        "fit": np.int64((patches * atoms[labels]).sum()),
+    }
+    assert distance(atoms, state) == pytest.approx(squares.min(axis=1).mean() / scale**2, abs=1e-3)
+
+
+def test_rounds_of_the_dictionary_say_how_they_ended(tmp_path):
+    asked = {"patch": 3, "feature": "vq", "dictionary": 6, "n_components": 3}
+    smt = SMT(**asked, dictionary_method="kmeans", dictionary_rounds=500, workers=0).fit(IMAGES[:6])
+    ended = smt.model_.ending
+    assert (ended.converged, ended.gradient_norm) == (True, 0)  # no atom moved any more
+    assert 2 < ended.n_iter < 500
+    save(smt.model_, tmp_path / "m.h5")
+    again = SMT.from_file(tmp_path / "m.h5", workers=0)
+    assert again.model_.ending == ended
+    assert (again.n_iter_, again.converged_) == (ended.n_iter, True)
+    told = dict(KINDS["smt"].readable(facts_of(tmp_path / "m.h5")))
+    assert told["dictionary"].startswith(f"converged in {ended.n_iter} rounds, ")
+    short = again.set_params(dictionary_rounds=2).fit(IMAGES[:6])
+    assert (short.n_iter_, short.converged_) == (2, False)
+    assert short.model_.summary()["change"] > 0.01
+    assert not hasattr(short.set_params(dictionary_method="random").fit(IMAGES[:6]), "n_iter_")
 
 
 def test_a_pixel_outside_the_range_is_named_by_its_sample(monkeypatch):

@@ -17,7 +17,7 @@ from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.kernels import representation
+from smtdist.kernels import convergence, representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.threads import single_blas
@@ -166,6 +166,11 @@ class Manifold(Unscaled, ValuedTransform):
     def wanted(self) -> int:
         """Components that a solve is asked for: those that are kept and those that are dropped."""
         return self.settings.n_components + self.settings.drop
+
+    @property
+    def ending(self) -> convergence.Convergence | None:
+        """How the rounds of the code ended; None where it was not learned in rounds."""
+        return convergence.of_rounds(getattr(self.coder, "trace", ()))
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -32,8 +32,9 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     temporary file, which workers on other machines cannot read.
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
-    `n_features_in_` (pixels of a patch), `n_iter_` and `converged_` (rounds of the dictionary, and whether the last
-    tenth of them still changed its objective by more than a hundredth).
+    `n_features_in_` (pixels of a patch), `n_iter_` (rounds of the dictionary) and `converged_` (whether the last tenth
+    of them changed its objective by no more than a hundredth, and with `sgd_rounds` those of the mini-batches theirs,
+    too; `model_.ended()` has both).
 
     >>> frames = np.random.default_rng(0).integers(0, 256, (24, 12, 12), dtype=np.uint8)
     >>> video = VideoSMT(patch=4, length=4, places=4, atoms=12, rounds=2, batch=8, n_components=3)
@@ -137,4 +138,6 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
         super()._fitted(model, records)
         self.n_features_in_ = model.settings.patch**2
         convergence.keep(self, convergence.of_rounds(model.trace))
+        if model.ending is not None and not model.ending.converged:
+            self.converged_ = False
         return self

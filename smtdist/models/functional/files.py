@@ -12,6 +12,7 @@ import numpy as np
 
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
+from smtdist.kernels import convergence
 from smtdist.models import groups as file_groups
 from smtdist.models import layouts, valued
 from smtdist.models.functional.fit import SparseCoder, Whitening
@@ -65,6 +66,7 @@ def _groups(model: VideoModel) -> Iterator[tuple[str, Group]]:
     about = {
         "configuration": model.settings.to_json(),
         "provenance": json.dumps(file_groups.without_audit(model.provenance)),
+        **convergence.written(model.ending),
     }
     yield "", Group(attributes=about)
     parts: dict[str, Any] = {**vars(model.whitening), "covariance": model.covariance}
@@ -131,6 +133,7 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         embedding,
         provenance=provenance,
         below=below,
+        ending=convergence.read(file.attrs),
     )
     if "means" not in file:
         sums = valued.read_statistics(file["statistics"], model.basis, provenance.get("audit", ()))

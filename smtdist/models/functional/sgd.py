@@ -72,7 +72,7 @@ class SgdSettings:
 
 @dataclass(frozen=True)
 class Learned:
-    """P (L, K), what was summed of V and ⟨α⟩ on the way, and the objective tr(P C Pᵀ) of each batch before its first step."""
+    """P (L, K), what was summed of V and ⟨α⟩ on the way, and `objective` of all sums so far before each round's first step."""
 
     components: Float64
     sums: SecondOrder
@@ -152,7 +152,7 @@ def _updated(
         drawn = np.random.default_rng(settings.seed).standard_normal((settings.n_components, len(V)))
         P = drawn @ _half(inverse)
     P = orthogonalised(np.where(V.diagonal() > 0, P, 0.0), V)
-    objective = float(np.vdot(P @ batch.scatter, P))
+    reached = objective(P, sums, settings.sparsity)
     # a weighted mean of the batches so far, so that the first ones are no smaller
     weight = 1 + settings.memory * state.weight
     scatter = batch.scatter
@@ -162,7 +162,12 @@ def _updated(
     eta = rate / largest_eigenvalue(scatter, inverse)
     for _ in range(settings.steps):
         P = step(P, scatter, V, inverse, sums.mean, eta, settings.sparsity)
-    return _Between(P, sums, inverse, at, scatter, weight, (*state.trace, objective))
+    return _Between(P, sums, inverse, at, scatter, weight, (*state.trace, reached))
+
+
+def objective(P: Float64, sums: SecondOrder, sparsity: float) -> float:
+    """Return ‖PAD‖² + γ₁ ‖PW‖₁ of equation 12 with γ₀ = 1, means over the positions of the sums."""
+    return float(np.vdot(P @ sums.scatter, P) + sparsity * (np.abs(P) @ np.abs(sums.mean)).sum())
 
 
 def epoch_batch(source: Source, size: int, seed: int, number: int) -> Source:

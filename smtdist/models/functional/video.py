@@ -43,7 +43,8 @@ class VideoModel(ValuedTransform):
         raw patches or what the
     layer below embeds. trace : objective of each round of the dictionary. below : the layer that this one
         is stacked on.
-    given : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
+    given : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums. ending : how the mini-batches after
+        the solve ended, if there were any.
     """
 
     settings: FunctionalSettings
@@ -56,6 +57,7 @@ class VideoModel(ValuedTransform):
     provenance: dict[str, Any] = field(default_factory=dict)
     below: VideoModel | None = None
     given: SecondOrder | None = None
+    ending: convergence.Convergence | None = None
 
     free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
     """Settings that no sum depends on: they may change after the fit."""
@@ -172,8 +174,13 @@ class VideoModel(ValuedTransform):
             "n_positions": self.means.n_positions,
             "objective": float(self.eigenvalues.sum()),
             "dead_atoms": int((self.means.mean == 0).sum()),
-            **convergence.facts_of(convergence.of_rounds(self.trace)),
+            **self.ended(),
         }
+
+    def ended(self) -> dict[str, Any]:
+        """Return how the rounds of the dictionary ended, and as `mini_batches` those after the solve, as plain JSON."""
+        learned = convergence.facts_of(convergence.of_rounds(self.trace))
+        return {**learned, "mini_batches": convergence.facts_of(self.ending)}
 
 
 def sequences_of(
@@ -281,13 +288,16 @@ def _fitted(
 
 def localised(model: VideoModel, source: PatchSequences, engine: Engine) -> tuple[VideoModel, list[Record]]:
     """Go on from the eigenvectors by mini-batches with a penalty on the size of P (supplement C)."""
+    from smtdist.solve.generalized import rayleigh  # reading a model loads no solver
+
     wanted, means = model.settings, model.means
     settings = SgdSettings(
         n_components=wanted.n_components, order=wanted.order, rounds=wanted.sgd_rounds, batch=wanted.sgd_batch,
         steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.moment, seed=wanted.seed,
     )  # fmt: skip
     learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=means)
-    P = orthogonalised(learned.components, means.constraint(wanted.moment))
-    values = np.einsum("ij,jk,ik->i", P, means.scatter, P)
-    found = replace(model.solution, components=P, eigenvalues=values, residuals=np.full(len(P), np.nan))
-    return replace(model, embedding=found), records
+    V = means.constraint(wanted.moment)
+    P = orthogonalised(learned.components, V)
+    values, residuals = rayleigh(means.scatter, V, P)
+    found = replace(model.solution, components=P, eigenvalues=values, residuals=residuals)
+    return replace(model, embedding=found, ending=convergence.of_rounds(learned.trace)), records

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
-from smtdist.kernels.convergence import Convergence
+from smtdist.kernels import convergence
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
 from smtdist.kernels.gram import Kernel
 from smtdist.models import groups as file_groups
@@ -51,14 +51,13 @@ def load_kernel(path: str | os.PathLike[str]) -> KernelModel:
 
 
 def _attributes(model: KernelModel) -> dict[str, Any]:
-    about = None if model.convergence is None else vars(model.convergence)
     return {
         "kind": KIND,
         "kernel_schema": SCHEMA,
         "title": f"Kernel representation: {model.settings.model}",
         "configuration": model.settings.to_json(),
         "shape": json.dumps(model.shape),
-        "convergence": json.dumps(about),
+        **convergence.written(model.convergence),
         "ridge": json.dumps(model.ridge),
         "provenance": json.dumps(model.provenance),
     }
@@ -113,14 +112,13 @@ def _read(file: Any) -> KernelModel:
         values = file_groups.finite(group, "eigenvalues")
         signs = (file_groups.number(group, name) for name in ("n_positive", "n_negative"))
         spectrum = Spectrum(values, len(values), *signs)
-    about = json.loads(file.attrs["convergence"])
     return KernelModel(
         settings,
         parts["encoder"],
         shape,
         parts.get("decoder"),
         spectrum,
-        None if about is None else Convergence(**about),
+        convergence.read(file.attrs),
         json.loads(file.attrs["ridge"]),
         json.loads(file.attrs["provenance"]),
     )

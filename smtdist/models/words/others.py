@@ -9,6 +9,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels import convergence
 from smtdist.kernels.cpu.glove import sweep
 from smtdist.solve import iterative
 from smtdist.solve.solution import Float64
@@ -46,6 +47,11 @@ class Glove:
     context_biases: Float64
     losses: tuple[float, ...]
 
+    @property
+    def ending(self) -> convergence.Convergence | None:
+        """How the sweeps ended: converged where the last tenth of them changed the loss by no more than a hundredth."""
+        return convergence.of_rounds(self.losses)
+
     def vectors(self) -> Float64:
         """Return the sum of word and context vectors, as its authors use them."""
         return self.words + self.contexts
@@ -61,8 +67,8 @@ def glove(near: scipy.sparse.csr_array, settings: GloveSettings) -> Glove:
 
     >>> near = scipy.sparse.csr_array(np.array([[0, 9, 1], [9, 0, 1], [1, 1, 0]]))
     >>> found = glove(near, GloveSettings(n_components=2, sweeps=50))
-    >>> found.vectors().shape, found.losses[-1] < found.losses[0] / 2
-    ((3, 2), True)
+    >>> found.vectors().shape, found.losses[-1] < found.losses[0] / 2, found.ending.n_iter
+    ((3, 2), True, 50)
     """
     upper = scipy.sparse.triu(near).tocoo()
     positive = upper.data > 0
