@@ -28,19 +28,6 @@ from smtdist.models.model import Model
 from smtdist.models.readout import and_mirrored
 from smtdist.models.transform import represented
 
-STEPS = ("statistics", "solve")
-
-
-def seconds(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the seconds of each pass."""
-    return {one["name"]: one["seconds"] for one in records}
-
-
-def again(model: Model, source: Any, settings: Configuration) -> tuple[Model, dict[str, float]]:
-    """Sum and solve with the whitening and atoms of a model."""
-    found, records = fit(source, settings, Engine(SerialExecutor()), base=model)
-    return found, seconds(records)
-
 
 def represent(model: Model, source: Any) -> tuple[np.ndarray[Any, Any], float]:
     """Represent images and mirror images; return the time, too."""
@@ -49,40 +36,52 @@ def represent(model: Model, source: Any) -> tuple[np.ndarray[Any, Any], float]:
     return z, time.perf_counter() - started
 
 
-def measured(source: Any, settings: Configuration, turns: int) -> dict[str, Any]:
-    """Return the times of both ways, turn by turn, and their ratios."""
+def measured(source: Any, settings: Configuration, turns: int, solves: int) -> dict[str, Any]:
+    """Return the times of both ways, turn by turn, and their ratios; each step has its turns before the next begins."""
     model, records = fit(source, settings, Engine(SerialExecutor()))
-    direct_settings = settings.replace(dictionary_mirrored=False)
-    before = sum(seconds(records)[name] for name in ("whitening", "dictionary"))
-    rows = []
+    ways = {
+        "mirrored": model,
+        "direct": replace(model, settings=settings.replace(dictionary_mirrored=False)),
+    }
+    before = sum(one["seconds"] for one in records if one["name"] in ("whitening", "dictionary"))
+    taken: dict[str, dict[str, list[float]]] = {
+        step: {way: [] for way in ways} for step in ("statistics", "transform", "solve")
+    }
     for _ in range(turns):
-        short, own = again(model, source, settings)
-        direct, other = again(model, source, direct_settings)
-        assert direct.statistics is not None
-        assert short.statistics is not None
-        for name, matrix in direct.statistics.matrices.items():
-            if not np.array_equal(matrix, short.statistics.matrices[name]):
+        sums, rows = {}, {}
+        for way, one in ways.items():
+            sums[way], record = one.summed(source, Engine(SerialExecutor()))
+            taken["statistics"][way].append(record["seconds"])
+        for name, matrix in sums["direct"].matrices.items():
+            if not np.array_equal(matrix, sums["mirrored"].matrices[name]):
                 raise SystemExit(f"The sums {name} of both ways are not the same.")
-        z, fast = represent(short, source)
-        twice, slow = represent(replace(short, settings=direct_settings), source)
-        if not np.array_equal(z, twice):
+        for way, one in ways.items():
+            rows[way], seconds = represent(one, source)
+            taken["transform"][way].append(seconds)
+        if not np.array_equal(rows["mirrored"], rows["direct"]):
             raise SystemExit("The features of mirror images are not the same.")
-        rows.append({"mirrored": {**own, "transform": fast}, "direct": {**other, "transform": slow}})
-
-    def ratio(*names: str, both: float = 0.0) -> float:
-        taken = [
-            [both + sum(one[way][name] for name in names) for way in ("mirrored", "direct")] for one in rows
-        ]
-        return float(statistics.median(own / other for own, other in taken))
-
+    for _ in range(solves):
+        for way, one in ways.items():
+            _, record = one.solved(sums["direct"], Engine(SerialExecutor()))
+            taken["solve"][way].append(record["seconds"])
+    medians = {
+        step: {way: statistics.median(all_of) for way, all_of in both.items()}
+        for step, both in taken.items()
+    }
+    whole = [before + medians["statistics"][way] + medians["solve"][way] for way in ways]
     return {
         "atoms": settings.dictionary,
         "images": source.n_samples,
         "before": before,
-        "turns": rows,
+        "seconds": taken,
         "ratios": {
-            **{name: ratio(name) for name in (*STEPS, "transform")},
-            "fit": ratio(*STEPS, both=before),
+            **{
+                step: statistics.median(
+                    a / b for a, b in zip(both["mirrored"], both["direct"], strict=True)
+                )
+                for step, both in taken.items()
+            },
+            "fit": whole[0] / whole[1],
         },
     }
 
@@ -110,6 +109,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--test", type=int, default=1000, help="images to judge by")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--solves", type=int, default=1, help="turns of the solve")
     parser.add_argument("--judge", action="store_true", help="accuracy in place of times")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
             asked = run.Labelled.open(options.data, "test", settings).first(options.test)
             found.append({"atoms": atoms, "images": options.images, **judged(known, asked, settings)})
         else:
-            found.append(measured(known.source, settings, options.turns))
+            found.append(measured(known.source, settings, options.turns, options.solves))
         print(found[-1].get("ratios", found[-1]), flush=True)
     if options.json:
         write_record(options.json, "mirrored", {"rows": found})
