@@ -128,6 +128,10 @@ def plan(
         for name, (planned, _) in plans.items():
             result_console().print(f"The model {name}:", highlight=False)
             _say(planned, checkpoint, False, {})
+        ranges = [one.seconds_range for one, _ in plans.values()]
+        if all(ranges):
+            low, high = (tables.duration(sum(ends)) for ends in zip(*filter(None, ranges), strict=True))
+            result_console().print(f"Expect all {len(plans)} models to take between {low} and {high}.")
 
 
 def say_fit(

@@ -39,6 +39,7 @@ def first_look(
         labels = metrics.checked_labels(labels, source.n_samples, f"labels of {dataset}")
         if len(np.unique(labels)) < 2:
             return None
+        engine.note(f"A first look at {min(MOST, source.n_samples):,} of the images")
         encoder, quiet = given.encoder_of(model), Engine(engine.executor, stop=engine.stop)
         parts = splitting.split(source, 1 / 3, MOST, seed)
         known, asked = (run.Labelled(part.source, labels[part.samples]) for part in parts)
