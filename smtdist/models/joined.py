@@ -107,11 +107,6 @@ class Joined:
         settings = {name: of.settings for name, of in each.items()}
         return replace(each[self.names[0]], settings=settings, given=given)
 
-    def require_like(self, source: Source) -> None:
-        """Refuse samples of another kind than the models were fitted on."""
-        for part in self.parts:
-            part.require_like(source)  # type: ignore[attr-defined]  # transforms have it
-
     def each(self, change: Callable[[Any], Any]) -> Joined:
         """Return the models changed, each by itself."""
         return replace(self, parts=tuple(map(change, self.parts)))
