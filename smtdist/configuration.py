@@ -159,9 +159,9 @@ class Configuration:
     moment : V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).
     n_components : dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that.
     drop : number of leading dimensions that are left out.
-    pool_size, pool_stride : side of the windows over which patch embeddings are averaged, and the step from
-        one window to the next, counted in patches. None for both: 4 windows cover the shorter side of the
-        image. If only one is given, the other is 4 (size) or 2 (stride).
+    pool_size : side of the windows over which patch embeddings are averaged, in patches. None, with `pool_stride`
+        None too: 4 windows cover the shorter side of the image. None alone: 4.
+    pool_stride : step from one window to the next, in patches. None: see `pool_size`; None alone: 2.
     dtype : number type of representations in files.
     pixel_range : (black, white) of the pixels. None means 0 to 255 for uint8, the whole range of the type for
         other integers of 8 or 16 bits, and 0 to 1 for floats; wider integers need it. Give the range that
