@@ -88,7 +88,8 @@ def test_the_same_bits_after_losses_and_in_a_file(stack, clips, tmp_path):
     assert [layer["n_atoms"] for layer in facts["layers"]] == [
         one.components.shape[1] for one in stack.layers
     ]
-    assert [name for name, _ in KINDS["video"].readable(facts)] == ["layer 1", "layer 2", "layer 3"]
+    told = [name for name, _ in KINDS["video"].readable(facts)]
+    assert told == [f"{what} {number}" for number in (1, 2, 3) for what in ("layer", "dictionary")]
 
 
 def test_a_layer_takes_over_how_patches_are_cut(clips, stack):

@@ -256,8 +256,8 @@ def test_tiles_that_a_process_keeps_count_in_its_passes(alone, monkeypatch):
         return plan_pass(name, statistic, source, limits, **known)
 
     monkeypatch.setattr(passes, "plan_pass", noted)
-    executor = Narrow(2**30)
+    executor = Narrow(2**34)
     monkeypatch.setattr(executor, "alone", alone, raising=False)
     model.summed(as_source(IMAGES), Engine(executor))
     tiles = code_sums(model, 80).tiled(3)
-    assert seen == [2**30 - (held_beside(tile, tiles) if alone else 0) for tile in tiles]
+    assert seen == [2**34 - (held_beside(tile, tiles) if alone else 0) for tile in tiles]

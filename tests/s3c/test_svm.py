@@ -141,7 +141,7 @@ def test_draws_are_balanced_and_nest():
     assert set(few) < set(many)
     assert (np.bincount(labels[few]) == 2).all()
     assert set(few) != set(draw_labelled(labels, 20, 0, 2))
-    with pytest.raises(DataError, match="Class 0 has 50 rows, fewer than the 60"):
+    with pytest.raises(DataError, match="600 labels are 60 of each of 10 classes, but class 0 has 50 rows"):
         draw_labelled(labels, 600, 0, 0)
 
 
