@@ -133,9 +133,11 @@ def _scatter_bytes(
     row = jit.BLOCK // 8 * -(-n_atoms // jit.BLOCK)
     members = 4 * capacity * run // patches
     cuts = 24 * n_atoms * (2 + run // cpu_moment.PART_PATCHES)
-    # patches with a weight are copied, then those of one bit of it, chosen by a byte for each entry
-    weighted = min(patches, WEIGHTED_PATCHES)
-    chosen = 5 * capacity * weighted // patches + 24 * weighted
+    # patches with a weight are listed for each bit of it, in two bytes an entry, behind four tables of atoms and parts; or
+    # those of one weight are copied, chosen by a byte for each entry
+    weighted, levels = min(patches, WEIGHTED_PATCHES), n.bit_length()
+    lists = 32 * levels * n_atoms * -(-weighted // cpu_moment.PART_PATCHES)
+    chosen = max(5, 2 * levels) * capacity * weighted // patches + 24 * weighted + lists
     moment = row * run + members + cuts + threads() * 4096 * PLANES_WORDS + chosen if form == "bits" else 0
     if context is None:
         return max(moment, 20 * n_atoms * images + threads() * (3 << 20)) + NEIGHBOUR_BYTES * patches
