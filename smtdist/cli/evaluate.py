@@ -21,7 +21,7 @@ from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.models import readout
+from smtdist.models import kinds, readout
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 
@@ -130,7 +130,8 @@ def evaluate(
     """
     where = Where(workers, cluster, quiet, events)
     changes = (components, drop, with_, set_, features, pool, limit, train, test, leading, whiten)
-    if stored.holds(model, "head"):
+    kind = kinds.kind_at(model)
+    if kind == "head":
         given = (
             *changes,
             metric,
@@ -169,7 +170,7 @@ def evaluate(
             labels=tuple(labels or ()),
             draws=draws,
         )
-    if stored.holds(model, "representation"):
+    if kind == "representation":
         if any(one is not None and one != [] for one in changes) or len(data) > 1:
             raise WrongUsage(
                 "Two files of smtdist transform (training and test) are classified as they are; leave out --train, --test "
@@ -189,7 +190,7 @@ def evaluate(
             "An evaluation needs --train and --test, the groups of training and test images; give both, or two files of "
             "smtdist transform without them."
         )
-    if stored.holds(model, "kernel"):
+    if kind == "kernel":
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(

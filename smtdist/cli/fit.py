@@ -93,9 +93,10 @@ def fit(
     asked = opt.settings_from(preset, set_, base, given)
     bad, (first, *_) = opt.bad_chunk(on_bad_chunk) or "raise", asked.values()
     source = opening.open_source(locations.full_location(data), dataset, first, skip_damaged=bad == "skip")
+    asked = {name: opt.for_images(one, source, preset, set_, base) for name, one in asked.items()}
     for one in asked.values():  # refused before a checkpoint folder is this run's
-        smt_model.image_geometry(opt.for_images(one, source, preset, set_, base), source.shape, source.name)
-    settings = opt.for_images(first, source, preset, set_, base)
+        smt_model.image_geometry(one, source.shape, source.name)
+    settings = next(iter(asked.values()))
 
     def facts() -> Facts:
         return joined_facts(source, asked) if len(asked) > 1 else run_facts(source, settings, given, base)

@@ -100,15 +100,6 @@ class _Views:
             at += last - first
 
 
-def holds(path: str | os.PathLike[str], kind: str) -> bool:
-    """Tell whether a file is of a kind of `smtdist.models.kinds`; what cannot be opened is of none."""
-    try:
-        with guarded.unlocked(path) as file:
-            return kind_in(file) == kind
-    except hdf5.DAMAGE:
-        return False
-
-
 def representation_of(source: Source) -> tuple[str, ...] | None:
     """Return what rows of a file of representations depend on, and their parts; None for rows from elsewhere.
 

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from smtdist.data import guarded, hdf5
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.given import named_kind
-from smtdist.models.kinds import kind_in
+from smtdist.models.kinds import kind_at
 
 
 class Kind(NamedTuple):
@@ -42,12 +41,7 @@ class Kind(NamedTuple):
 
 def kind_of(path: Path) -> Kind:
     """Return what a file is read by; files that are no models are left to whoever reads them."""
-    try:
-        with guarded.unlocked(path) as file:
-            kind = kind_in(file)
-    except hdf5.DAMAGE:
-        kind = ""
-    return _KINDS.get(kind, _images)()
+    return _KINDS.get(kind_at(path), _images)()
 
 
 def kind_of_model(model: Any) -> Kind:

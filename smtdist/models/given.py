@@ -6,11 +6,10 @@ import os
 from importlib import import_module
 from typing import Any, Final
 
-from smtdist.data import guarded, hdf5
 from smtdist.errors import ModelError
 from smtdist.models import loading
 from smtdist.models.coders.represent import representing
-from smtdist.models.kinds import OF_IMAGES, kind_in
+from smtdist.models.kinds import kind_at
 
 _FILES: Final = {
     "words": ("smtdist.models.words.files", "load_words", "save_words"),
@@ -36,19 +35,11 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Any:
     Without `statistics` the K x K sums of a model of images stay on disk. ModelError for another file, or one
     that is damaged.
     """
-    kind = _kind_of(path)
+    kind = kind_at(path)  # whoever reads what cannot be opened says what is wrong
     if kind not in _FILES:
         return loading.load(path, statistics=statistics)
     module, read, _ = _FILES[kind]
     return getattr(import_module(module), read)(path)
-
-
-def _kind_of(path: str | os.PathLike[str]) -> str:
-    try:
-        with guarded.unlocked(path) as file:
-            return kind_in(file)
-    except hdf5.DAMAGE:
-        return OF_IMAGES[0]  # whoever reads it says what is wrong
 
 
 def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:

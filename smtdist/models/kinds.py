@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
+
+from smtdist.data import guarded, hdf5
 
 KINDS: Final = {
     "words": ("smtdist_words_schema", "a model of words, which smtdist words --model takes"),
@@ -41,6 +44,15 @@ def kind_in(file: Any) -> str:
         if attribute in file.attrs and (kind != "representation" or "z" in file):
             return kind
     return "smt" if "smtdist_schema" in file.attrs else "images"
+
+
+def kind_at(path: str | os.PathLike[str]) -> str:
+    """Return which kind a file is, as `kind_in` does; nothing where it cannot be opened."""
+    try:
+        with guarded.unlocked(path) as file:
+            return kind_in(file)
+    except hdf5.DAMAGE:
+        return ""
 
 
 def other_than_smt(file: Any) -> str | None:

@@ -6,11 +6,9 @@ import os
 from typing import Any, cast
 
 from smtdist.codes.coder import Coder
-from smtdist.data import guarded, hdf5
 from smtdist.errors import ModelError
 from smtdist.models import files, kinds
 from smtdist.models.coded import files_of, load_coded
-from smtdist.models.coders.files import kind_in
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.joined import Joined
@@ -26,20 +24,12 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform 
 
     ModelError for another file, or one that is damaged.
     """
-    if kind_in(path):
+    kind = kinds.kind_at(path)
+    if kind in kinds.CODERS:
         return load_coded(path, statistics=statistics)
-    if is_joined(path):
+    if kind == "joined":
         return files.load_joined(path, statistics=statistics)
     return files.load(path, statistics=statistics)
-
-
-def is_joined(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file holds models side by side; what cannot be opened does not."""
-    try:
-        with guarded.unlocked(path) as file:
-            return kinds.kind_in(file) == "joined"
-    except hdf5.DAMAGE:
-        return False
 
 
 def save(
@@ -57,9 +47,10 @@ def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> T
     Without `statistics` the K x K sums stay on disk. ModelError for a file that is neither, or has no
     embedding yet.
     """
-    if kind_in(path):
+    kind = kinds.kind_at(path)
+    if kind in kinds.CODERS:
         return representing(load_coded(path, statistics=statistics))
-    if is_joined(path):
+    if kind == "joined":
         return files.load_joined(path, statistics=statistics)
     model = files.load(path, statistics=statistics)
     if model.embedding is None:
