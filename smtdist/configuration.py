@@ -143,7 +143,7 @@ class Configuration:
     dictionary_mirrored : close the dictionary under mirroring: half of the atoms are drawn, the other half are their mirror
         images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, so it takes
         about half the time. It needs flip=true, feature="gq", order=1, a "random" or "diverse" dictionary of an even number
-        of atoms, all positions, and no policy "activate_best".
+        of atoms, and no policy "activate_best".
     dictionary_samples : images in each mini-batch round of the k-means methods; 0 means all of them (Lloyd).
     flip : also use the mirror image (left to right) of every image.
     grey : convert colour images to greyscale (luminance) first.
@@ -154,7 +154,8 @@ class Configuration:
     stride : use only patches whose row and column are multiples of this number, in fit and transform. The
         others are ignored, except in contextual means. It must not exceed `context`.
     positions : number of patches of an image that a fit uses, drawn at random from those that `stride`
-        leaves. The draw depends only on the seed and the content of the image. None means all patches.
+        leaves. The draw depends only on the seed and the content of the image; a mirror image has a draw of its
+        own, or with `dictionary_mirrored` the same patches, mirrored. None means all patches.
         Random dictionaries and `transform` always use all.
     moment : V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).
     n_components : dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that.
@@ -241,7 +242,6 @@ class Configuration:
             "flip": self.flip,
             'feature="gq"': self.feature == "gq",
             "order=1": self.order == 1,
-            "positions=null": self.positions is None,
             'dictionary_method="random" or "diverse"': self.dictionary_method in ("random", "diverse"),
             "an even dictionary": self.dictionary % 2 == 0,
             'constant_patch and zero_code other than "activate_best"': "activate_best"

@@ -13,11 +13,12 @@ from smtdist.kernels.types import Array, Codes, Geometry, Whitener
 def is_symmetric(whitener: Whitener) -> bool:
     """Tell whether the patches that are taken of a mirror image are those of the image, mirrored.
 
-    All positions have to be taken, on a symmetric lattice. A contextual mean is a rounded quotient of whole numbers,
-    which is the same for both.
+    They lie on a symmetric lattice, and are all of it or drawn for both. A contextual mean is a rounded quotient of whole
+    numbers, which is the same for both.
     """
     sampling, geometry = whitener.sampling, whitener.geometry
-    return sampling.positions is None and (geometry.columns - 1) % sampling.stride == 0
+    drawn_apart = sampling.positions is not None and not sampling.mirrored
+    return not drawn_apart and (geometry.columns - 1) % sampling.stride == 0
 
 
 def mirrored_pixels(geometry: Geometry) -> NDArray[np.intp]:

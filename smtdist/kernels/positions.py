@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import array_module, like
 from smtdist.kernels.hashing import keyed_hashes
+from smtdist.kernels.mirrored import mirrored_positions
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes, Geometry, Whitener
 
@@ -38,7 +39,8 @@ def drawn_positions(whitener: Whitener, samples: NDArray[np.uint64], view: int) 
 
     They are the m of the lattice with the smallest hashes of (seed, sample, position, view), so that they
     do not depend on batches or workers, and fewer positions are a subset of more. A mirrored image (view 1)
-    is drawn anew, on the lattice of its own positions.
+    is drawn anew, on the lattice of its own positions; with `sampling.mirrored` it has the mirror images of
+    the image's patches.
 
     samples : what each image is known by; the hash of its content draws the same positions wherever it is
     met again. Memory: 4 m bytes an image, and 24 bytes for each of `DRAW_POSITIONS` positions (or one
@@ -59,8 +61,12 @@ def drawn_positions(whitener: Whitener, samples: NDArray[np.uint64], view: int) 
     places = lattice(geometry, sampling.stride)
     result = np.empty((len(samples), m), np.int32)
 
+    hashed = places
+    if view and sampling.mirrored:  # a place has the hash of where it lies in the image
+        hashed, view = mirrored_positions(geometry, places), 0
+
     def draw(start: int, stop: int) -> None:
-        hashes = keyed_hashes(sampling.seed, samples[start:stop], places, view)
+        hashes = keyed_hashes(sampling.seed, samples[start:stop], hashed, view)
         smallest = np.argpartition(hashes, m - 1, axis=1)[:, :m]
         smallest.sort(axis=1)
         result[start:stop] = places[smallest]

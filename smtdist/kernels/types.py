@@ -49,6 +49,9 @@ class Sampling(NamedTuple):
     stride: int = 1  # the lattice: every so many rows and columns, from the first on
     positions: int | None = None  # in a fit, so many of the lattice an image and view; None: all
     seed: int = 0
+    mirrored: bool = (
+        False  # a mirrored image has the mirror images of the image's patches, not a draw of its own
+    )
 
     @property
     def undrawn(self) -> Sampling:

@@ -2,12 +2,13 @@
 
 import tracemalloc
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import reference as oracle
 from drawing import small_images
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from smtdist.configuration import Configuration
@@ -16,6 +17,7 @@ from smtdist.kernels import codes, context, memory, patches, pixels, positions, 
 from smtdist.kernels.generic import codes as generic_codes
 from smtdist.kernels.generic import scatter as generic_scatter
 from smtdist.kernels.memory import batch_bytes, code_capacity
+from smtdist.kernels.mirrored import is_symmetric
 from smtdist.kernels.types import Codes, Encoder, Geometry, Sampling, Whitener
 from smtdist.models.model import image_geometry
 from smtdist.statistics import covariance
@@ -77,7 +79,7 @@ def images_of(whitener, seed, n):
 
 
 def oracle_positions(whitener, key, view, drawn=True):
-    geometry, (stride, m, seed) = whitener.geometry, whitener.sampling
+    geometry, (stride, m, seed, _) = whitener.geometry, whitener.sampling
     return oracle.chosen(geometry.rows, geometry.columns, stride, m if drawn else None, seed, key, view)
 
 
@@ -103,6 +105,19 @@ class TestDraw:
         assert at.dtype == np.int32
         assert at.shape == (len(keys), whitener.drawn)
         assert at.tolist() == [oracle_positions(whitener, key, view) for key in keys]
+
+    @check
+    @given(whiteners(), st.integers(0, 2**64 - 1))
+    def test_mirror_images_have_the_mirrored_patches_where_asked(self, whitener, key):
+        assume(is_symmetric(replace(whitener, sampling=whitener.sampling.undrawn)))
+        both = replace(whitener, sampling=whitener.sampling._replace(mirrored=True))
+        own, other = (positions.drawn_positions(both, np.array([key], np.uint64), view) for view in (0, 1))
+        if own is None:
+            assert other is None
+            return
+        assert own[0].tolist() == oracle_positions(whitener, key, 0)
+        columns = whitener.geometry.columns
+        assert other[0].tolist() == sorted(p + columns - 1 - 2 * (p % columns) for p in own[0].tolist())
 
     def test_nothing_is_listed_where_all_are_coded(self):
         plain = Whitener(Geometry(6, 7, 1, 3), SCALE, False, "patch", 1, None, 1.0, None)

@@ -45,6 +45,9 @@ SETTINGS = {
     "left out": BASE.replace(threshold=0.5, zero_code="leave_out", context=2),
     "grey, contextual mean": BASE.replace(grey=True, mean="context", constant_patch="keep"),
     "stride, global mean": BASE.replace(stride=5, mean="global", context="whole"),
+    "drawn": BASE.replace(positions=9, threshold=0.4, zero_code="leave_out"),
+    "drawn, window": BASE.replace(positions=20, context=2, mean="context"),
+    "drawn, stride": BASE.replace(positions=2, stride=5, mean="patch", context="whole"),
     "diverse, centred": BASE.replace(dictionary_method="diverse", moment="centred", drop=1),
 }
 
@@ -169,7 +172,7 @@ def test_second_moments_of_mirror_images_are_permuted_ones(mean, stride, monkeyp
     [
         ({"flip": False}, "needs flip;"),
         ({"feature": "vq"}, 'needs feature="gq";'),
-        ({"order": 2, "positions": 4}, "needs order=1 and positions="),
+        ({"order": 2, "dictionary": 15}, "needs order=1 and an even"),
         ({"dictionary": 15}, "needs an even dictionary;"),
         ({"dictionary_method": "kmeans"}, 'dictionary_method="random" or "diverse";'),
         ({"zero_code": "activate_best"}, 'other than "activate_best";'),
