@@ -11,13 +11,14 @@ from smtdist.kernels.generic import representation as generic
 from smtdist.kernels.types import Array, Codes
 
 
-def embed(codes: Codes, components_t: Array) -> Array:
+def embed(codes: Codes, components_t: Array, half: int | None = None) -> Array:
     """Return β_i = P a_i / ‖P a_i‖ of every patch (SMT 2023, section 3: the embedding of a sparse code).
 
     The columns of P are added in ascending order of the atoms and the norm in that of the components, so
     that the bits depend on the patch alone. A patch without a code is zero, and so is one whose sum is zero.
 
-    components_t : float32 (K, L), the transpose of P. Returns float32 (N, L). Memory: 4 L bytes a patch.
+    components_t : float32 (K, L), the transpose of P. half : atoms from here on are added up apart from those
+    before; None: all together. Returns float32 (N, L). Memory: 4 L bytes a patch; on other devices twice that.
 
     >>> import numpy as np
     >>> codes = Codes(np.array([0, 2, 2]), np.array([0, 1], np.uint16), 2)
@@ -25,7 +26,7 @@ def embed(codes: Codes, components_t: Array) -> Array:
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
     body = cpu if is_host(codes.indptr) else generic
-    return body.embed(codes, _beside(codes, components_t))
+    return body.embed(codes, _beside(codes, components_t), codes.n_atoms if half is None else half)
 
 
 def represent(
@@ -42,10 +43,68 @@ def represent(
     >>> represent(codes, components_t, 1, 1, 2, 1, 1)[0, 0].round(3).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    if not is_host(codes.indptr):
-        return pool(embed(codes, components_t), images, rows, columns, size, stride)
-    shape = _pooled(codes.n_patches, images, rows, columns, size, stride)
-    return cpu.represent(codes, _beside(codes, components_t), (images, rows, columns), shape, size, stride)
+    return _represent(codes, components_t, codes.n_atoms, (images, rows, columns), size, stride, 1)[0]
+
+
+def signs_of_halves(components_t: Array) -> Array | None:
+    """Return by what the second half of the rows of P (K, L) is the first, ±1 in float32 (L,); None where it is not.
+
+    Components of a dictionary that is closed under mirroring are even or odd: so is what `smallest_mirrored` returns.
+
+    >>> import numpy as np
+    >>> signs_of_halves(np.array([[1.0, 2.0], [1.0, -2.0]])).tolist(), signs_of_halves(np.array([[1.0], [2.0]]))
+    ([1.0, -1.0], None)
+    """
+    xp, half = array_module(components_t), len(components_t) // 2
+    first, second = components_t[:half], components_t[half:]
+    even = (first == second).all(axis=0)
+    odd = (first == -second).all(axis=0)
+    return xp.where(even, 1, -1).astype(xp.float32) if bool((even | odd).all()) else None
+
+
+def represent_symmetric(
+    codes: Codes,
+    components_t: Array,
+    signs: Array,
+    images: int,
+    rows: int,
+    columns: int,
+    size: int,
+    stride: int,
+    views: int,
+) -> Array:
+    """Return what `represent` does of images, and as the second view that of mirror images, float32 (views, images, ...).
+
+    The atoms of the second half are the mirror images of the first half's, so a patch of the mirror image has the two
+    halves of its code exchanged. Both halves are added up apart: β = s + t. Exchanged, with the sign of each component,
+    they are signs (t + s), the same numbers to the bit. So a patch is embedded once for both views.
+
+    signs : see `signs_of_halves`. Memory: as `represent`, for both views.
+    """
+    grid, half = (images, rows, columns), codes.n_atoms // 2
+    found = _represent(codes, components_t, half, grid, size, stride, views)
+    if views == 2:
+        found[1] *= like(found, signs)
+        found[1] += 0  # no zero has a sign
+    return found
+
+
+def _represent(
+    codes: Codes,
+    components_t: Array,
+    half: int,
+    grid: tuple[int, int, int],
+    size: int,
+    stride: int,
+    views: int,
+) -> Array:
+    shape = _pooled(codes.n_patches, *grid, size, stride)
+    if is_host(codes.indptr):
+        return cpu.represent(codes, _beside(codes, components_t), half, grid, shape, size, stride, views)
+    embedded = embed(codes, components_t, half)
+    seen = embedded.reshape(*grid, embedded.shape[1])
+    parts = [generic.pool(one, shape, size, stride) for one in (seen, seen[:, :, ::-1])[:views]]
+    return array_module(embedded).stack(parts)
 
 
 def _beside(codes: Codes, components_t: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -378,18 +378,22 @@ class RepresentReadout:
             return
         done = 0
         for count, codes in self.inner.codes(images):
-            for view, own in enumerate(self.inner.views(codes, mirrored)):
-                place = 0
-                for block in self.blocks:
-                    values = self._block(self.inner, block, own, count)
-                    found[done : done + count, view, place : place + block.size] = values.reshape(count, -1)
-                    place += block.size
+            place = 0
+            for block in self.blocks:
+                columns = slice(place, place + block.size)
+                for view, values in enumerate(self._block(self.inner, block, codes, count, mirrored)):
+                    found[done : done + count, view, columns] = values.reshape(count, -1)
+                place += block.size
             done += count
 
-    def _block(self, inner: Represent, block: Block, codes: Codes, count: int) -> NDArray[np.floating[Any]]:
-        if block.counts:
-            geometry = inner.encoder.whitener.geometry
-            counts = pooled_counts(codes, count, geometry.rows, geometry.columns, self.readout.code_grid)
-            return np.sqrt(counts, out=counts)
-        pooled: NDArray[np.floating[Any]] = to_host(inner.pooled(codes, count))
-        return pooled
+    def _block(
+        self, inner: Represent, block: Block, codes: Codes, count: int, mirrored: bool
+    ) -> Iterator[NDArray[np.floating[Any]]]:
+        """Yield the features of so many images and, if asked, of their mirror images."""
+        if not block.counts:
+            yield from (to_host(one) for one in inner.pooled(codes, count, mirrored))
+            return
+        geometry = inner.encoder.whitener.geometry
+        for own in inner.views(codes, mirrored):
+            counts = pooled_counts(own, count, geometry.rows, geometry.columns, self.readout.code_grid)
+            yield np.sqrt(counts, out=counts)

@@ -57,10 +57,11 @@ class Represent:
     threads: int
     working_bytes: int = 0  # of a batch and of reading, as planned
     symmetric: bool = False  # whether codes of mirror images follow from those of images
+    signs: NDArray[np.float32] | None = None  # and by what their embeddings do, (L,)
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
-        parts = [to_host(self.pooled(codes, count)) for count, codes in self.codes(images)]
+        parts = [to_host(self.pooled(codes, count, False)[0]) for count, codes in self.codes(images)]
         return joined(parts).astype(self.dtype, copy=False)
 
     def codes(self, images: NDArray[np.generic]) -> Iterator[tuple[int, Codes]]:
@@ -77,11 +78,15 @@ class Represent:
             [codes, mirrored_codes(codes, self.encoder.whitener.geometry.columns)] if mirrored else [codes]
         )
 
-    def pooled(self, codes: Codes, count: int) -> Array:
-        """Return the pooled embeddings of so many images from their codes, where these are."""
+    def pooled(self, codes: Codes, count: int, mirrored: bool) -> list[Array]:
+        """Return the pooled embeddings of so many images and, if asked, of their mirror images, where the codes are."""
         geometry = self.encoder.whitener.geometry
-        grid = (count, geometry.rows, geometry.columns)
-        return representation.represent(codes, self.components, *grid, self.size, self.stride)
+        how = (count, geometry.rows, geometry.columns, self.size, self.stride)
+        if self.signs is None:
+            every = self.views(codes, mirrored)
+            return [representation.represent(own, self.components, *how) for own in every]
+        views = 2 if mirrored else 1
+        return list(representation.represent_symmetric(codes, self.components, self.signs, *how, views))
 
 
 def representer(
@@ -128,9 +133,12 @@ def representer(
             f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may use; "
             f"use fewer components or larger workers."
         )
-    # the codes of mirror images take as much as those of images
-    beside = batch_codes(geometry, encoder, batch) if symmetric else 0
-    return Represent(encoder, components, *how, batch, threads, needed(batch) + beside, symmetric)
+    if not symmetric:
+        return Represent(encoder, components, *how, batch, threads, needed(batch))
+    # codes and embeddings of mirror images take as much as those of images
+    beside = batch_codes(geometry, encoder, batch) + 4 * batch * rows * columns * count
+    signs = representation.signs_of_halves(components)
+    return Represent(encoder, components, *how, batch, threads, needed(batch) + beside, True, signs)
 
 
 def batch_codes(geometry: Geometry, encoder: Encoder, images: int) -> int:

@@ -233,12 +233,13 @@ def test_no_codes_at_all():
     assert not out.any()
 
 
-def test_embedding():
+@pytest.mark.parametrize("half", [90, 45])
+def test_embedding(half):
     rng = np.random.default_rng(0)
     sparse = random_codes(rng, 5 * 36, 90, 0.2)
     components = rng.standard_normal((90, 33)).astype(np.float32)
-    fast = representation.embed(sparse, components)
-    assert fast.tobytes() == plain_representation.embed(sparse, components).tobytes()
+    fast = representation.embed(sparse, components, half)
+    assert fast.tobytes() == plain_representation.embed(sparse, components, half).tobytes()
     pooled = representation.pool(fast, 5, 6, 6, 3, 2)
     assert pooled.tobytes() == plain_representation.pool(fast.reshape(5, 6, 6, 33), (2, 2), 3, 2).tobytes()
     assert pooled.shape == (5, 2, 2, 33)

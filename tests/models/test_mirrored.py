@@ -12,7 +12,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.evaluate import run
-from smtdist.kernels import mirrored
+from smtdist.kernels import mirrored, representation
 from smtdist.kernels.codes import encode, grid_patches
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.triangle import UpperTiles
@@ -224,6 +224,15 @@ def test_codes_of_mirror_images_are_the_same_on_a_device(model, monkeypatch):
     for one in (again, other):
         assert np.array_equal(np.asarray(one.indptr), found.indptr)
         assert np.array_equal(np.asarray(one.indices), found.indices)
+    # and so are the embeddings of both views
+    components, geometry = model.components(None, None), model.geometry
+    how = (len(IMAGES), geometry.rows, geometry.columns, 3, 1, 2)
+    signs = representation.signs_of_halves(components)
+    here, over_there = (
+        representation.represent_symmetric(one, components, signs, *how) for one in (codes, there)
+    )
+    assert here.any()
+    assert np.array_equal(here, np.asarray(over_there))
 
 
 @pytest.mark.parametrize("together", [False, True])

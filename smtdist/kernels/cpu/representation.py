@@ -43,13 +43,21 @@ def add_rows(indices: Array, first: int, last: int, table: Array, line: Array) -
 
 @compiled
 def embed_patches(
-    indptr: Array, indices: Array, components_t: Array, start: int, stop: int, out: Array
+    indptr: Array, indices: Array, components_t: Array, half: int, start: int, stop: int, out: Array
 ) -> None:
-    """Write the unit embeddings of patches start to stop to the lines of `out`."""
+    """Write the unit embeddings of patches start to stop to the lines of `out`; atoms from `half` on are summed apart."""
     length = components_t.shape[1]
+    others = np.empty(length, components_t.dtype)
     for patch in range(start, stop):
-        line = out[patch - start]
-        add_rows(indices, indptr[patch], indptr[patch + 1], components_t, line)
+        line, last = out[patch - start], indptr[patch + 1]
+        cut = last
+        while cut > indptr[patch] and indices[cut - 1] >= half:
+            cut -= 1
+        add_rows(indices, indptr[patch], cut, components_t, line)
+        if cut < last:
+            add_rows(indices, cut, last, components_t, others)
+            for component in range(length):
+                line[component] += others[component]
         total = 0.0
         for component in range(length):
             value = np.float64(line[component])
@@ -60,21 +68,28 @@ def embed_patches(
                 line[component] = np.float64(line[component]) / norm
 
 
-def embed(codes: Codes, components_t: Array) -> Array:
-    """Return float32 (N, L); see `smtdist.kernels.representation`."""
+def embed(codes: Codes, components_t: Array, half: int) -> Array:
+    """Return float32 (N, L); see `smtdist.kernels.generic.representation`."""
     out = np.empty((codes.n_patches, components_t.shape[1]), np.float32)
     indptr, indices = codes.indptr, codes.indices
     run_ranges(
-        lambda start, stop: embed_patches(indptr, indices, components_t, start, stop, out[start:stop]),
+        lambda start, stop: embed_patches(
+            indptr, indices, components_t, half, start, stop, out[start:stop]
+        ),
         even_ranges(codes.n_patches, 1024),
     )
     return out
 
 
 @compiled
-def pool_images(grid: Array, size: int, stride: int, first: int, last: int, out: Array) -> None:
-    """Average the windows of images first to last and bring them to unit length, with the roundings of the generic body."""
-    share = np.float32(size * size)
+def pool_images(
+    grid: Array, size: int, stride: int, mirrored: bool, first: int, last: int, out: Array
+) -> None:
+    """Average the windows of images first to last and bring them to unit length, with the roundings of the generic body.
+
+    mirrored : whether columns are taken from the last to the first.
+    """
+    share, end = np.float32(size * size), grid.shape[2] - 1
     for image in range(first, last):
         for row in range(out.shape[1]):
             for column in range(out.shape[2]):
@@ -82,7 +97,8 @@ def pool_images(grid: Array, size: int, stride: int, first: int, last: int, out:
                 line[:] = 0
                 for down in range(size):
                     for across in range(size):
-                        values = grid[image, row * stride + down, column * stride + across]
+                        at = column * stride + across
+                        values = grid[image, row * stride + down, end - at if mirrored else at]
                         for component in range(len(line)):
                             line[component] += values[component]
                 total = 0.0
@@ -100,7 +116,8 @@ def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
     out = np.empty((len(grid), *shape, grid.shape[3]), np.float32)
     step = max(1, 1024 // (grid.shape[1] * grid.shape[2]))
     run_ranges(
-        lambda first, last: pool_images(grid, size, stride, first, last, out), even_ranges(len(grid), step)
+        lambda first, last: pool_images(grid, size, stride, False, first, last, out),
+        even_ranges(len(grid), step),
     )
     return out
 
@@ -108,23 +125,29 @@ def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
 def represent(
     codes: Codes,
     components_t: Array,
+    half: int,
     grid: tuple[int, int, int],
     shape: tuple[int, int],
     size: int,
     stride: int,
+    views: int,
 ) -> Array:
-    """Return `pool(embed(...))` of the images of a grid (count, rows, columns): each is pooled while it is in the cache."""
+    """Return `pool(embed(...))` of the images of a grid (count, rows, columns): each is pooled while it is in the cache.
+
+    Returns (views, images, *shape, L): the second view has the columns of the grid from the last to the first.
+    """
     images, rows, columns = grid
     n, length = rows * columns, components_t.shape[1]
-    out = np.empty((images, *shape, length), np.float32)
+    out = np.empty((views, images, *shape, length), np.float32)
     indptr, indices = codes.indptr, codes.indices
 
     def work(first: int, last: int) -> None:
         room = np.empty((n, length), np.float32)
         seen = room.reshape(1, rows, columns, length)
         for image in range(first, last):
-            embed_patches(indptr, indices, components_t, image * n, (image + 1) * n, room)
-            pool_images(seen, size, stride, 0, 1, out[image : image + 1])
+            embed_patches(indptr, indices, components_t, half, image * n, (image + 1) * n, room)
+            for view in range(views):
+                pool_images(seen, size, stride, view == 1, 0, 1, out[view, image : image + 1])
 
     run_ranges(work, even_ranges(images, max(1, 4096 // n)))
     return out

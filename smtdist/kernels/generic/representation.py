@@ -17,17 +17,27 @@ def unit_rows(values: Array) -> Array:
     return (values / norm[..., None]).astype(xp.float32)
 
 
-def embed(codes: Codes, components_t: Array) -> Array:
-    """Return float32 (N, L); the j-th atom of every patch is added in round j."""
+def embed(codes: Codes, components_t: Array, half: int) -> Array:
+    """Return float32 (N, L); the j-th atom of every patch is added in round j, and those from `half` on apart."""
     xp = array_module(components_t)
-    counts = xp.diff(codes.indptr)
+    above = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(codes.indices >= half)])
+    cuts = codes.indptr[1:] - (above[codes.indptr[1:]] - above[codes.indptr[:-1]])
+    result = _sums(codes, components_t, codes.indptr[:-1], cuts)
+    result += _sums(codes, components_t, cuts, codes.indptr[1:])
+    return unit_rows(result)
+
+
+def _sums(codes: Codes, components_t: Array, firsts: Array, lasts: Array) -> Array:
+    """Return the sum of the rows of components of entries first to last of each patch."""
+    xp = array_module(components_t)
+    counts = lasts - firsts
     result = xp.zeros((codes.n_patches, components_t.shape[1]), dtype=xp.float32)
     rounds = int(counts.max()) if codes.n_patches else 0
     for entry in range(rounds):
         patches = xp.nonzero(counts > entry)[0]
-        atoms = codes.indices[codes.indptr[patches] + entry].astype(xp.int64)
+        atoms = codes.indices[firsts[patches] + entry].astype(xp.int64)
         result[patches] += components_t[atoms]
-    return unit_rows(result)
+    return result
 
 
 def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
