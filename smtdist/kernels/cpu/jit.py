@@ -295,7 +295,7 @@ def swap_halves(_typing: Any, words: Any, upper: Any, lower: Any, shift: Any, ma
 
 @vector_operation
 def can_compress(_typing: Any) -> Any:
-    """Return whether the processor packs the chosen 16-bit lanes of a vector by one instruction (AVX-512 VBMI2)."""
+    """Return whether the processor packs the chosen bytes of a vector by one instruction (AVX-512 VBMI2)."""
 
     def generate(context: Any, _builder: Any, _signature: Any, _arguments: Any) -> Any:
         return ir.Constant(ir.IntType(1), int(_packs(context)))
@@ -309,24 +309,36 @@ def _packs(context: Any) -> bool:
 
 @vector_operation
 def store_packed(_typing: Any, out: Any, index: Any, mask: Any, base: Any, unit: Any) -> Any:
-    """Write base + unit x lane of the 32 lanes that `mask` chooses to uint16 out[index:], and 32 numbers in all."""
+    """Write base + unit x lane of the 64 lanes that `mask` chooses to uint16 out[index:], and 16 or 64 numbers in all."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, at, mask, base, unit = arguments
         if not _packs(context):
             return context.get_dummy_value()
-        lanes, chosen = ir.VectorType(I16, 32), ir.VectorType(ir.IntType(1), 32)
-        steps = builder.mul(
-            ir.Constant(lanes, list(range(32))), splat(builder, builder.trunc(unit, I16), 32)
-        )
-        numbers = builder.add(steps, splat(builder, builder.trunc(base, I16), 32))
+        lanes, chosen = ir.VectorType(ir.IntType(8), 64), ir.VectorType(ir.IntType(1), 64)
         kind = ir.FunctionType(lanes, [lanes, lanes, chosen])
-        name = "llvm.x86.avx512.mask.compress.v32i16"
+        name = "llvm.x86.avx512.mask.compress.v64i8"
         pack = cgutils.get_or_insert_function(builder.module, kind, name)
-        bits = builder.bitcast(builder.trunc(mask, I32), chosen)
-        packed = builder.call(pack, [numbers, ir.Constant(lanes, ir.Undefined), bits])
-        target = pointer(context, builder, signature.args[0], array, at, lanes)
-        builder.store(packed, target, align=2)
+        undefined = ir.Constant(lanes, ir.Undefined)
+        every = ir.Constant(lanes, list(range(64)))
+        packed = builder.call(pack, [every, undefined, builder.bitcast(mask, chosen)])
+
+        def store(first: int, count: int) -> None:
+            part = ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+            numbers = ir.VectorType(I16, count)
+            wide = builder.zext(builder.shuffle_vector(packed, undefined, part), numbers)
+            steps = builder.mul(wide, splat(builder, builder.trunc(unit, I16), count))
+            place = pointer(
+                context, builder, signature.args[0], array, builder.add(at, I64(first)), numbers
+            )
+            builder.store(
+                builder.add(steps, splat(builder, builder.trunc(base, I16), count)), place, align=2
+            )
+
+        store(0, 16)  # mostly all: a store of 64 bytes would touch two lines of the cache
+        with builder.if_then(builder.icmp_unsigned(">", builder.ctpop(mask), I64(16)), likely=False):
+            store(16, 16)
+            store(32, 32)
         return context.get_dummy_value()
 
     return types.void(out, types.intp, types.uint64, types.int64, types.int64), generate
@@ -339,9 +351,7 @@ def write_set_bits(out: Array, at: int, word: np.uint64, base: int, unit: int) -
     Up to 64 numbers from `at` on may be overwritten.
     """
     if can_compress():
-        half = word & np.uint64(0xFFFFFFFF)
-        store_packed(out, at, half, base, unit)
-        store_packed(out, at + popcount(half), word >> np.uint64(32), base + 32 * unit, unit)
+        store_packed(out, at, word, base, unit)
     else:
         write_one_by_one(out, at, word, base, unit)
 

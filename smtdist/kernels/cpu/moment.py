@@ -21,8 +21,8 @@ from smtdist.kernels.types import Array, Codes
 
 RUN_PATCHES = 1 << 15
 """Patches at a time: the more, the fewer passes over the K x K sum; the fewer, the less cache they need."""
-PART_PATCHES = 1 << 12
-"""Patches whose bits for 512 atoms stay in the second-level cache: 0.25 MiB; their offsets in words fit 16 bits."""
+PART_PATCHES = 1 << 13
+"""Patches whose bits for 512 atoms stay in the second-level cache: 0.5 MiB; their offsets in words fit 16 bits."""
 
 
 @compiled
