@@ -24,7 +24,7 @@ from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.events import EventStream
-from smtdist.engine.memory import BUDGET_SHARE, peak_bytes, readable, reset_peak
+from smtdist.engine.memory import peak_bytes, readable, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels.threads import set_threads
@@ -85,7 +85,7 @@ class RowPasses:
         leaf = min(source.n_samples, source.chunk_samples * -(-unit // source.chunk_samples))
         reading = (unit + leaf) * source.sample_bytes + source.reader_bytes
         rest = waiting + reading + statistic.batch_bytes(unit) + pass_plan.ALLOWANCE
-        room = int(BUDGET_SHARE * limits.limit_bytes)
+        room = limits.room
         parts = SENT
         carried = 2 * -(-source.stored_bytes // SENT) if isinstance(source, ArraySource) else 0
         if id(source) in engine.staying:  # a worker's share, and a task's rows on their way to it

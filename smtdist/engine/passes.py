@@ -348,9 +348,9 @@ class Engine:
         try:
             yield
         except TaskLost as lost:
+            kept = "start again" if self.checkpoint is None else f"resume from {self.checkpoint}"
             raise ClusterLostError(
-                f"No worker is left ({lost}); look at the workers' logs, and start again with more memory for each or fewer of "
-                f"them."
+                f"No worker is left ({lost}); look at the workers' logs, and {kept} with more memory for each or fewer of them."
             ) from lost
         except ClusterLostError as lost:
             if self.checkpoint is None:

@@ -78,9 +78,9 @@ def test_rows_that_fit_once_but_not_thrice_stay_in_parts(monkeypatch):
     engine = Engine(executor)
     with engine.keeping(source):
         most = RowPasses.of(source, 5, 7, engine)
-        monkeypatch.setattr("smtdist.concepts.iteration.BUDGET_SHARE", 1)
-        baseline = engine.limits(Projection(np.zeros((5, 7), np.float32), 5), source).baseline_bytes
-        monkeypatch.setattr(executor, "limit_bytes", lambda: most.projected_bytes - baseline - 1)
+        for share in ("BUDGET_SHARE", "ENDED_SHARE"):
+            monkeypatch.setattr(f"smtdist.engine.plan.{share}", 1)
+        monkeypatch.setattr(executor, "limit_bytes", lambda: most.projected_bytes - 1)
         parts = RowPasses.of(source, 5, 7, engine)
         assert (most.parts, parts.parts) == (1, 4)
         np.testing.assert_array_equal(parts(AIM).projected, most(AIM).projected)
