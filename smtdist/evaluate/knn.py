@@ -22,7 +22,7 @@ from smtdist.evaluate.metrics import (
     wilson,
 )
 from smtdist.kernels import neighbours
-from smtdist.kernels.device import array_module, like, place, to_host
+from smtdist.kernels.device import place, to_host
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -31,6 +31,10 @@ Progress = Callable[[int, int], None]
 
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
+PACKED_ROWS: Final = 256
+"""Rows on each side that are worth packing."""
+PADDED_ROWS: Final = 64
+"""Products of a test row that whole panels may add; a quarter of the rows that whole blocks may add."""
 KEY_BYTES: Final = 24
 """Of a neighbour: its key, and what it says."""
 DECODED_ROWS: Final = 1024
@@ -62,20 +66,21 @@ def nearest(
     (array([[1., 1.]], dtype=float32), array([[1, 2]]))
     """
     n_test, n_train, features = _checked(test, train, k)
-    test_rows, train_rows = _blocking(test, train, features, k, block_bytes)
+    test_rows, train_rows, packed = _blocking(test, train, features, k, block_bytes)
     cosines = np.empty((n_test, k), np.float32)
     indices = np.empty((n_test, k), np.int64)
     for start in range(0, n_test, test_rows):
         stop = min(start + test_rows, n_test)
         queries = _read_rows(test, start, stop, "test", train_rows)
-        best = _Best(queries, train_rows, k)
+        best = neighbours.search(place(queries.values), place(queries.scale), train_rows, k, packed)
         room = None if _is_plain(train) else np.empty((train_rows, features), np.float32)
         for first in range(0, n_train, train_rows):
             last = min(first + train_rows, n_train)
-            best.merge(_rows(train, first, last, "training", room), first)
+            block = _rows(train, first, last, "training", room)
+            best.offer(block.values, block.scale, first)
             if progress is not None:
                 progress(start * n_train + (stop - start) * last, n_test * n_train)
-        cosines[start:stop], indices[start:stop] = best.decoded()
+        cosines[start:stop], indices[start:stop] = _decoded(best.keys)
     return cosines, indices
 
 
@@ -179,8 +184,9 @@ def evaluation_of(
 def knn_bytes(train: Any, test: Any, k: int, n_classes: int, *, block_bytes: int = BLOCK_BYTES) -> int:
     """Return the memory that `evaluate_knn` takes at most beside the representations, of which the shapes alone matter."""
     n_test, _, features = _checked(test, train, k)
-    test_rows, train_rows = _blocking(test, train, features, k, block_bytes)
-    comparing = _block_bytes(test_rows, train_rows, features, _raw_bytes(test, train), k)
+    test_rows, train_rows, packed = _blocking(test, train, features, k, block_bytes)
+    known, own, rest = _block_bytes(train_rows, features, _raw_bytes(test, train), k, packed)
+    comparing = train_rows * known + test_rows * own + rest
     comparing += 32 * k * min(DECODED_ROWS, n_test)
     voting = min(n_test, _voting_rows(block_bytes, n_classes, k)) * _vote_bytes(n_classes, k)
     return 12 * n_test * k + max(comparing, voting) + confusion_bytes(n_classes)
@@ -235,15 +241,19 @@ class GradualNeighbours:
         self._test_labels = checked_labels(test_y, len(test_z), "test labels")
         if not 1 <= settings.k <= len(train_y):
             raise _wrong_k(settings.k, len(train_y))
-        self._best = _Best(_rows(test_z, 0, len(test_z), "test", None), rows, settings.k)
+        queries = _rows(test_z, 0, len(test_z), "test", None)
+        self._best = neighbours.search(place(queries.values), place(queries.scale), rows, settings.k)
 
     def learn(self, train_z: Any, first: int) -> None:
         """Take the training rows from number `first` on; every row once, in any order."""
-        self._best.merge(_rows(train_z, 0, len(train_z), "training", None, first), first)
+        block = _rows(train_z, 0, len(train_z), "training", None, first)
+        self._best.offer(block.values, block.scale, first)
 
     def result(self) -> Evaluation:
         """Return what the nearest of all rows so far vote for."""
-        return evaluation_of(*self._best.decoded(), self._train_labels, self._test_labels, self._settings)
+        return evaluation_of(
+            *_decoded(self._best.keys), self._train_labels, self._test_labels, self._settings
+        )
 
 
 def check_vote(vote: str, temperature: float) -> None:
@@ -267,30 +277,12 @@ class _Rows:
     scale: Float32
 
 
-class _Best:
-    """The k best training rows of every test row so far, on the device of the kernels."""
-
-    def __init__(self, queries: _Rows, n_train: int, k: int) -> None:
-        n_test = len(queries.values)
-        self._queries, self._scale = place(queries.values), place(queries.scale)
-        xp = array_module(self._queries)
-        self._keys = neighbours.nothing_kept(xp, n_test, k)
-        self._products = xp.empty(n_test * n_train, dtype=xp.float32)
-
-    def merge(self, block: _Rows, first: int) -> None:
-        queries = self._queries
-        xp, width = array_module(queries), len(block.values)
-        products = self._products[: len(queries) * width].reshape(len(queries), width)
-        xp.matmul(queries, like(queries, block.values).T, out=products)
-        neighbours.keep_nearest(self._keys, products, self._scale, like(queries, block.scale), first)
-
-    def decoded(self) -> tuple[Float32, Int64]:
-        cosines = np.empty(self._keys.shape, np.float32)
-        rows = np.empty(self._keys.shape, np.int64)
-        for start in range(0, len(rows), DECODED_ROWS):
-            here = slice(start, start + DECODED_ROWS)
-            cosines[here], rows[here] = map(to_host, neighbours.sorted_neighbours(self._keys[here]))
-        return cosines, rows
+def _decoded(keys: Any) -> tuple[Float32, Int64]:
+    cosines, rows = np.empty(keys.shape, np.float32), np.empty(keys.shape, np.int64)
+    for start in range(0, len(rows), DECODED_ROWS):
+        here = slice(start, start + DECODED_ROWS)
+        cosines[here], rows[here] = map(to_host, neighbours.sorted_neighbours(keys[here]))
+    return cosines, rows
 
 
 def _is_plain(source: Any) -> bool:
@@ -366,22 +358,26 @@ def _wrong_k(k: int, n_train: int) -> ConfigurationError:
     )
 
 
-def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) -> tuple[int, int]:
-    """Return (test rows, training rows) of a block: as many test rows as fit beside a modest block of training rows."""
-    raw = _raw_bytes(test, train)
+def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) -> tuple[int, int, bool]:
+    """Return (test rows, training rows) of a block, and whether they are packed.
+
+    As many test rows as fit beside a modest block of training rows; few rows are not worth packing.
+    """
+    raw, n_test = _raw_bytes(test, train), max(test.shape[0], 1)
     chunks = getattr(train, "chunks", None)
     stored = int(chunks[0]) if isinstance(chunks, tuple) and isinstance(chunks[0], int) else 1
     train_rows = min(stored * max(1, TRAIN_ROWS // stored), train.shape[0])
     while True:
-        # float32 rows and, for the training block, the raw rows; products 4 bytes a pair; keys and what they say
-        left = block_bytes - train_rows * (features * (4 + raw) + 8)
-        test_rows = left // (4 * features + 4 * train_rows + KEY_BYTES * k)
-        if test_rows >= min(train_rows, max(test.shape[0], 1)):
-            return min(test_rows, max(test.shape[0], 1)), train_rows
+        for packed in (True, False):
+            known, own, rest = _block_bytes(train_rows, features, raw, k, packed)
+            test_rows = (block_bytes - rest - train_rows * known) // own
+            few = train_rows < PACKED_ROWS or test_rows < min(PACKED_ROWS, n_test)
+            if test_rows >= min(train_rows, n_test) and not (packed and few):
+                return min(test_rows, n_test), train_rows, packed
         if train_rows == 1:
             break
         train_rows //= 2
-    needed = features * (8 + raw) + 12 + KEY_BYTES * k
+    needed = sum(_block_bytes(1, features, raw, k, False))
     raise MemoryBudgetError(
         f"One row of {features} features on each side needs {needed} bytes, but {block_bytes} are allowed; "
         f"raise the memory limit or pool the representation more."
@@ -393,10 +389,19 @@ def _raw_bytes(test: Any, train: Any) -> int:
     return int(max(test.dtype.itemsize, train.dtype.itemsize))
 
 
-def _block_bytes(test_rows: int, train_rows: int, features: int, raw: int, k: int) -> int:
-    """Return the memory of a block: float32 rows, those of training raw as well, products, keys and what they say."""
-    known = train_rows * (features * (4 + raw) + 8)
-    return known + test_rows * (4 * features + 4 * train_rows + KEY_BYTES * k)
+def _block_bytes(train_rows: int, features: int, raw: int, k: int, packed: bool) -> tuple[int, int, int]:
+    """Return the memory of a training row of a block, of a test row, and of what is beside them.
+
+    Numbers are float32, and those of training raw as well; packed ones come in whole blocks. Products are 4 bytes a
+    pair; then there are keys and what they say.
+    """
+    more = neighbours.packed_bytes(features) if packed else 0
+    products = 4 * (train_rows + (PADDED_ROWS if more else 0))
+    return (
+        features * (4 + raw + more) + 16,
+        features * (4 + more) + products + KEY_BYTES * k,
+        more * features * 4 * PADDED_ROWS,
+    )
 
 
 def _vote_bytes(n_classes: int, k: int) -> int:

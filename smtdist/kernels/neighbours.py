@@ -1,40 +1,45 @@
-"""The largest cosines of every row, kept as keys while blocks of products pass by."""
+"""The rows of the largest cosines, kept as keys while blocks of rows pass by."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import neighbours as cpu
+from smtdist.kernels.cpu.neighbours import packed_bytes
 from smtdist.kernels.device import is_host
 from smtdist.kernels.generic import neighbours as generic
-from smtdist.kernels.generic.neighbours import LARGEST_ROW, nothing_kept
+from smtdist.kernels.generic.neighbours import LARGEST_ROW
 from smtdist.kernels.types import Array
 
-__all__ = ["LARGEST_ROW", "keep_nearest", "nothing_kept", "sorted_neighbours"]
+__all__ = ["LARGEST_ROW", "packed_bytes", "search", "sorted_neighbours"]
 
 
-def keep_nearest(keys: Array, products: Array, scale: Array, others: Array, first: int) -> None:
-    """Offer a block of cosines, products x scale x others, to the k best of every row so far.
+def search(queries: Array, scale: Array, block_rows: int, k: int, packed: bool = False) -> Any:
+    """Return what keeps the k best rows of every query: its `offer(rows, scale, first)` takes blocks, its `keys` has them.
 
     A key is int64: the cosine above (its bits in the order of numbers), 2^32 - 1 less its row number below.
-    Keys are unique, so that equal cosines go to the lowest row whatever comes first; -0 counts as 0.
+    Keys are unique, so that equal cosines go to the lowest row whatever comes first; -0 counts as 0. On the CPU a
+    cosine is a product in float64, rounded to float32 and brought to length 1 by the factors of both rows: the same
+    bits by whatever blocks.
 
-    keys : (m, k) from `nothing_kept`, changed in place, in any order; products : float32 (m, n), contiguous
-    and finite once scaled, may be overwritten; scale (m,), others (n,) : float32; the block's rows are
-    first ... first + n - 1. Memory (CPU): 4 n bytes a thread; (other modules) 16 (k + n) bytes a row.
+    queries : float32 (m, d), contiguous; scale : float32 (m,), 1 / length of each, 0 for a row of zeros; rows that are
+    offered are like them, at most `block_rows` at a time, and finite. packed : whether rows are packed for faster products,
+    if the processor has them. Memory (CPU): 4 bytes a query and row of a block, and if packed `packed_bytes` a number of
+    queries and of a block, both in whole blocks; (other modules) 16 (k + n) bytes a query for n rows of a block.
 
     >>> import numpy as np
-    >>> keys = nothing_kept(np, 1, 2)
-    >>> one = np.ones(1, np.float32)
-    >>> keep_nearest(keys, np.array([[0.5, 0.25, 0.5]], np.float32), one, np.ones(3, np.float32), 7)
-    >>> [part.tolist() for part in sorted_neighbours(keys)]
-    [[[0.5, 0.5]], [[7, 9]]]
+    >>> rows, one = np.eye(3, dtype=np.float32)[[0, 1, 0]], np.ones(3, np.float32)
+    >>> found = search(np.float32([[1, 0, 0]]), one[:1], 3, 2)
+    >>> found.offer(rows, one, 7)
+    >>> [part.tolist() for part in sorted_neighbours(found.keys)]
+    [[[1.0, 1.0]], [[7, 9]]]
     """
-    if products.shape != (len(scale), len(others)) or len(keys) != len(scale):
-        raise ConfigurationError(
-            f"Products of shape {products.shape} do not fit {len(keys)} rows of keys and {len(scale)} x {len(others)} scales."
-        )
-    body = cpu if is_host(keys) else generic
-    body.keep_nearest(keys, products, scale, others, first)
+    if queries.ndim != 2 or len(queries) != len(scale):
+        raise ConfigurationError(f"Queries of shape {queries.shape} do not fit {len(scale)} scales.")
+    if is_host(queries):
+        return cpu.Search(queries, scale, block_rows, k, packed)
+    return generic.Search(queries, scale, block_rows, k)
 
 
 def sorted_neighbours(keys: Array) -> tuple[Array, Array]:

@@ -11,7 +11,6 @@ from executors import ThreadsExecutor
 from smtdist.concepts.descent import DescentSettings, descend
 from smtdist.concepts.iteration import Passed, RowPasses
 from smtdist.concepts.narrow import Narrowed
-from smtdist.concepts.projection import Projection
 from smtdist.concepts.scores import prepare
 from smtdist.data.array import ArraySource
 from smtdist.data.piece import ArrayPiece

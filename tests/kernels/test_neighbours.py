@@ -1,4 +1,6 @@
-"""The compiled keeping of nearest rows returns what a partition of keys does, and what sorting everything does."""
+"""The rows of the largest cosines are those of sorting all, whatever multiplies, and in whatever blocks they come."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -7,7 +9,10 @@ from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import neighbours, threads
+from smtdist.kernels.cpu import dictionary
 from smtdist.kernels.generic import neighbours as plain
+
+BODIES = [name for name, flag in dictionary.BODIES.items() if flag in ["", *dictionary.processor_flags()]]
 
 
 @pytest.fixture(params=[1, 2], autouse=True)
@@ -18,49 +23,93 @@ def thread_count(request):
     threads.set_threads(before)
 
 
-def blocks_of(rng, rows, columns, values):
-    """Products, drawn from a few values so that many are equal, and cut into blocks of any width."""
-    products = rng.choice(np.asarray(values, np.float32), (rows, columns))
-    scale = rng.choice(np.float32([0, 0.5, 1, 2]), rows)
-    others = rng.choice(np.float32([0, 0.25, 1]), columns)
-    cuts = np.sort(rng.integers(0, columns + 1, 3)).tolist()
-    return products, scale, others, list(zip([0, *cuts], [*cuts, columns], strict=True))
+def searched(queries, scale, rows, others, k, cuts, body=None):
+    """Offer rows in blocks between the cuts, in any order."""
+    with pytest.MonkeyPatch.context() as patch:
+        if body is not None:
+            patch.setenv(dictionary.VARIABLE, body)
+        found = neighbours.search(queries, scale, len(rows), k, packed=True)
+        for start, stop in cuts:
+            found.offer(rows[start:stop], others[start:stop], start)
+    return found.keys
+
+
+def drawn_blocks(rng, columns):
+    cuts = [0, *np.sort(rng.integers(0, columns + 1, 3)).tolist(), columns]
+    blocks = list(itertools.pairwise(cuts))
+    return [blocks[i] for i in rng.permutation(len(blocks))]
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(20, 300))
-def test_equals_partition_and_sort(seed, k, columns):
+@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(20, 300), st.sampled_from(BODIES))
+def test_equals_sorting_all(seed, k, columns, body):
+    """Whole numbers, so that every product is exact and many cosines are equal."""
     rng = np.random.default_rng(seed)
-    values = [-1.5, -0.25, -0.0, 0.0, 1e-40, 0.25, 0.5, 1.0]
-    products, scale, others, cuts = blocks_of(rng, 5, columns, values)
-    order = rng.permutation(len(cuts))
-    fast, slow = (plain.nothing_kept(np, 5, k) for _ in range(2))
-    for start, stop in (cuts[i] for i in order):
-        block = np.ascontiguousarray(products[:, start:stop])
-        neighbours.keep_nearest(fast, block.copy(), scale, others[start:stop], start)
-        plain.keep_nearest(slow, block, scale, others[start:stop], start)
-    cosines = products * scale[:, None] * others + np.float32(0)
-    np.testing.assert_array_equal(np.sort(fast), np.sort(slow))
-    found, rows = neighbours.sorted_neighbours(fast)
+    features = int(rng.integers(1, 80))
+    queries, rows = (
+        rng.integers(-2, 3, (count, features)).astype(np.float32) * np.float32(2.0 ** rng.integers(-9, 9))
+        for count in (5, columns)
+    )
+    with np.errstate(divide="ignore"):
+        scale, others = (
+            np.where(one.any(axis=1), 1 / np.sqrt((one**2).sum(axis=1)), 0).astype(np.float32)
+            for one in (queries, rows)
+        )
+    keys = searched(queries, scale, rows, others, k, drawn_blocks(rng, columns), body)
+    cosines = (queries @ rows.T) * scale[:, None] * others + np.float32(0)
+    found, places = neighbours.sorted_neighbours(keys)
     expected = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(places, expected)
     np.testing.assert_array_equal(found, np.clip(np.take_along_axis(cosines, expected, 1), -1, 1))
     assert not np.signbit(found[found == 0]).any()
 
 
-def test_ascending_products_replace_all():
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+@pytest.mark.parametrize("features", [7, 250, 1601])
+def test_bits_do_not_depend_on_products_or_blocks(features, spread):
+    """Rows of numbers of one size, and rows with a few that are much larger."""
+    rng = np.random.default_rng(features)
+    centre = rng.normal(size=features)
+    queries, rows = (
+        (
+            centre + 0.3 * rng.normal(size=(count, features)) * np.exp(spread * rng.normal(size=features))
+        ).astype(np.float32)
+        for count in (40, 700)
+    )
+    rows[600] = rows[3]
+    scale, others = (1 / np.sqrt((one**2).sum(axis=1)) for one in (queries, rows))
+    wanted = np.sort(searched(queries, scale, rows, others, 9, [(0, 700)], "float32"))
+    exact = (queries.astype(float) @ rows.astype(float).T).astype(np.float32) * scale[:, None] * others
+    found, places = neighbours.sorted_neighbours(wanted)
+    np.testing.assert_allclose(found, -np.sort(-exact, axis=1)[:, :9], rtol=3e-7)
+    for body in BODIES:
+        for cuts in ([(0, 700)], [(400, 700), (0, 65), (65, 66), (66, 400)]):
+            keys = searched(queries, scale, rows, others, 9, cuts, body)
+            np.testing.assert_array_equal(np.sort(keys), wanted)
+    assert (places >= 0).all()
+
+
+def test_the_partition_of_other_devices_keeps_the_same_rows():
+    rng = np.random.default_rng(4)
+    queries, rows = (rng.integers(1, 4, (count, 12)).astype(np.float32) for count in (6, 90))
+    scale, others = (1 / np.sqrt((one**2).sum(axis=1)) for one in (queries, rows))
+    other = plain.Search(queries, scale, 90, 5)
+    for start, stop in ((50, 90), (0, 50)):
+        other.offer(rows[start:stop], others[start:stop], start)
+    keys = searched(queries, scale, rows, others, 5, [(0, 90)])
+    np.testing.assert_array_equal(np.sort(other.keys), np.sort(keys))
+
+
+def test_ascending_cosines_replace_all():
     """The worst order: every block is better than all before."""
-    keys = plain.nothing_kept(np, 300, 7)
-    one, products = np.ones(300, np.float32), np.tile(np.arange(100, dtype=np.float32) / 1000, (300, 1))
-    for first in range(0, 1000, 100):
-        neighbours.keep_nearest(keys, products + np.float32(first / 1000), one, one[:100], first)
-    _, rows = neighbours.sorted_neighbours(keys)
-    np.testing.assert_array_equal(rows, np.tile(np.arange(999, 992, -1), (300, 1)))
+    angles = np.linspace(1.5, 0.1, 1000)
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    one = np.ones(1000, np.float32)
+    keys = searched(rows[-1:], one[:1], rows, one, 7, [(a, a + 100) for a in range(0, 1000, 100)])
+    _, places = neighbours.sorted_neighbours(keys)
+    np.testing.assert_array_equal(places, [np.arange(999, 992, -1)])
 
 
 def test_other_shapes_are_refused():
-    keys = plain.nothing_kept(np, 2, 1)
-    with pytest.raises(ConfigurationError, match="2 rows of keys and 2 x 4"):
-        neighbours.keep_nearest(
-            keys, np.zeros((2, 3), np.float32), np.ones(2, np.float32), np.ones(4, np.float32), 0
-        )
+    with pytest.raises(ConfigurationError, match="do not fit 3 scales"):
+        neighbours.search(np.zeros((2, 3), np.float32), np.ones(3, np.float32), 4, 1)

@@ -23,6 +23,8 @@ ROWS = 6
 """Patches of a tile."""
 BLOCK_PATCHES = 192
 """Patches that meet one panel after another: their pairs stay in the first cache."""
+SEGMENT = 96
+"""Pairs of pixels that are summed at a time where there are many, and the sums stored."""
 
 
 class Atoms256(NamedTuple):
@@ -232,6 +234,57 @@ def best_of_tile(
     ), generate
 
 
+@vector_operation
+def add_tile(
+    _typing: Any,
+    atoms: Any,
+    place: Any,
+    patches: Any,
+    at: Any,
+    stride: Any,
+    steps: Any,
+    rows: Any,
+    out: Any,
+    begin: Any,
+    row_length: Any,
+    fresh: Any,
+) -> Any:
+    """Write the sums over some steps, or add them where not `fresh`: of `rows` of ROWS patches with a panel, to out[begin:].
+
+    The panel's first pair is at `place` of all pairs; a patch further is `row_length` numbers further in `out`.
+    """
+    form = FORMS[atoms.instance_class]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        packed, place, patches, at, stride, steps, rows, out, begin, row_length, fresh = arguments
+        kinds = signature.args
+        whole = ir.VectorType(I32, form.lanes)
+        sums = sums_of_tile(
+            builder,
+            form,
+            element(context, builder, kinds[2], patches, at),
+            stride,
+            element(context, builder, kinds[0].types[0], builder.extract_value(packed, 0), place),
+            steps,
+            form.vectors * [ir.Constant(whole, None)],
+        )
+        nothing = ir.Constant(whole, None)
+        for i, row in enumerate(sums):
+            with builder.if_then(builder.icmp_signed("<", I64(i), rows)):
+                first = builder.add(begin, builder.mul(I64(i), row_length))
+                for j, total in enumerate(row):
+                    index = builder.add(first, I64(j * form.lanes))
+                    target = pointer(context, builder, kinds[7], out, index, whole)
+                    before = builder.select(fresh, nothing, builder.load(target, align=4))
+                    builder.store(builder.add(before, total), target, align=4)
+        return context.get_dummy_value()
+
+    integers = 4 * [types.int64]
+    return types.void(
+        atoms, types.int64, patches, *integers, out, types.int64, types.int64, types.boolean
+    ), generate
+
+
 @compiled
 def pack_patches(grid: Array, factor: int, pairs: Array) -> bool:
     """Write patches (p, N) times a factor as pairs (blocks, ceil(p / 2), patches of a block), zeros behind the last.
@@ -263,6 +316,37 @@ def pack_patches(grid: Array, factor: int, pairs: Array) -> bool:
         for i in range(here):
             fits &= bool(norms[i] <= np.float32(2**24) and strange[i] == 0)
     return fits
+
+
+@compiled
+def add_products(atoms: Any, pairs: Array, start: int, stop: int, count: int, out: Array) -> None:
+    """Write the products of patches, blocks start to stop of `pairs`, with all panels to int32 out (count, atoms).
+
+    Long sums run in segments, whose pairs of a panel stay in the first cache. `out` is as wide as all panels.
+    """
+    _, steps, width = pairs.shape
+    _, panel = lanes_and_panel(atoms)
+    flat, row_length = out.reshape(-1), out.shape[1]
+    for block in range(start, stop):
+        here = min(width, count - block * width)
+        for begin in range(0, steps, SEGMENT):
+            inside = min(SEGMENT, steps - begin)
+            for number in range(len(atoms.pairs)):
+                place = (number * steps + begin) * panel
+                for i in range(0, here, ROWS):
+                    add_tile(
+                        atoms,
+                        place,
+                        pairs,
+                        (block * steps + begin) * width + i,
+                        width,
+                        inside,
+                        min(ROWS, here - i),
+                        flat,
+                        (block * width + i) * row_length + number * panel,
+                        row_length,
+                        begin == 0,
+                    )
 
 
 def pack_atoms(atoms: Array, kind: type[Any]) -> Array:

@@ -103,6 +103,59 @@ def reach_mask(_typing: Any, values: Any, index: Any, cut: Any) -> Any:
 
 
 @vector_operation
+def dot_of_rows(_typing: Any, left: Any, row: Any, right: Any, other: Any) -> Any:
+    """Return the product of a row of a float32 matrix with one of another, in float64 and one order: 32 sums side by side."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.VectorType(ir.DoubleType(), 8)
+        double = ir.DoubleType()
+        shape = context.make_array(signature.args[0])(context, builder, value=arguments[0]).shape
+        length = builder.extract_value(shape, 1)
+        starts = [
+            pointer(
+                context,
+                builder,
+                signature.args[2 * side],
+                arguments[2 * side],
+                builder.mul(arguments[2 * side + 1], length),
+                ir.FloatType(),
+            )
+            for side in range(2)
+        ]
+        totals = [cgutils.alloca_once_value(builder, ir.Constant(wide, [0.0] * 8)) for _ in range(4)]
+
+        def product(at: Any, kind: Any, result: Any) -> Any:
+            """Multiply what begins at `at` on both sides; exact in float64."""
+            values = [
+                builder.fpext(
+                    builder.load(builder.bitcast(builder.gep(one, [at]), kind.as_pointer()), align=4),
+                    result,
+                )
+                for one in starts
+            ]
+            return builder.fmul(*values)
+
+        whole = builder.and_(length, I64(-32))
+        with cgutils.for_range_slice(builder, I64(0), whole, I64(32)) as (index, _):
+            for part, total in enumerate(totals):
+                at = builder.add(index, I64(8 * part))
+                added = product(at, ir.VectorType(ir.FloatType(), 8), wide)
+                builder.store(builder.fadd(builder.load(total), added), total)
+        pairs = [builder.fadd(builder.load(totals[i]), builder.load(totals[i + 1])) for i in (0, 2)]
+        sums = builder.fadd(*pairs)
+        result = cgutils.alloca_once_value(builder, ir.Constant(double, 0.0))
+        for lane in range(8):
+            value = builder.extract_element(sums, I32(lane))
+            builder.store(builder.fadd(builder.load(result), value), result)
+        with cgutils.for_range_slice(builder, whole, length, I64(1)) as (index, _):
+            added = product(index, ir.FloatType(), double)
+            builder.store(builder.fadd(builder.load(result), added), result)
+        return builder.load(result)
+
+    return types.float64(left, types.intp, right, types.intp), generate
+
+
+@vector_operation
 def score_block(_typing: Any, values: Any, index: Any, norms: Any, at: Any, best: Any) -> Any:
     """Raise best[0:16] to the largest 2 x value - norm of 64 values, lane by lane, in int32."""
 

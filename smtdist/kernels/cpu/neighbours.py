@@ -1,22 +1,139 @@
-"""The largest cosines of every row, compiled: what does not reach the worst of the best so far costs a comparison."""
+"""The largest cosines of every row, compiled: approximate products say which rows may be among them, exact ones decide.
+
+Products come from whole numbers of 16 bits, or from BLAS in float32. Either way the error has a bound. A row whose
+approximate cosine is too low by more than that is left out; of the others the product is summed in float64, in one order.
+So the neighbours do not depend on the products, the block or the machine.
+"""
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
 
-from smtdist.kernels.cpu.jit import compiled, lowest_bit, reach_mask
+from smtdist.kernels.cpu import dictionary, integer_products
+from smtdist.kernels.cpu.jit import compiled, dot_of_rows, lowest_bit, reach_mask
 from smtdist.kernels.generic import neighbours
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array
 
-ROWS = 256
+ROWS = 192
 """Rows that a thread takes at a time."""
 LOWEST = np.iinfo(np.int64).min
 SIGN_LESS = np.int32(2**31 - 1)
+NORM: Final = 46_000
+"""Length of a row in whole numbers, at most: products of two stay below 2^31, roundings of 65,536 features included."""
+ROUNDING: Final = 2.0**-19
+"""More than what scaling in float32 changes of a cosine."""
+
+
+class Packed(NamedTuple):
+    """Rows as pairs of whole numbers.
+
+    pairs : int32 (blocks, ceil(d / 2), rows of a block). scale : float32 (n,), what brings their products to cosines.
+    error : float32 (n,), by how much rounding moves a row of length 1, at most.
+    """
+
+    pairs: Array
+    scale: Array
+    error: Array
+
+
+class Search:
+    """The k rows of the largest cosine for every query, while blocks of rows pass by.
+
+    Memory: 4 bytes a query and row of a block, 8 bytes a query and neighbour, and `packed_bytes` a number.
+    """
+
+    def __init__(self, queries: Array, scale: Array, block_rows: int, k: int, packs: bool) -> None:
+        self.keys = neighbours.nothing_kept(np, len(queries), k)
+        self._queries, self._scale = queries, scale
+        packs = packs and packed_bytes(queries.shape[1]) > 0
+        self._kind = dictionary.PACKED[dictionary.body()] if packs else None
+        self._panel = 1 if self._kind is None else integer_products.FORMS[self._kind].panel
+        width = min(ROWS, -(-len(queries) // integer_products.ROWS) * integer_products.ROWS)
+        self._packed = None if self._kind is None else packed(queries, scale, max(1, width))
+        padded = -(-block_rows // self._panel) * self._panel
+        self._products = np.empty(len(queries) * padded, np.float32 if self._kind is None else np.int32)
+
+    def offer(self, rows: Array, scale: Array, first: int) -> None:
+        """Take rows (n, d) from number `first` on, of which `scale` (n,) times the length is 1."""
+        queries, own, count = self._queries, self._packed, len(self._queries)
+        width = -(-len(rows) // self._panel) * self._panel
+        products = self._products[: count * width].reshape(count, width)
+        if own is None or self._kind is None:
+            np.matmul(queries, rows.T, out=products)
+            error = np.full(1, rows.shape[1] * 2.0**-23, np.float32)  # twice that of any order of summation
+            sides = (self._scale, np.broadcast_to(error, count), scale, np.zeros(len(rows), np.float32))
+        else:
+            other = packed(rows, scale, self._panel)
+            atoms = self._kind(other.pairs)
+            run_ranges(
+                lambda start, stop: integer_products.add_products(
+                    atoms, own.pairs, start, stop, count, products
+                ),
+                even_ranges(len(own.pairs), 1),
+            )
+            sides = (own.scale, own.error, other.scale, other.error)
+        run_ranges(
+            lambda start, stop: offer(
+                self.keys, products, sides, (queries, self._scale), (rows, scale), first, start, stop
+            ),
+            even_ranges(count, ROWS),
+        )
+
+
+def packed_bytes(features: int) -> int:
+    """Return the bytes that a packed number takes, 0 where the processor has no products for it, or int32 is too small."""
+    fits = NORM + np.sqrt(features) / 2 < np.sqrt(2**31 - 1)
+    return 2 if dictionary.body() in dictionary.PACKED and fits else 0
+
+
+def packed(rows: Array, scale: Array, width: int) -> Packed:
+    """Return rows (n, d), `scale` (n,) times whose length is 1, as pairs in blocks of `width` rows, zeros behind the last."""
+    count, features = rows.shape
+    blocks = -(-count // width)
+    pairs = np.empty((blocks, -(-features // 2), width), np.int32)
+    factors, error = np.empty(count, np.float32), np.empty(count, np.float32)
+    run_ranges(
+        lambda start, stop: pack_rows(rows, scale, pairs, factors, error, start, stop),
+        even_ranges(blocks, 1),
+    )
+    return Packed(pairs, factors, error)
 
 
 @compiled
-def replace_lowest(heap: Array, key: int) -> None:
+def pack_rows(
+    rows: Array, scale: Array, pairs: Array, factors: Array, error: Array, start: int, stop: int
+) -> None:
+    """Write rows, times NORM / their length and rounded, as pairs of blocks start to stop."""
+    steps, width = pairs.shape[1], pairs.shape[2]
+    count, features = rows.shape
+    for block in range(start, stop):
+        here = min(width, count - block * width)
+        for i in range(here):
+            values = rows[block * width + i]
+            largest = np.float32(0)
+            for feature in range(features):
+                largest = max(largest, abs(values[feature]))
+            length = np.float64(NORM) * scale[block * width + i]
+            factor = min(length, 32767 / np.float64(largest)) if largest > 0 else 0.0
+            moved = 0.0
+            for step in range(steps):
+                low = factor * values[2 * step]
+                high = factor * values[2 * step + 1] if 2 * step + 1 < features else 0.0
+                even, odd = np.rint(low), np.rint(high)
+                moved += (low - even) ** 2 + (high - odd) ** 2
+                pairs[block, step, i] = (np.int32(even) & 0xFFFF) | (np.int32(odd) << 16)
+            back = np.float64(scale[block * width + i]) / factor if factor > 0 else 0.0
+            factors[block * width + i] = back
+            error[block * width + i] = np.sqrt(moved) * back
+        for i in range(here, width):
+            pairs[block, :, i] = 0
+
+
+@compiled
+def replace_lowest(heap: Array, key: float) -> None:
     """Put a key in the place of the lowest, heap[0], and bring the heap in order."""
     size, at = len(heap), 0
     while True:
@@ -34,47 +151,68 @@ def replace_lowest(heap: Array, key: int) -> None:
 
 @compiled
 def offer(
-    keys: Array, products: Array, scale: Array, others: Array, first: int, start: int, stop: int
+    keys: Array,
+    products: Array,
+    sides: tuple[Array, Array, Array, Array],
+    queries: tuple[Array, Array],
+    rows: tuple[Array, Array],
+    first: int,
+    start: int,
+    stop: int,
 ) -> None:
-    """Offer cosines to rows start to stop; every row of `keys` is a heap, the lowest key first."""
-    width = products.shape[1]
+    """Offer a block of rows to queries start to stop; every row of `keys` is a heap, the lowest key first.
+
+    products : of as many columns as there are rows, or more. sides : what brings a product to a cosine and its
+    error, for each query and for each row. queries, rows : values, and their factors to length 1.
+    """
+    width = len(rows[0])
     parts = (width + 63) // 64
     line = np.full(64 * parts, np.nan, np.float32)  # nothing reaches, or is reached by, what pads it
-    bits = line.view(np.int32)
+    own, own_error, others, other_error = sides
     word = np.empty(1, np.int32)
-    bound = word.view(np.float32)
-    zero, one = np.float32(0), np.uint64(1)
-    for row in range(start, stop):
-        heap, values, factor = keys[row], products[row], scale[row]
+    value = word.view(np.float32)
+    known = np.empty(keys.shape[1], np.float32)
+    worst = np.float32(0)
+    for column in range(width):
+        worst = max(worst, other_error[column])
+    one, zero = np.uint64(1), np.float32(0)
+    for query in range(start, stop):
+        heap, factor = keys[query], own[query]
+        error = np.float32(own_error[query] + worst * (1 + own_error[query]) + ROUNDING)
         for column in range(width):
-            line[column] = values[column] * factor * others[column] + zero  # -0 and 0 are the same cosine
-        set_bound(heap[0], word, bound)
+            line[column] = np.float32(products[query, column]) * factor * others[column]
+        # k cosines are at least the lowest of `known`: those that are kept, and the approximate ones less their error
+        for neighbour in range(len(known)):
+            write_cosine(heap[neighbour], word, value)
+            known[neighbour] = value[0]
         for part in range(parts):
-            mask = reach_mask(line, 64 * part, bound[0])
+            mask = reach_mask(line, 64 * part, known[0] + error)
+            while mask != np.uint64(0):
+                cosine = line[64 * part + lowest_bit(mask)] - error
+                mask &= mask - one
+                if cosine > known[0]:
+                    replace_lowest(known, cosine)
+        lowest = known[0] - error
+        for part in range(parts):
+            mask = reach_mask(line, 64 * part, lowest)
             while mask != np.uint64(0):
                 column = 64 * part + lowest_bit(mask)
                 mask &= mask - one
-                value = bits[column]
-                value ^= (value >> np.int32(31)) & SIGN_LESS
-                key = (np.int64(value) << 32) | (neighbours.LARGEST_ROW - (first + column))
+                product = np.float32(dot_of_rows(queries[0], query, rows[0], column))
+                value[0] = (
+                    product * queries[1][query] * rows[1][column] + zero
+                )  # -0 and 0 are the same cosine
+                bits = word[0] ^ ((word[0] >> np.int32(31)) & SIGN_LESS)
+                key = (np.int64(bits) << 32) | (neighbours.LARGEST_ROW - (first + column))
                 if key > heap[0]:
                     replace_lowest(heap, key)
-                    set_bound(heap[0], word, bound)
 
 
 @compiled
-def set_bound(key: int, word: Array, bound: Array) -> None:
-    """Write the cosine of a key to bound[0], which shares its memory with word[0]; minus infinity for none."""
+def write_cosine(key: int, word: Array, value: Array) -> None:
+    """Write the cosine of a key to value[0], which shares its memory with word[0]; minus infinity for none."""
     if key == LOWEST:
-        bound[0] = -np.inf
+        value[0] = -np.inf
         return
-    value = np.int32(key >> 32)
-    word[0] = value ^ ((value >> np.int32(31)) & SIGN_LESS)
-
-
-def keep_nearest(keys: Array, products: Array, scale: Array, others: Array, first: int) -> None:
-    """Offer a block of cosines; see `smtdist.kernels.neighbours`."""
-    run_ranges(
-        lambda start, stop: offer(keys, products, scale, others, first, start, stop),
-        even_ranges(len(keys), ROWS),
-    )
+    bits = np.int32(key >> 32)
+    word[0] = bits ^ ((bits >> np.int32(31)) & SIGN_LESS)

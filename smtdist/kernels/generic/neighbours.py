@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from smtdist.kernels.device import array_module
+from smtdist.kernels.device import array_module, like
 from smtdist.kernels.types import Array
 
 LARGEST_ROW: Final = 2**32 - 1
@@ -20,8 +20,25 @@ def ordered(bits: Array) -> Array:
     return bits ^ ((bits >> 31) & (2**31 - 1))
 
 
+class Search:
+    """The k best rows of every query; see `smtdist.kernels.neighbours.search`."""
+
+    def __init__(self, queries: Array, scale: Array, block_rows: int, k: int) -> None:
+        xp = array_module(queries)
+        self.keys = nothing_kept(xp, len(queries), k)
+        self._queries, self._scale = queries, scale
+        self._products = xp.empty(len(queries) * block_rows, dtype=xp.float32)
+
+    def offer(self, rows: Array, scale: Array, first: int) -> None:
+        """Take rows from number `first` on."""
+        queries = self._queries
+        products = self._products[: len(queries) * len(rows)].reshape(len(queries), len(rows))
+        array_module(queries).matmul(queries, like(queries, rows).T, out=products)
+        keep_nearest(self.keys, products, self._scale, like(queries, scale), first)
+
+
 def keep_nearest(keys: Array, products: Array, scale: Array, others: Array, first: int) -> None:
-    """Offer a block of cosines; see `smtdist.kernels.neighbours`. A partition of plain integers does the merging."""
+    """Offer a block of cosines, products x scale x others: a partition of plain integers does the merging."""
     xp, k = array_module(keys), keys.shape[1]
     cosines = products
     cosines *= scale[:, None]
