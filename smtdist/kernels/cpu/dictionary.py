@@ -60,6 +60,11 @@ def body() -> str:
     return asked
 
 
+def has_bytes() -> bool:
+    """Tell whether products of bytes can be used beside the body in use: AVX-512 with VNNI."""
+    return body() == "int16-avx512" and "avx512vnni" in processor_flags()
+
+
 def in_use() -> dict[str, Any]:
     """Return what plans, `info` and records of benchmarks say of it: `products`, the body, and `cpu_flags`."""
     return {"products": body(), "cpu_flags": processor_flags()}

@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
 from smtdist.kernels.cpu.jit import I16, I32, I64, compiled, pointer, splat, vector_operation
 from smtdist.kernels.types import Array
+
+binding.initialize_native_asmparser()  # for the one instruction that is named as such
 
 ROWS = 6
 """Patches of a tile."""
@@ -39,15 +41,25 @@ class Atoms512(NamedTuple):
     pairs: Array
 
 
-PackedAtoms = Atoms256 | Atoms512
+class Bytes512(NamedTuple):
+    """Rows of signed bytes for vectors of 512 bits, four to a number of `pairs`; what they meet are unsigned bytes."""
+
+    pairs: Array
+
+
+PackedAtoms = Atoms256 | Atoms512 | Bytes512
 
 
 class Form(NamedTuple):
-    """How a tile lies in registers: ROWS x vectors of sums, so many lanes each, the atoms' vectors, and one of a patch."""
+    """How a tile lies in registers: ROWS x vectors of sums, so many lanes each, the atoms' vectors, and one of a patch.
+
+    multiply : the operation that multiplies and adds within a lane; of bytes the one that adds to the sum as well.
+    """
 
     lanes: int
     vectors: int
     multiply: str
+    bytes_each: int = 2
 
     @property
     def panel(self) -> int:
@@ -55,7 +67,14 @@ class Form(NamedTuple):
         return self.lanes * self.vectors
 
     def multiply_add(self, builder: Any, total: Any, patch: Any, atoms: Any) -> Any:
-        """Add the products of two pairs of int16 to every lane's sum."""
+        """Add the products of two pairs of int16, or four bytes, to every lane's sum."""
+        if self.bytes_each == 1:
+            # not by LLVM's name for it, whose types change with the version
+            whole = ir.VectorType(I32, self.lanes)
+            kind = ir.FunctionType(whole, [whole, whole, whole])
+            return builder.asm(
+                kind, f"{self.multiply} $3, $2, $0", "=v,0,v,v", [total, patch, atoms], side_effect=False
+            )
         halves = ir.VectorType(I16, 2 * self.lanes)
         kind = ir.FunctionType(ir.VectorType(I32, self.lanes), [halves, halves])
         function = cgutils.get_or_insert_function(builder.module, kind, self.multiply)
@@ -66,6 +85,7 @@ class Form(NamedTuple):
 FORMS: dict[type, Form] = {
     Atoms256: Form(8, 2, "llvm.x86.avx2.pmadd.wd"),
     Atoms512: Form(16, 4, "llvm.x86.avx512.pmaddw.d.512"),
+    Bytes512: Form(16, 4, "vpdpbusd", 1),
 }
 
 

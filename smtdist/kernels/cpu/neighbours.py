@@ -22,21 +22,27 @@ ROWS = 192
 LOWEST = np.iinfo(np.int64).min
 SIGN_LESS = np.int32(2**31 - 1)
 NORM: Final = 46_000
-"""Length of a row in whole numbers, at most: products of two stay below 2^31, roundings of 65,536 features included."""
+"""Length of a row in whole numbers of 16 bits, at most: products of two stay below 2^31, roundings included."""
+MOST_BYTES: Final = 66_000
+"""Features whose products in bytes stay below 2^31."""
+EXACT_SHARE: Final = 1 / 32
+"""Of the pairs of a block: where more than are expected are summed exactly, products of bytes are too coarse."""
 ROUNDING: Final = 2.0**-19
 """More than what scaling in float32 changes of a cosine."""
 
 
 class Packed(NamedTuple):
-    """Rows as pairs of whole numbers.
+    """Rows as whole numbers, two of 16 bits or four of 8 bits in an int32.
 
-    pairs : int32 (blocks, ceil(d / 2), rows of a block). scale : float32 (n,), what brings their products to cosines.
-    error : float32 (n,), by how much rounding moves a row of length 1, at most.
+    pairs : int32 (blocks, ceil(d / 2 or 4), rows of a block). scale : float32 (n,), what brings their products to
+    cosines. error : float32 (n,), by how much rounding moves a row of length 1, at most. total : int32 (n,), sum of the
+    numbers.
     """
 
     pairs: Array
     scale: Array
     error: Array
+    total: Array
 
 
 class Search:
@@ -48,13 +54,28 @@ class Search:
     def __init__(self, queries: Array, scale: Array, block_rows: int, k: int, packs: bool) -> None:
         self.keys = neighbours.nothing_kept(np, len(queries), k)
         self._queries, self._scale = queries, scale
-        packs = packs and packed_bytes(queries.shape[1]) > 0
-        self._kind = dictionary.PACKED[dictionary.body()] if packs else None
-        self._panel = 1 if self._kind is None else integer_products.FORMS[self._kind].panel
-        width = min(ROWS, -(-len(queries) // integer_products.ROWS) * integer_products.ROWS)
-        self._packed = None if self._kind is None else packed(queries, scale, max(1, width))
+        features = queries.shape[1]
+        packs = packs and packed_bytes(features) > 0
+        self._wide = dictionary.PACKED[dictionary.body()] if packs else None
+        few = packs and features <= MOST_BYTES and dictionary.has_bytes()
+        self._kind = integer_products.Bytes512 if few else self._wide
+        self._packed: Packed | None = None
+        self._pack()
         padded = -(-block_rows // self._panel) * self._panel
         self._products = np.empty(len(queries) * padded, np.float32 if self._kind is None else np.int32)
+        self._seen = 0
+
+    @property
+    def _panel(self) -> int:
+        return 1 if self._kind is None else integer_products.FORMS[self._kind].panel
+
+    def _pack(self) -> None:
+        """Pack the queries for the products in use, in blocks of whole tiles."""
+        if self._kind is not None:
+            self._packed = None  # before the next are made
+            tiles = max(1, -(-len(self._queries) // integer_products.ROWS))
+            width = min(ROWS, tiles * integer_products.ROWS)
+            self._packed = packed(self._queries, self._scale, self._kind, width, queries=True)
 
     def offer(self, rows: Array, scale: Array, first: int) -> None:
         """Take rows (n, d) from number `first` on, of which `scale` (n,) times the length is 1."""
@@ -63,10 +84,13 @@ class Search:
         products = self._products[: count * width].reshape(count, width)
         if own is None or self._kind is None:
             np.matmul(queries, rows.T, out=products)
-            error = np.full(1, rows.shape[1] * 2.0**-23, np.float32)  # twice that of any order of summation
-            sides = (self._scale, np.broadcast_to(error, count), scale, np.zeros(len(rows), np.float32))
+            error = np.full(
+                count, rows.shape[1] * 2.0**-23, np.float32
+            )  # twice that of any order of summation
+            none = np.zeros(len(rows), np.int32)
+            sides = (self._scale, error, scale, none.astype(np.float32), none)
         else:
-            other = packed(rows, scale, self._panel)
+            other = packed(rows, scale, self._kind, self._panel)
             atoms = self._kind(other.pairs)
             run_ranges(
                 lambda start, stop: integer_products.add_products(
@@ -74,13 +98,23 @@ class Search:
                 ),
                 even_ranges(len(own.pairs), 1),
             )
-            sides = (own.scale, own.error, other.scale, other.error)
+            # unsigned bytes of queries are 128 more than what they stand for
+            shift = other.total << 7 if self._kind is integer_products.Bytes512 else other.total * 0
+            sides = (own.scale, own.error, other.scale, other.error, shift)
+        exact = np.zeros(count, np.int64)
         run_ranges(
             lambda start, stop: offer(
-                self.keys, products, sides, (queries, self._scale), (rows, scale), first, start, stop
+                self.keys, products, sides, (queries, self._scale), (rows, scale), first, exact, start, stop
             ),
             even_ranges(count, ROWS),
         )
+        if self._kind is integer_products.Bytes512:
+            # of rows in any order k / n are among the k nearest so far
+            expected = EXACT_SHARE + 2 * self.keys.shape[1] / max(1, self._seen + len(rows))
+            if exact.sum() > expected * count * len(rows):
+                self._kind = self._wide
+                self._pack()
+        self._seen += len(rows)
 
 
 def packed_bytes(features: int) -> int:
@@ -89,26 +123,36 @@ def packed_bytes(features: int) -> int:
     return 2 if dictionary.body() in dictionary.PACKED and fits else 0
 
 
-def packed(rows: Array, scale: Array, width: int) -> Packed:
-    """Return rows (n, d), `scale` (n,) times whose length is 1, as pairs in blocks of `width` rows, zeros behind the last."""
+def packed(rows: Array, scale: Array, kind: type, width: int, *, queries: bool = False) -> Packed:
+    """Return rows (n, d), `scale` (n,) times whose length is 1, for a kind of product, in blocks of `width` rows."""
     count, features = rows.shape
-    blocks = -(-count // width)
-    pairs = np.empty((blocks, -(-features // 2), width), np.int32)
-    factors, error = np.empty(count, np.float32), np.empty(count, np.float32)
+    blocks, bits = -(-count // width), 8 * integer_products.FORMS[kind].bytes_each
+    pairs = np.empty((blocks, -(-features * bits // 32), width), np.int32)
+    floats, wholes = np.empty((2, count), np.float32), np.empty(count, np.int32)
+    found = Packed(pairs, floats[0], floats[1], wholes)
+    offset = 128 if queries and bits == 8 else 0
     run_ranges(
-        lambda start, stop: pack_rows(rows, scale, pairs, factors, error, start, stop),
+        lambda start, stop: pack_rows(rows, scale, bits, offset, tuple(found), start, stop),
         even_ranges(blocks, 1),
     )
-    return Packed(pairs, factors, error)
+    return found
 
 
 @compiled
 def pack_rows(
-    rows: Array, scale: Array, pairs: Array, factors: Array, error: Array, start: int, stop: int
+    rows: Array,
+    scale: Array,
+    bits: int,
+    offset: int,
+    found: tuple[Array, Array, Array, Array],
+    start: int,
+    stop: int,
 ) -> None:
-    """Write rows, times NORM / their length and rounded, as pairs of blocks start to stop."""
+    """Write rows, brought to NORM or to the largest numbers of so many bits and rounded, plus an offset, as blocks."""
+    pairs, factors, error, totals = found
     steps, width = pairs.shape[1], pairs.shape[2]
     count, features = rows.shape
+    each, mask, most = 32 // bits, (1 << bits) - 1, np.float64((1 << (bits - 1)) - 1)
     for block in range(start, stop):
         here = min(width, count - block * width)
         for i in range(here):
@@ -117,17 +161,21 @@ def pack_rows(
             for feature in range(features):
                 largest = max(largest, abs(values[feature]))
             length = np.float64(NORM) * scale[block * width + i]
-            factor = min(length, 32767 / np.float64(largest)) if largest > 0 else 0.0
-            moved = 0.0
+            factor = min(length, most / np.float64(largest)) if largest > 0 else 0.0
+            moved, total = 0.0, np.int64(0)
             for step in range(steps):
-                low = factor * values[2 * step]
-                high = factor * values[2 * step + 1] if 2 * step + 1 < features else 0.0
-                even, odd = np.rint(low), np.rint(high)
-                moved += (low - even) ** 2 + (high - odd) ** 2
-                pairs[block, step, i] = (np.int32(even) & 0xFFFF) | (np.int32(odd) << 16)
+                word = np.int64(0)
+                for part in range(min(each, features - step * each)):
+                    value = factor * values[step * each + part]
+                    whole = np.rint(value)
+                    moved += (value - whole) ** 2
+                    total += np.int64(whole)
+                    word |= ((np.int64(whole) + offset) & mask) << (part * bits)
+                pairs[block, step, i] = word
             back = np.float64(scale[block * width + i]) / factor if factor > 0 else 0.0
             factors[block * width + i] = back
             error[block * width + i] = np.sqrt(moved) * back
+            totals[block * width + i] = total
         for i in range(here, width):
             pairs[block, :, i] = 0
 
@@ -153,22 +201,24 @@ def replace_lowest(heap: Array, key: float) -> None:
 def offer(
     keys: Array,
     products: Array,
-    sides: tuple[Array, Array, Array, Array],
+    sides: tuple[Array, Array, Array, Array, Array],
     queries: tuple[Array, Array],
     rows: tuple[Array, Array],
     first: int,
+    exact: Array,
     start: int,
     stop: int,
 ) -> None:
     """Offer a block of rows to queries start to stop; every row of `keys` is a heap, the lowest key first.
 
     products : of as many columns as there are rows, or more. sides : what brings a product to a cosine and its
-    error, for each query and for each row. queries, rows : values, and their factors to length 1.
+    error, for each query and for each row, and what a product with a row is too large by. queries, rows : values, and
+    their factors to length 1. exact : how many products of each query are summed exactly.
     """
     width = len(rows[0])
     parts = (width + 63) // 64
     line = np.full(64 * parts, np.nan, np.float32)  # nothing reaches, or is reached by, what pads it
-    own, own_error, others, other_error = sides
+    own, own_error, others, other_error, shift = sides
     word = np.empty(1, np.int32)
     value = word.view(np.float32)
     known = np.empty(keys.shape[1], np.float32)
@@ -180,7 +230,7 @@ def offer(
         heap, factor = keys[query], own[query]
         error = np.float32(own_error[query] + worst * (1 + own_error[query]) + ROUNDING)
         for column in range(width):
-            line[column] = np.float32(products[query, column]) * factor * others[column]
+            line[column] = np.float32(products[query, column] - shift[column]) * factor * others[column]
         # k cosines are at least the lowest of `known`: those that are kept, and the approximate ones less their error
         for neighbour in range(len(known)):
             write_cosine(heap[neighbour], word, value)
@@ -198,6 +248,7 @@ def offer(
             while mask != np.uint64(0):
                 column = 64 * part + lowest_bit(mask)
                 mask &= mask - one
+                exact[query] += 1
                 product = np.float32(dot_of_rows(queries[0], query, rows[0], column))
                 value[0] = (
                     product * queries[1][query] * rows[1][column] + zero
