@@ -39,8 +39,8 @@ KEY_BYTES: Final = 24
 """Of a neighbour: its key, and what it says."""
 DECODED_ROWS: Final = 1024
 """Test rows whose keys are put in order at a time."""
-SAFE_SQUARE: Final = np.float32(1e-20)
-"""Sums of squares between it and its inverse are exact enough in float32."""
+SAFE_SQUARE: Final = 1e-20
+"""Rows whose sum of squares lies between it and its inverse have products that float32 holds."""
 
 
 def nearest(
@@ -318,12 +318,10 @@ def _rows(source: Any, start: int, stop: int, name: str, room: Float32 | None, b
         rows = rows[: stop - start]
         with np.errstate(over="ignore"):  # what leaves float32 becomes infinite and is refused below
             rows[...] = np.asarray(values).reshape(rows.shape)
-    with np.errstate(over="ignore", under="ignore"):
-        short = np.vecdot(rows, rows)
-    if np.all((short > SAFE_SQUARE) & (short < 1 / SAFE_SQUARE)):
-        return _Rows(rows, 1 / np.sqrt(short))
-    # rows of zeros, or so long or short that their squares leave float32
-    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64, casting="safe")
+    squares = neighbours.squares(rows)
+    if np.all((squares > SAFE_SQUARE) & (squares < 1 / SAFE_SQUARE)):
+        return _Rows(rows, (1 / np.sqrt(squares)).astype(np.float32))
+    # rows of zeros, or so long or short that products leave float32
     if not np.isfinite(squares).all():
         bad = base + start + int(np.flatnonzero(~np.isfinite(squares))[0])
         raise DataError(

@@ -6,13 +6,13 @@ from typing import Any
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import neighbours as cpu
-from smtdist.kernels.cpu.neighbours import packed_bytes
+from smtdist.kernels.cpu.neighbours import packed_bytes, squares
 from smtdist.kernels.device import is_host
 from smtdist.kernels.generic import neighbours as generic
 from smtdist.kernels.generic.neighbours import LARGEST_ROW
 from smtdist.kernels.types import Array
 
-__all__ = ["LARGEST_ROW", "packed_bytes", "search", "sorted_neighbours"]
+__all__ = ["LARGEST_ROW", "packed_bytes", "search", "sorted_neighbours", "squares"]
 
 
 def search(queries: Array, scale: Array, block_rows: int, k: int, packed: bool = False) -> Any:

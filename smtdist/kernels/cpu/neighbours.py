@@ -117,6 +117,24 @@ class Search:
         self._seen += len(rows)
 
 
+def squares(rows: Array) -> Array:
+    """Return the sum of squares of float32 rows (n, d), contiguous, in float64 and one order.
+
+    >>> squares(np.float32([[3, 4], [1, 0]])).tolist()
+    [25.0, 1.0]
+    """
+    found = np.empty(len(rows))
+    run_ranges(lambda start, stop: square_rows(rows, start, stop, found), even_ranges(len(rows), ROWS))
+    return found
+
+
+@compiled
+def square_rows(rows: Array, start: int, stop: int, found: Array) -> None:
+    """Write the sums of squares of rows start to stop."""
+    for row in range(start, stop):
+        found[row] = dot_of_rows(rows, row, rows, row)
+
+
 def packed_bytes(features: int) -> int:
     """Return the bytes that a packed number takes, 0 where the processor has no products for it, or int32 is too small."""
     fits = NORM + np.sqrt(features) / 2 < np.sqrt(2**31 - 1)
