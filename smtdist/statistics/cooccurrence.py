@@ -302,15 +302,17 @@ class _Rehearsal(CodeSums):
     """Sums that take the ways of many and of few active atoms, whatever the images: kernels differ, and are compiled once."""
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add the images with all atoms active, with the best alone, and blank ones."""
+        """Add the images with all atoms active and with none, and blank ones, once with one atom each."""
         positions = 0
-        blank, own = np.zeros_like(images), self.encoder.zero_code
-        for cut, zero_code, some in (
+        blank, own = np.zeros_like(images), self.encoder.constant_patch
+        for cut, constant_patch, some in (
             (-NEVER, own, images),
-            (NEVER, "activate_best", images),
+            (NEVER, own, images),
             (NEVER, own, blank),
+            (NEVER, "activate_best", blank),
         ):
-            sums = replace(self, encoder=replace(self.encoder, cut=cut, zero_code=zero_code))
+            encoder = replace(self.encoder, cut=cut, constant_patch=constant_patch)
+            sums = replace(self, encoder=encoder)
             positions += CodeSums.update(sums, state, some, first_sample)
         return positions
 

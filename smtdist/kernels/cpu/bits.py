@@ -30,23 +30,25 @@ def count_bits(words: Array, start: int, stop: int) -> int:
 
 
 @compiled
-def exchange(tile: Array, distance: int, mask: int) -> None:
-    """Swap, for rows `distance` apart, the upper half of the bits of the one with the lower half of the other."""
+def exchange(tile: Array, distance: int) -> None:
+    """Swap, for rows `distance` apart, bits of the one with those of the other that stand as far to their right."""
+    ones = ~np.uint64(0)
+    mask = ones // (
+        (np.uint64(1) << np.uint64(distance)) + np.uint64(1)
+    )  # `distance` of each two times as many
     for group in range(0, TILE, 2 * distance):
         for row in range(group, group + distance):
             upper, lower = row * BLOCK_WORDS, (row + distance) * BLOCK_WORDS
-            swap_halves(tile, upper, lower, np.uint64(distance), np.uint64(mask))
+            swap_halves(tile, upper, lower, np.uint64(distance), mask)
 
 
 @compiled
 def transpose_tiles(tile: Array) -> None:
     """Transpose eight matrices of 64 x 64 bits: bit c of word 8 r + i goes to bit r of word 8 c + i."""
-    exchange(tile, 32, 0x00000000FFFFFFFF)
-    exchange(tile, 16, 0x0000FFFF0000FFFF)
-    exchange(tile, 8, 0x00FF00FF00FF00FF)
-    exchange(tile, 4, 0x0F0F0F0F0F0F0F0F)
-    exchange(tile, 2, 0x3333333333333333)
-    exchange(tile, 1, 0x5555555555555555)
+    distance = TILE // 2
+    while distance > 0:
+        exchange(tile, distance)
+        distance //= 2
 
 
 @compiled
@@ -67,8 +69,8 @@ def list_part(
     for number in range(tiles):
         there = base + TILE * number * BLOCK_WORDS
         inside = min(TILE, n_rows - TILE * number) * BLOCK_WORDS
-        tile[:inside] = words[there : there + inside]
-        tile[inside:] = 0
+        for word in range(TILE * BLOCK_WORDS):
+            tile[word] = words[there + word] if word < inside else np.uint64(0)
         transpose_tiles(tile)
         for lane in range(BLOCK_WORDS):
             for bit in range(TILE):

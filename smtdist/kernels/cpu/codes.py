@@ -51,40 +51,29 @@ def count_active(bits: Array, first: int, n_atoms: int, counts: Array) -> None:
                 counts[patch] += popcount(bits[block, first + patch, word])
 
 
-@compiled
 def apply_policies(
-    bits: Array,
-    first: int,
-    counts: Array,
-    constant: Array,
-    best_constant: bool,
-    best_zero: bool,
-    lost: Array,
-) -> int:
-    """Settle constant patches in place; write to `lost` those that no atom reaches and that want their best one.
+    bits: Array, first: int, counts: Array, constant: Array, best_constant: bool, best_zero: bool
+) -> Array:
+    """Settle constant patches in place; return those that no atom reaches and that want their best one.
 
     bits : (blocks, rows, words), row `first` the first patch's.
     """
-    n_lost = 0
-    for patch in range(len(counts)):
-        if constant[patch]:
-            bits[:, first + patch] = 0
-            counts[patch] = 0
-            if best_constant:  # all scores of a zero vector are equal: the first atom
-                bits[0, first + patch, 0] = 1
-                counts[patch] = 1
-        elif counts[patch] == 0 and best_zero:
-            lost[n_lost] = patch
-            n_lost += 1
-    return n_lost
+    flat = np.flatnonzero(constant)
+    if len(flat):
+        bits[:, first + flat] = 0
+        counts[flat] = 0
+    lost = np.flatnonzero((counts == 0) & ~constant) if best_zero else flat[:0]
+    if best_constant:  # all scores of a zero vector are equal: the first atom
+        bits[0, first + flat, 0] = 1
+        counts[flat] = 1
+    return lost
 
 
 def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, first: int, counts: Array) -> None:
     """Fill bits (blocks, rows, 8), from row `first` on, and counts (N,) of the patches in `grid`, policies applied."""
     mark_reaching(grid, rule.dictionary, [rule.cut], bits[None], first)
     count_active(bits, first, len(rule.dictionary.atoms), counts)
-    lost = np.empty(len(counts), np.int64)
-    lost = lost[: apply_policies(bits, first, counts, constant, rule.best_constant, rule.best_zero, lost)]
+    lost = apply_policies(bits, first, counts, constant, rule.best_constant, rule.best_zero)
     if len(lost):
         labels, _ = best_atoms(grid[:, lost], rule.dictionary, scoring_norms(rule.dictionary.atoms, False))
         block, place = np.divmod(labels, BLOCK)

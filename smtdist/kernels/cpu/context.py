@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.counters import PLANES, count_rows, flush_row, new_planes, planes_for
+from smtdist.kernels.cpu.counters import ONE, PLANES, ZERO, count_rows, flush_row, new_room, planes_for
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.marked import rows_from_lists
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
@@ -56,7 +56,14 @@ def add_neighbours(
 
 @compiled
 def neighbour_planes(
-    words: Array, n_rows: int, shape: tuple[int, int], d: int, start: int, stop: int, result: Array
+    words: Array,
+    n_rows: int,
+    shape: tuple[int, int],
+    d: int,
+    room: tuple[Array, Array],
+    start: int,
+    stop: int,
+    result: Array,
 ) -> None:
     """Count, for patches start to stop, in how many patches within d of it, itself left out, each atom is active.
 
@@ -64,7 +71,7 @@ def neighbour_planes(
     """
     rows, columns = shape
     used = result.shape[0]
-    planes, tail = new_planes(), np.empty(16, np.int32)
+    planes, tail = room
     near = np.empty(min(2 * d + 1, rows) * min(2 * d + 1, columns), np.int32)
     for patch in range(start, stop):
         row, column = patch // columns % rows, patch % columns
@@ -76,7 +83,7 @@ def neighbour_planes(
                     count += 1
         for block in range(words.shape[0] // (n_rows * BLOCK_WORDS)):
             base = (block * n_rows + 1) * BLOCK_WORDS
-            count_rows(words, base, near, 0, count, planes, 0, tail, -BLOCK_WORDS, 0, used)
+            count_rows(words, base, near, ZERO, count, planes, ZERO, tail, -BLOCK_WORDS, ZERO, used)
             at = base + patch * BLOCK_WORDS
             for level in range(used):
                 for word in range(BLOCK_WORDS):
@@ -86,13 +93,19 @@ def neighbour_planes(
 
 @compiled
 def add_plane_rows(
-    out: Array, bits: Array, n_rows: int, links: tuple[Array, Array], low: int, high: int
+    out: Array,
+    bits: Array,
+    n_rows: int,
+    links: tuple[Array, Array],
+    room: tuple[Array, Array],
+    low: int,
+    high: int,
 ) -> None:
     """Add, for atoms low to high, the bit-sliced neighbour counts of all patches in which they are active."""
     starts, offsets = links
     n_atoms = out.shape[1]
     flat = out.reshape(-1)
-    planes, tail = new_planes(), np.empty(16, np.int32)
+    planes, tail = room
     most = (1 << (PLANES - bits.shape[0])) - 1  # patches whose counts the counters hold
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
         base = (block * n_rows + 1) * BLOCK_WORDS
@@ -105,9 +118,19 @@ def add_plane_rows(
                 used = planes_for((last - first) << bits.shape[0])
                 for level in range(bits.shape[0]):
                     count_rows(
-                        bits[level], base, offsets, first, last, planes, 0, tail, -BLOCK_WORDS, level, used
+                        bits[level],
+                        base,
+                        offsets,
+                        first,
+                        last,
+                        planes,
+                        ZERO,
+                        tail,
+                        -BLOCK_WORDS,
+                        level,
+                        used,
                     )
-                flush_row(flat, n_atoms, atom, block, planes, 0, used, 1)
+                flush_row(flat, n_atoms, atom, atom, block, planes, ZERO, used, ONE)
 
 
 def window_size(shape: tuple[int, int], d: int) -> int:
@@ -141,7 +164,10 @@ def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> N
     links = by_atom(codes, BLOCK_WORDS)
     bits = np.zeros((planes_for(window_size(shape, d)), len(words)), np.uint64)
     run_ranges(
-        lambda start, stop: neighbour_planes(words, n_rows, shape, d, start, stop, bits),
+        lambda start, stop: neighbour_planes(words, n_rows, shape, d, new_room(1), start, stop, bits),
         even_ranges(codes.n_patches, 256),
     )
-    run_ranges(lambda low, high: add_plane_rows(out, bits, n_rows, links, low, high), atom_ranges(len(out)))
+    run_ranges(
+        lambda low, high: add_plane_rows(out, bits, n_rows, links, new_room(1), low, high),
+        atom_ranges(len(out)),
+    )

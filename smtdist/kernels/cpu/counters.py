@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from smtdist.kernels.cpu.jit import (
@@ -17,6 +19,9 @@ from smtdist.kernels.types import Array
 
 PLANES = 20
 """Enough for the 2^16 patches of a run, with room for the carry."""
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
+"""A literal as an argument of a compiled function would have it compiled once more, for that number."""
 PLANES_WORDS = (PLANES + 1) * BLOCK_WORDS
 """Counters of one block: planes, and the spare for carries."""
 
@@ -67,10 +72,12 @@ def planes_for(count: int) -> int:
     return used
 
 
-@compiled
-def new_planes() -> Array:
-    """Return counters for one block: planes, and the spare for carries."""
-    return np.zeros(PLANES_WORDS, np.uint64)
+def new_room(count: int) -> tuple[Array, Array]:
+    """Return so many counters of a block, planes and the spare for carries, all zero, and the `tail` of `count_rows`.
+
+    Made outside of compiled functions, which take longer to compile with it.
+    """
+    return np.zeros(count * PLANES_WORDS, np.uint64), np.empty(16, np.int32)
 
 
 @compiled
@@ -97,31 +104,17 @@ def flush(
 
 @compiled
 def flush_row(
-    flat: Array, n_atoms: int, atom: int, block: int, planes: Array, at: int, used: int, weight: int
+    flat: Array,
+    n_atoms: int,
+    row: int,
+    left: int,
+    block: int,
+    planes: Array,
+    at: int,
+    used: int,
+    weight: int,
 ) -> None:
-    """Flush counters of a block of atoms to the row of `atom` in a flat (K, K) sum, from the diagonal on."""
+    """Flush counters of a block of atoms to a row of a flat sum (rows, K), from column `left` on."""
     column = block * BLOCK
-    place, width = atom * n_atoms + column, min(BLOCK, n_atoms - column)
-    flush(flat, place, width, max(0, atom - column), planes, at, used, weight)
-
-
-@compiled
-def count_columns(
-    bits: tuple[Array, int, int], step: int, start: int, stop: int, n_patches: int, counts: Array
-) -> None:
-    """Add to counts[g] (K,) in how many of the patches g x step to (g + 1) x step each atom is active, start <= g < stop."""
-    words, n_rows, first = bits
-    n_atoms = counts.shape[1]
-    planes = new_planes()
-    tail = np.empty(16, np.int32)
-    rows = np.empty(step, np.int32)
-    for row in range(step):
-        rows[row] = row * BLOCK_WORDS
-    used, flat = planes_for(step), counts.reshape(-1)
-    for group in range(start, stop):
-        inside = min(step, n_patches - group * step)
-        for column in range(0, n_atoms, BLOCK):
-            row = 1 + first + group * step
-            base = (column // BLOCK * n_rows + row) * BLOCK_WORDS
-            count_rows(words, base, rows, 0, inside, planes, 0, tail, -row * BLOCK_WORDS, 0, used)
-            flush(flat, group * n_atoms + column, min(BLOCK, n_atoms - column), 0, planes, 0, used, 1)
+    place, width = row * n_atoms + column, min(BLOCK, n_atoms - column)
+    flush(flat, place, width, max(0, left - column), planes, at, used, weight)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from smtdist.kernels.cpu.bits import rows_from_bits
-from smtdist.kernels.cpu.counters import PLANES, PLANES_WORDS, count_rows, flush_row, planes_for
+from smtdist.kernels.cpu.counters import PLANES, PLANES_WORDS, count_rows, flush_row, new_room
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.marked import BitRows, bit_rows, part_of
 from smtdist.kernels.threads import even_ranges, run_ranges
@@ -85,38 +85,34 @@ def _members(codes: Codes, step: int, unit: int, *, relative: bool) -> tuple[Arr
 def add_rows(
     out: Array,
     bits: tuple[Array, int, int],
-    lists: tuple[Array, Array, Array],
+    lists: tuple[Array, Array, Array, Array],
     step: int,
     low: int,
     high: int,
     weight: int,
+    triangle: bool,
+    room: tuple[Array, Array],
 ) -> None:
-    """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum.
+    """Add weight x the counts of rows low to high of a sum (rows, K), its upper triangle or all of it.
 
-    bits : `BitRows`. lists : starts and counts (levels, parts, K), and offsets, of parts of `step` rows; see
-    `rows_by_atom`. Rows of level b count 2^b times. Bit rows of one part and block stay in the cache while all
-    atoms pass over them; the counters wait in `planes` meanwhile.
+    bits : `BitRows`. lists : which of these each row of the sum counts, starts and counts (levels, parts, rows), and
+    offsets, of parts of `step` bit rows, see `rows_by_atom`; and the planes that hold its counts (rows,). Those of level
+    b count 2^b times. Bit rows of one part and block stay in the cache while all rows of the sum pass over them; the
+    counters wait in `room` meanwhile, that of `new_room` for every row.
     """
     words, n_rows, first = bits
-    starts, counts, offsets = lists
+    starts, counts, offsets, used = lists
     n_atoms = out.shape[1]
     levels, parts = starts.shape[0], starts.shape[1]
     flat = out.reshape(-1)
-    planes = np.zeros((high - low) * PLANES_WORDS, np.uint64)
-    tail = np.empty(16, np.int32)
-    totals, used = np.zeros(high - low, np.int64), np.empty(high - low, np.int64)
-    for atom in range(low, high):
-        for level in range(levels):
-            for part in range(parts):
-                totals[atom - low] += counts[level, part, atom] << level
-        used[atom - low] = planes_for(totals[atom - low])
-    for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
-        end = min(high, (block + 1) * BLOCK)
+    planes, tail = room
+    for block in range(low // BLOCK if triangle else 0, (n_atoms + BLOCK - 1) // BLOCK):
+        end = min(high, (block + 1) * BLOCK) if triangle else high
         for part in range(parts):
             row = 1 + first + part * step
             base = (block * n_rows + row) * BLOCK_WORDS
             for atom in range(low, end):
-                at, held = (atom - low) * PLANES_WORDS, used[atom - low]
+                at, held = (atom - low) * PLANES_WORDS, used[atom]
                 for level in range(levels):
                     start = starts[level, part, atom]
                     stop = start + counts[level, part, atom]
@@ -124,9 +120,10 @@ def add_rows(
                         words, base, offsets, start, stop, planes, at, tail, -row * BLOCK_WORDS, level, held
                     )
         for atom in range(low, end):
-            if totals[atom - low] > 0:
-                at, held = (atom - low) * PLANES_WORDS, used[atom - low]
-                flush_row(flat, n_atoms, atom, block, planes, at, held, weight)
+            if used[atom] > 0:
+                at, held = (atom - low) * PLANES_WORDS, used[atom]
+                left = atom if triangle else 0
+                flush_row(flat, n_atoms, atom, left, block, planes, at, held, weight)
 
 
 def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
@@ -138,23 +135,52 @@ def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
 def _add_run(out: Array, codes: Codes, weight: int) -> None:
     bits = bit_rows(codes)
     starts, counts, offsets = rows_by_atom(codes, bits)
-    lists = starts[None], counts[None], offsets
+    _count(out, bits, (starts[None], counts[None], offsets), counts.sum(axis=0), weight)
+
+
+def _count(
+    out: Array, bits: BitRows, lists: tuple[Array, Array, Array], totals: Array, weight: int
+) -> None:
+    """Add weight x the counts of rows by atom, of which `totals` (K,) are the largest, to `out`."""
+    every = (*lists, planes_of(totals))
     run_ranges(
-        lambda low, high: add_rows(out, tuple(bits), lists, PART_PATCHES, low, high, weight),
+        lambda low, high: add_rows(
+            out, tuple(bits), every, PART_PATCHES, low, high, weight, True, new_room(high - low)
+        ),
         atom_ranges(len(out)),
     )
+
+
+def planes_of(totals: Array) -> Array:
+    """Return the planes that hold each of some counts, 0 for none: an adder of sixteen has four."""
+    return np.where(totals > 0, np.maximum(np.int64(4), np.frexp(totals)[1]), 0)
+
+
+def count_columns(bits: BitRows, n_patches: int, n_atoms: int, step: int) -> Array:
+    """Return in how many of the patches g x step to (g + 1) x step each atom is active, int32 (groups, K)."""
+    found = np.zeros((-(-n_patches // step), n_atoms), np.int32)
+    edges = np.minimum(step * np.arange(len(found) + 1), n_patches)
+    # edges within each part
+    within = np.clip(edges - np.arange(0, n_patches, PART_PATCHES)[:, None], 0, PART_PATCHES)
+    offsets = (BLOCK_WORDS * np.arange(PART_PATCHES)).astype(np.uint16)
+    starts, counts = np.ascontiguousarray(within[None, :, :-1]), np.diff(within, axis=1)[None]
+    lists = starts, counts, offsets, planes_of(np.diff(edges))
+    run_ranges(
+        lambda low, high: add_rows(
+            found, tuple(bits), lists, PART_PATCHES, low, high, 1, False, new_room(high - low)
+        ),
+        even_ranges(len(found), max(1, -(-len(found) // 8))),
+    )
+    return found
 
 
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> bool:
     """Add Σ w_i a_i a_iᵀ for whole weights of 0 and more, or return False where counters are too small for them."""
     lists = rows_by_weight(codes, weights, int(weights.max()).bit_length())
-    totals = lists[1].sum(axis=1) << np.arange(len(lists[1]))[:, None]
-    if totals.sum(axis=0).max() >= 1 << (PLANES - 1):
+    totals = (lists[1].sum(axis=1) << np.arange(len(lists[1]))[:, None]).sum(axis=0)
+    if totals.max() >= 1 << (PLANES - 1):
         return False
-    bits = tuple(bit_rows(codes))
-    run_ranges(
-        lambda low, high: add_rows(out, bits, lists, PART_PATCHES, low, high, 1), atom_ranges(len(out))
-    )
+    _count(out, bit_rows(codes), lists, totals, 1)
     return True
 
 

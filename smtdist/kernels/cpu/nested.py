@@ -37,10 +37,7 @@ def mark_nested(
     mark_reaching(grid, longest, cuts, full, 0)
     for rule, own, active in zip(rules, bits, counts, strict=True):
         take_prefix(full[cuts.index(rule.cut), 0], len(rule.dictionary.atoms), own, active)
-        lost = np.empty(n, np.int64)
-        lost = lost[
-            : apply_policies(own[None], 0, active, constant, rule.best_constant, rule.best_zero, lost)
-        ]
+        lost = apply_policies(own[None], 0, active, constant, rule.best_constant, rule.best_zero)
         if len(lost):
             norms = scoring_norms(rule.dictionary.atoms, False)
             labels, _ = best_atoms(grid[:, lost], rule.dictionary, norms)

@@ -92,16 +92,15 @@ def copy_patches(grid: Array, size: int, first: int, last: int, out: Array) -> N
 
 @compiled
 def subtract_chosen_context(
-    grid: Array, size: int, reach: int, at: Array, first: int, last: int, out: Array
+    grid: Array, size: int, reach: int, at: tuple[Array, Array], first: int, last: int, out: Array
 ) -> None:
-    """Write the chosen patches, at (B, m), of images first to last minus the mean of all their neighbours."""
+    """Write the chosen patches of images first to last, at rows and columns (B, m), minus the mean of all their neighbours."""
     height, width, channels = grid.shape[1:]
     rows, columns = height - size + 1, width - size + 1
-    chosen = at.shape[1]
-    places = np.empty((2, chosen), np.int64)
+    their_rows, their_columns = at
+    chosen = their_rows.shape[1]
     total = np.zeros((channels, height + 1, width + 1), np.int64)
     for image in range(first, last):
-        split_positions(at[image], columns, places)
         integrate(grid[image], total)
         for pixel in range(out.shape[0]):
             down = pixel // channels // size
@@ -109,7 +108,7 @@ def subtract_chosen_context(
             channel = pixel % channels
             sums = total[channel]
             for patch in range(chosen):
-                row, column = places[0, patch], places[1, patch]
+                row, column = their_rows[image, patch], their_columns[image, patch]
                 top, bottom = max(0, row - reach), min(rows, row + reach + 1)
                 left = max(0, column - reach)
                 right = min(columns, column + reach + 1)
@@ -122,26 +121,18 @@ def subtract_chosen_context(
 
 
 @compiled
-def split_positions(at: Array, columns: int, places: Array) -> None:
-    """Write the rows and columns of positions to places (2, m)."""
-    for patch in range(len(at)):
-        places[0, patch], places[1, patch] = at[patch] // columns, at[patch] % columns
-
-
-@compiled
-def copy_chosen(grid: Array, size: int, at: Array, first: int, last: int, out: Array) -> None:
-    """Write the chosen patches, at (B, m), of images first to last as they are."""
-    width, channels = grid.shape[2:]
-    columns, chosen = width - size + 1, at.shape[1]
-    places = np.empty((2, chosen), np.int64)
+def copy_chosen(grid: Array, size: int, at: tuple[Array, Array], first: int, last: int, out: Array) -> None:
+    """Write the chosen patches of images first to last, at rows and columns (B, m), as they are."""
+    channels = grid.shape[3]
+    their_rows, their_columns = at
+    chosen = their_rows.shape[1]
     for image in range(first, last):
-        split_positions(at[image], columns, places)
         for pixel in range(out.shape[0]):
             down = pixel // channels // size
             across = pixel // channels % size
             channel = pixel % channels
             for patch in range(chosen):
-                row, column = places[0, patch], places[1, patch]
+                row, column = their_rows[image, patch], their_columns[image, patch]
                 out[pixel, image * chosen + patch] = grid[image, row + down, column + across, channel]
 
 
@@ -171,20 +162,24 @@ def centred_patches(
     images = len(grid)
     out = np.empty((geometry.pixels, images * n))
     whole = reach >= max(geometry.rows, geometry.columns) - 1
+    grid = np.ascontiguousarray(
+        grid
+    )  # mirrored images are a view, for which loops would be compiled once more
+    places = None if at is None else np.divmod(at, geometry.columns)
 
     def work(first: int, last: int) -> None:
         if mean == "context":
-            if at is not None:
-                subtract_chosen_context(grid, size, reach, at, first, last, out)
+            if places is not None:
+                subtract_chosen_context(grid, size, reach, places, first, last, out)
             elif whole:
                 subtract_image_mean(grid, size, first, last, out)
             else:
                 subtract_context(grid, size, reach, first, last, out)
             return
-        if at is None:
+        if places is None:
             copy_patches(grid, size, first, last, out)
         else:
-            copy_chosen(grid, size, at, first, last, out)
+            copy_chosen(grid, size, places, first, last, out)
         here = slice(first * n, last * n)
         if mean == "level":
             level = context_level(grid[first:last], geometry, reach).reshape(last - first, -1)

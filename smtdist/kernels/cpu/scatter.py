@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from smtdist.kernels.cpu import moment
-from smtdist.kernels.cpu.counters import count_columns
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.cpu.moment import (
@@ -60,7 +59,9 @@ def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
 def add_activity(out: Array, codes: Codes) -> None:
     """Add Σ a_i to int64 `out`."""
     if codes.bits is not None:
-        out += _columns(codes, ACTIVITY_PATCHES).sum(axis=0)
+        out += moment.count_columns(codes.bits, codes.n_patches, codes.n_atoms, ACTIVITY_PATCHES).sum(
+            axis=0
+        )
         return
     bounds = even_ranges(codes.n_patches, max(1024, -(-codes.n_patches // 8)))
     counts = np.zeros((len(bounds), codes.n_atoms), np.int64)
@@ -84,23 +85,12 @@ def image_counts(codes: Codes, images: int) -> Array:
     """Return s = A 1 of every image, int32 (B, K)."""
     step = codes.n_patches // images
     if codes.bits is not None and step <= COUNTED_PATCHES:
-        return _columns(codes, step)
+        return moment.count_columns(codes.bits, codes.n_patches, codes.n_atoms, step)
     counts = np.zeros((images, codes.n_atoms), np.int32)
     indptr, indices = codes.indptr, codes.indices
     run_ranges(
         lambda first, last: count_images(indptr, indices, step, first, last, counts),
         even_ranges(images, max(1, -(-images // 8))),
-    )
-    return counts
-
-
-def _columns(codes: Codes, step: int) -> Array:
-    """Count each atom among `step` patches at a time, from bits: int32 (groups, K)."""
-    counts = np.zeros((-(-codes.n_patches // step), codes.n_atoms), np.int32)
-    bits = tuple(codes.bits)
-    run_ranges(
-        lambda start, stop: count_columns(bits, step, start, stop, codes.n_patches, counts),
-        even_ranges(len(counts), max(1, -(-len(counts) // 8))),
     )
     return counts
 
