@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.counters import ONE, PLANES, ZERO, count_rows, flush_row, new_room, planes_for
-from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
+from smtdist.kernels.cpu.counters import PLANES, count_rows, flush_row, new_room, planes_for
+from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, ONE, ZERO, compiled
 from smtdist.kernels.cpu.marked import rows_from_lists
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
 from smtdist.kernels.threads import even_ranges, run_ranges

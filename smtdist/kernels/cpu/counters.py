@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from smtdist.kernels.cpu.jit import (
@@ -19,9 +17,6 @@ from smtdist.kernels.types import Array
 
 PLANES = 20
 """Enough for the 2^16 patches of a run, with room for the carry."""
-ZERO: Any = np.int64(0)
-ONE: Any = np.int64(1)
-"""A literal as an argument of a compiled function would have it compiled once more, for that number."""
 PLANES_WORDS = (PLANES + 1) * BLOCK_WORDS
 """Counters of one block: planes, and the spare for carries."""
 

@@ -23,6 +23,9 @@ from smtdist.kernels.types import Array
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
+"""For calls between compiled functions: a literal would have the other compiled once more, for that number."""
 BLOCK_WORDS = 8
 BLOCK = 64 * BLOCK_WORDS
 """Atoms in a block of bits: one vector of 8 x 64."""

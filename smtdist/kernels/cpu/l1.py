@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.jit import ZERO, compiled
 from smtdist.kernels.types import Array
 
 LEAST_WORKING = 64
@@ -135,7 +135,7 @@ def coordinate_rows(
                 member[unit] = True
                 count += 1
         if count > 0:
-            _fill(own, work, 0, count, atoms, gram)
+            _fill(own, work, ZERO, count, atoms, gram)
         while True:
             _residual(x[row], atoms, code, work[:count], rest)
             _pulls(rest, code, work[:count], products[row], gram, dictionary, pulls)

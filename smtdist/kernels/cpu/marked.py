@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled, popcount, write_one_by_one, write_set_bits
+from smtdist.kernels.cpu.jit import (
+    BLOCK,
+    BLOCK_WORDS,
+    ONE,
+    compiled,
+    popcount,
+    write_one_by_one,
+    write_set_bits,
+)
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -99,9 +107,9 @@ def write_lists(bits: Array, first: int, indptr: Array, start: int, stop: int, i
                 rest = bits[block, first + patch, word]
                 atom = 64 * (block * bits.shape[2] + word)
                 if at <= safe:  # what is too much is written over by the words to come
-                    write_set_bits(indices, at, rest, atom, 1)
+                    write_set_bits(indices, at, rest, atom, ONE)
                 else:
-                    write_one_by_one(indices, at, rest, atom, 1)
+                    write_one_by_one(indices, at, rest, atom, ONE)
                 at += popcount(rest)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.jit import ZERO, compiled
 from smtdist.kernels.cpu.representation import add_rows
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
@@ -91,7 +91,7 @@ def pool_image(
                     unit = units[corner + down * columns + beside]
                     for component in range(length):
                         result[component] += unit[component]
-            total = square_sum(result, 0, length, lanes)
+            total = square_sum(result, ZERO, length, lanes)
             scale = 1 / np.sqrt(total) if total > 0 else 0.0
             target = out[places[number] + pooled * length : places[number] + (pooled + 1) * length]
             for component in range(length):

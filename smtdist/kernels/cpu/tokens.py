@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.jit import ONE, compiled
 from smtdist.kernels.types import Array
 
 SPACE, BREAK, MARK, LETTER = 0, 1, 2, 3
@@ -147,7 +147,7 @@ def enter_text(
         if begin < 0:
             return n_words, tokens
         key = hash_of(text, begin, end)
-        n_words = enter(text, begin, end, key, 1, table, hashes, offsets, counts, blob, n_words)
+        n_words = enter(text, begin, end, key, ONE, table, hashes, offsets, counts, blob, n_words)
         tokens += 1
 
 
