@@ -130,8 +130,8 @@ def plan(
             _say(planned, checkpoint, False, {})
         ranges = [one.seconds_range for one, _ in plans.values()]
         if all(ranges):
-            low, high = (tables.duration(sum(ends)) for ends in zip(*filter(None, ranges), strict=True))
-            result_console().print(f"Expect all {len(plans)} models to take between {low} and {high}.")
+            low, high = map(sum, zip(*filter(None, ranges), strict=True))
+            result_console().print(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
 
 
 def say_fit(
@@ -229,8 +229,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         + (f"; the solve by n³ from {calibration.solve.size} rows." if calibration.solve else ".")
     )
     if planned.seconds_range is not None:
-        low, high = map(tables.duration, planned.seconds_range)
-        lines.append(f"Expect the fit to take between {low} and {high}.")
+        lines.append(f"Expect the fit to take {tables.between(*planned.seconds_range)}.")
     if calibration.compile_seconds >= 1:
         lines.append(
             f"Before that, kernels were compiled for {calibration.compile_seconds:.0f} s; this happens once for each "

@@ -209,10 +209,26 @@ def duration(seconds: float | None) -> str:
     """
     if seconds is None:
         return "–"
+    length, unit, digits = _unit(seconds)
+    return f"{seconds / length:.{digits}f} {unit}"
+
+
+def between(low: float, high: float) -> str:
+    """Write a range of times for a person, both in the unit of the longer.
+
+    >>> between(586, 1320), between(2, 4.5)
+    ('between 9.8 and 22.0 min', 'between 2.0 and 4.5 s')
+    """
+    length, unit, digits = _unit(high)
+    return f"between {low / length:.{digits}f} and {high / length:.{digits}f} {unit}"
+
+
+def _unit(seconds: float) -> tuple[int, str, int]:
+    """Return the length of the unit that suits a time, its name, and digits after the point."""
     for least, length, unit in ((86400, 86400, "d"), (3600, 3600, "h"), (600, 60, "min")):
         if seconds >= least:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+            return length, unit, 1
+    return 1, "s", 1 if seconds < 10 else 0
 
 
 def rate(count: float, seconds: float) -> str:
