@@ -15,6 +15,7 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.first_look import FirstLook, first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import locations, opening
+from smtdist.data.first import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import DataError
@@ -37,6 +38,7 @@ def fit(
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
     atoms: opt.Atoms = None,
+    limit: opt.Limit = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     memory: opt.Memory = None,
@@ -81,6 +83,7 @@ def fit(
             set_,
             coder,
             where,
+            limit=limit,
             checkpoint=checkpoint,
             on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
             first_look=first_look,
@@ -92,7 +95,8 @@ def fit(
     base, given = inputs(from_model, atoms)
     asked = opt.settings_from(preset, set_, base, given)
     bad, (first, *_) = opt.bad_chunk(on_bad_chunk) or "raise", asked.values()
-    source = opening.open_source(locations.full_location(data), dataset, first, skip_damaged=bad == "skip")
+    whole = opening.open_source(locations.full_location(data), dataset, first, skip_damaged=bad == "skip")
+    source = limited(whole, limit)
     asked = {name: opt.for_images(one, source, preset, set_, base) for name, one in asked.items()}
     for one in asked.values():  # refused before a checkpoint folder is this run's
         smt_model.image_geometry(one, source.shape, source.name)

@@ -13,6 +13,7 @@ from smtdist.cli.first_look import first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for
 from smtdist.codes.coder import Coder, Record
 from smtdist.data import opening
+from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
@@ -49,6 +50,7 @@ def fit_command(
     from_model: Path | None,
     where: Where,
     *,
+    limit: int | None,
     checkpoint: Path | None,
     on_bad_chunk: str,
     first_look: bool,
@@ -57,7 +59,7 @@ def fit_command(
 ) -> None:
     """Make the fit that `coded_run` finds, write what it found and say so."""
     check_target(out, overwrite, inputs=(from_model,), data=data)
-    run = coded_run(model, data, dataset, assignments, from_model, on_bad_chunk)
+    run = coded_run(model, data, dataset, assignments, from_model, limit, on_bad_chunk)
     with engine_for(where, run.source, checkpoint, run.facts) as engine:
         engine.on_bad_chunk = on_bad_chunk
         found, records = run.fit(engine)
@@ -80,6 +82,7 @@ def coded_run(
     dataset: str,
     assignments: list[str] | None,
     from_model: Path | None,
+    limit: int | None = None,
     on_bad_chunk: str = "raise",
 ) -> Run:
     """Return a fit of a coder, "l1", "s3c", "omp" or "sc", or of a manifold transform on a learned code.
@@ -89,7 +92,7 @@ def coded_run(
     """
 
     def opened() -> Source:
-        return opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
+        return limited(opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip"), limit)
 
     if model in configuration.CODED:
         code = learned_codes.code_of(model)

@@ -14,6 +14,7 @@ from smtdist.cli.fit import coded_feature, inputs
 from smtdist.cli.patch_coders import coded_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
+from smtdist.data.first import limited
 from smtdist.data.source import Source
 from smtdist.engine.memory import readable
 from smtdist.engine.passes import Engine
@@ -33,6 +34,7 @@ def plan(
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
     atoms: opt.Atoms = None,
+    limit: opt.Limit = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     memory: opt.Memory = None,
@@ -87,14 +89,14 @@ def plan(
                 "The plan of a learned code is for this machine and takes no --preset, --atoms or --cluster, and no "
                 "--from-model together with --model; leave them out."
             )
-        run = coded_run(model, data, dataset, set_, coder)
+        run = coded_run(model, data, dataset, set_, coder, limit)
         machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)
         planned = planned_run(run.fit, machines, run.components, checkpoint=checkpoint, timed=calibrate)
         _say(planned, checkpoint, json, {})
         return
     base, given = inputs(from_model, atoms)
     asked = opt.settings_from(preset, set_, base, given)
-    source = opening.open_source(data, dataset, next(iter(asked.values())))
+    source = limited(opening.open_source(data, dataset, next(iter(asked.values()))), limit)
     with usage():
         sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
     plans = {}

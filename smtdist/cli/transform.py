@@ -95,12 +95,10 @@ def transform(
     )
 
 
-def _labels(
-    data: Location, dataset: str, source: Source, limit: int | None
-) -> tuple[NDArray[np.int64] | None, str]:
+def _labels(data: Location, dataset: str, source: Source) -> tuple[NDArray[np.int64] | None, str]:
     """Return the labels of samples where the data have some, and why they are not copied where they cannot be used."""
     try:
-        return opening.open_labels(data, dataset, source)[:limit], ""
+        return opening.open_labels(data, dataset, source), ""
     except MissingDatasetError:
         return None, ""
     except DataError as error:
@@ -130,8 +128,8 @@ def write_representations(
     others = [seen(one) if seen else one for one in opt.other_models(list(beside or []))]
     model = joined.side_by_side(model, others)
     skip = on_bad_chunk == "skip"
-    whole = opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
-    source = limited(whole, limit)
+    every = opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+    source = limited(every, limit)
     shape = model.representation_shape(components, drop)
     attributes: dict[str, Any] = {
         "configuration": model.asked,
@@ -156,7 +154,7 @@ def write_representations(
         costs.require_room()
         workers = 0 if costs.alone else costs.worker_bytes
         engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
-        labels, unusable = _labels(data, dataset, whole, limit)
+        labels, unusable = _labels(data, dataset, source)
         pieces = as_planned(costs, model.positions, source, engine)
         size = representations.save_representation(
             out,

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.adapted import RangeSettings, adapted
+from smtdist.data.first import First
 from smtdist.data.labels import read_labels
 from smtdist.data.locations import Files, Location, Parsed, resolved
 from smtdist.data.look import class_names, file_named, labels_name, look_at, require_same_classes
@@ -78,6 +79,8 @@ def open_labels(location: Location, name: str, source: Source) -> npt.NDArray[np
     DataError for labels that are missing or of another number, and where two files name their classes
     differently.
     """
+    if isinstance(source, First):
+        return open_labels(location, name, source.source)[: source.count]
     if not isinstance(source, ShardedSource):
         found = resolved(location)
         path = found if isinstance(found, str) else source.path  # type: ignore[attr-defined]

@@ -105,7 +105,7 @@ def sketch_size(settings: Configuration) -> int:
 def sketch_of(whitener: Whitener, settings: Configuration) -> Candidates:
     """Return the sketch of the random patches that a dictionary is chosen from; a mirrored one has the mirrored ones anyway."""
     flip = settings.flip and not settings.dictionary_mirrored
-    return Candidates(whitener, flip, sketch_size(settings), settings.seed)
+    return Candidates(whitener, flip, sketch_size(settings), settings.seed, settings.dictionary_mirrored)
 
 
 def drawn_atoms(settings: Configuration) -> int:

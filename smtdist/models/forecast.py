@@ -380,9 +380,8 @@ def _writable(size: int) -> int:
 
 
 def _in_halves(cost: PassCost) -> PassCost:
-    """Return the cost of a solve in two halves, which is done where no factor goes to disk; other costs as they are."""
-    streamed = cost.traffic is not None and cost.traffic.written > 0
-    if cost.name != SOLVE or streamed or cost.seconds is None:
+    """Return the cost of a solve in two halves; other costs as they are."""
+    if cost.name != SOLVE or cost.seconds is None:
         return cost
     return replace(cost, seconds=cost.seconds / 4)
 

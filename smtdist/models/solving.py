@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ from smtdist.models.ways import (
     ways_to_solve,
 )
 from smtdist.solve import generalized
-from smtdist.solve.blocks import BlockFiles, remove_blocks
+from smtdist.solve.blocks import BlockFiles, factor_bytes, remove_blocks
 from smtdist.solve.mirrored import smallest_mirrored, smallest_mirrored_of_tiles
 from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
@@ -44,6 +44,8 @@ from smtdist.statistics.sums import Statistics, tile_views
 FOLDER: Final = "solve"
 """Of the blocks of a factor, in a checkpoint folder."""
 ABOUT: Final = "about.json"
+PARTS: Final = ("even", "odd")
+"""What `solve.mirrored` calls the two halves of a problem."""
 
 
 def solve(
@@ -93,15 +95,14 @@ def _solve_without_squares(
     if not iterates(settings, len(statistics.activity)):
         raise Unsuitable("a centred moment, or many components")
     scatter, moment = _streams(statistics, to_device if on_device else None)
-    if settings.dictionary_mirrored and means is None and isinstance(moment, Streamed):
-        # a factor on disk is of the whole: what a stopped solve left there must not be another half's
-        with suppress(Unsuitable):
-            return smallest_mirrored_of_tiles(
-                scatter,
-                moment,
-                settings.n_components + settings.drop,
-                null_tolerance=settings.null_tolerance,
-            )
+    if settings.dictionary_mirrored and isinstance(moment, Streamed):
+        return smallest_mirrored_of_tiles(
+            scatter,
+            moment,
+            settings.n_components + settings.drop,
+            null_tolerance=settings.null_tolerance,
+            means=means,
+        )
     return generalized.smallest_components_of_tiles(
         scatter,
         moment,
@@ -201,16 +202,19 @@ def _folder(way: Way, statistics: Statistics, engine: Engine) -> Iterator[Path]:
 
 def _remove(folder: Path) -> None:
     (folder / ABOUT).unlink(missing_ok=True)
+    for part in PARTS:
+        remove_blocks(folder / part)
     remove_blocks(folder)
 
 
-def _block_files(folder: Path, way: Way, engine: Engine, size: int) -> BlockFiles:
-    """Return room for a factor, or refuse a disk that has none."""
-    files = BlockFiles(folder, size, way.height, engine.heed_stop)
-    there = sum(path.stat().st_size for path in folder.glob("*.npy"))
-    require_room(folder, way.disk_bytes - there, "a factor")
-    engine.note(f"The solve keeps a factor of {readable(way.disk_bytes)} in {folder} while it runs.")
-    return files
+def _block_files(folder: Path, way: Way, engine: Engine, size: int, part: str = "") -> BlockFiles:
+    """Return room for a factor, or for that of a part of the problem; refuse a disk that has none."""
+    place = folder / part
+    place.mkdir(exist_ok=True)
+    needed = factor_bytes(size, way.height)
+    require_room(place, needed - sum(path.stat().st_size for path in place.glob("*.npy")), "a factor")
+    engine.note(f"The solve keeps a factor of {readable(needed)} in {place} while it runs.")
+    return BlockFiles(place, size, way.height, engine.heed_stop)
 
 
 def _hashed(statistics: Statistics) -> str:

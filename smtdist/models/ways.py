@@ -105,14 +105,17 @@ def ways_to_solve(
             f"{wanted} components of {n_atoms:,} atoms, moment={settings.moment}, are solved on the driver alone; leave out "
             f"--solve-on."
         )
+    # a dictionary that is closed under mirroring is two problems of half the size, one after the other
+    size = solved_size(n_atoms, settings)
+    making = 0 if size == n_atoms else 3 * 8 * tile_height(n_atoms) * n_atoms
     working = held_bytes + generalized.solve_bytes(n_atoms, diagonal, wanted)
     if not iterative:
         yield Way("whole", working)
         return
-    beside = tiled_bytes(n_atoms, diagonal, wanted)
+    beside = making + tiled_bytes(size, diagonal, wanted)
     card = device_memory() if gpu_available() else None
     if card is not None and beside <= DEVICE_SHARE * card and not on_workers:
-        passing = pencil.streamed_bytes(n_atoms, True, wanted, 1)
+        passing = making + pencil.streamed_bytes(size, True, wanted, 1)
         held = held_bytes if tiled is False else held_in_tiles(held_bytes, n_atoms)
         yield Way("device", held + passing)
     if not on_workers:
@@ -126,8 +129,14 @@ def ways_to_solve(
     held = held_bytes if on_workers and not tiled else held_in_tiles(held_bytes, n_atoms)
     name = "workers" if on_workers else "disk"
     for height in pencil.HEIGHTS:
-        needed = held + pencil.streamed_bytes(n_atoms, diagonal, wanted, height)
-        yield Way(name, needed, height, pencil.disk_bytes(n_atoms, diagonal, height))
+        needed = held + making + pencil.streamed_bytes(size, diagonal, wanted, height)
+        on_disk = n_atoms // size * pencil.disk_bytes(size, diagonal, height)
+        yield Way(name, needed, height, on_disk)
+
+
+def solved_size(n_atoms: int, settings: Configuration) -> int:
+    """Return the rows of a problem that is solved."""
+    return n_atoms // 2 if settings.dictionary_mirrored else n_atoms
 
 
 def iterates(settings: Configuration, n_atoms: int) -> bool:

@@ -6,6 +6,8 @@ Where mirror images are in the sums, C and V do not change when the halves of th
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,9 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.solve.generalized import smallest_components, smallest_components_of_tiles
+from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
-from smtdist.solve.tiled import Unsuitable
 
 
 def smallest_mirrored(
@@ -50,20 +52,28 @@ def smallest_mirrored(
 
 
 def smallest_mirrored_of_tiles(
-    context_scatter: Streamed, moment: Streamed, n_components: int, *, null_tolerance: float | None = None
+    context_scatter: Streamed,
+    moment: Streamed,
+    n_components: int,
+    *,
+    null_tolerance: float | None = None,
+    means: Means | None = None,
 ) -> Solution:
     """Solve the problem of `smallest_components_of_tiles` for matrices as above, in a quarter of its time.
 
-    Raises Unsuitable where that does, and where tiles are not cut between the halves.
+    Both halves keep a factor in files, if there are `means`. Raises Unsuitable where one of the two problems is.
     """
-    parts = list[Solution]()
-    for sign in (1.0, -1.0):
-        scatter, own = context_scatter.half(sign), moment.half(sign)
-        if scatter is None or own is None:
-            raise Unsuitable("no tile ends where the mirror images begin")
-        found = smallest_components_of_tiles(scatter, own, n_components, null_tolerance=null_tolerance)
-        parts.append(found)
-    return joined(parts[0], parts[1], n_components)
+    even, odd = (
+        smallest_components_of_tiles(
+            context_scatter.half(sign),
+            moment.half(sign),
+            n_components,
+            null_tolerance=null_tolerance,
+            means=None if means is None else replace(means, files=partial(means.files, part=part)),
+        )
+        for sign, part in ((1.0, "even"), (-1.0, "odd"))
+    )
+    return joined(even, odd, n_components)
 
 
 def joined(even: Solution, odd: Solution, n_components: int) -> Solution:

@@ -53,15 +53,21 @@ Spread: TypeAlias = Callable[[int, Tile, int | None], Multiplier]
 """Takes (K, how a tile is made, rows of a tile if that is settled) and hands the tiles to those who multiply."""
 
 
+class Files(Protocol):
+    """Makes room on disk for the blocks of a factor of so many rows; each of several parts has its own."""
+
+    def __call__(self, size: int, part: str = "") -> BlockFiles: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Means:
     """What an out-of-core solve works with.
 
-    files : makes room on disk for the blocks of a factor of so many rows.
+    files : where the blocks of a factor go.
     spread : hands matrices to workers, who then multiply; None multiplies here.
     """
 
-    files: Callable[[int], BlockFiles]
+    files: Files
     spread: Spread | None = None
 
 

@@ -62,24 +62,22 @@ class Streamed:
         heights = np.diff(self._ends, prepend=0).tolist()
         return Streamed(heights, self._make, None if len(kept) == len(self) else kept, self._place)
 
-    def half(self, sign: float) -> Streamed | None:
-        """Return S + sign T of a matrix [[S, T], [T, S]]; None where no tile ends between the halves.
+    def half(self, sign: float) -> Streamed:
+        """Return S + sign T of a matrix [[S, T], [T, S]].
 
         >>> whole = np.array([[5.0, 1, 2, 0], [1, 6, 0, 3], [2, 0, 5, 1], [0, 3, 1, 6]])
-        >>> Streamed([2, 2], lambda index: whole[2 * index : 2 * index + 2, 2 * index :]).half(-1).tiles().full().tolist()
+        >>> Streamed([3, 1], lambda index: whole[3 * index : 3 * index + 3, 3 * index :]).half(-1).tiles().full().tolist()
         [[3.0, 1.0], [1.0, 3.0]]
         """
         size = len(self) // 2
-        ends = self._ends[self._ends <= size]
-        if not len(ends) or ends[-1] != size:
-            return None
-        firsts = [0, *ends.tolist()]
+        cuts = [0, *self._ends[self._ends < size].tolist(), size]
 
         def make(index: int) -> Float64:
-            tile, width = self._make(index), size - firsts[index]
+            width = size - cuts[index]
+            tile = self._make(index)[: cuts[index + 1] - cuts[index]]
             return tile[:, :width] + sign * tile[:, size : size + width]
 
-        return Streamed(np.diff(firsts).tolist(), make, None, self._place)
+        return Streamed(np.diff(cuts).tolist(), make, None, self._place)
 
     def placed(self, columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return columns where the tiles are."""

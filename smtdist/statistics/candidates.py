@@ -11,6 +11,7 @@ from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import hashing, memory
 from smtdist.kernels import positions as lattices
 from smtdist.kernels.device import like, place, to_host
+from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Array, Whitener
 from smtdist.statistics.base import Layout, State, Statistic
 
@@ -26,14 +27,16 @@ class Candidates(Statistic):
     The positions are those on the stride, whether or not a fit codes them. Each patch on the integer grid
     counts once, under its smallest hash; patches that are equal on the grid are the same atom. The sketch
     of a union is the sketch of the sketches, so partials merge in any order, and a smaller sketch is a
-    prefix of a larger one, so dictionaries nest. Memory: (2 pixels + 21) bytes a candidate, twice while it
-    is updated.
+    prefix of a larger one, so dictionaries nest. With `mirrored`, patches that are the mirror images of one another
+    are the same atom, too. Memory: (2 pixels + 21) bytes a candidate, twice while it is updated, with `mirrored`
+    thrice.
     """
 
     whitener: Whitener
     flip: bool
     size: int
     seed: int
+    mirrored: bool = False
 
     def layout(self) -> Layout:
         """Return an empty sketch."""
@@ -124,12 +127,23 @@ class Candidates(Statistic):
         # hashes of different positions may collide in principle; sample, position and view settle their order
         order = np.lexsort([joined[name] for name in ("view", "position", "sample", "hash")])
         joined = {name: joined[name][order] for name in _FIELDS}
-        vectors = np.ascontiguousarray(joined["vector"])
+        vectors = self._compared(joined["vector"])
         rows = vectors.view(np.dtype((np.void, vectors.shape[1] * vectors.itemsize))).reshape(-1)
         _, first = np.unique(rows, return_index=True)
         keep = np.sort(first)[: self.size]
         for name in _FIELDS:
             state[name] = joined[name][keep]
+
+    def _compared(self, vectors: NDArray[np.int16]) -> NDArray[np.int16]:
+        """Return what is the same for patches that are the same atom: the patch, or the larger of it and its mirror image."""
+        if not self.mirrored:
+            return np.ascontiguousarray(vectors)
+        found = np.take(vectors, mirrored_pixels(self.whitener.geometry), axis=1)
+        differ = vectors != found
+        first = differ.argmax(axis=1)[:, None]
+        larger = np.take_along_axis(vectors, first, 1) > np.take_along_axis(found, first, 1)
+        np.copyto(found, vectors, where=larger)
+        return found
 
     def state_bytes(self) -> int:
         """Return the size of a full sketch."""
@@ -151,7 +165,7 @@ class Candidates(Statistic):
 
     def miniature(self) -> Candidates:
         """Return a sketch of few patches, which is soon full: then few of an image's are whitened."""
-        return _Rehearsal(self.whitener, self.flip, 8, self.seed)
+        return _Rehearsal(self.whitener, self.flip, 8, self.seed, self.mirrored)
 
 
 class _Rehearsal(Candidates):

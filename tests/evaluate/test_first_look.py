@@ -17,6 +17,7 @@ from smtdist.evaluate import run
 from smtdist.evaluate.first_look import first_look
 from smtdist.models import given
 from smtdist.models.files import load
+from smtdist.models.fit import fit
 from smtdist.models.tuning.split import split
 
 LABELS = np.arange(330) % 3
@@ -105,3 +106,17 @@ def test_a_model_is_complete_when_the_look_at_it_is_stopped(data, monkeypatch):
     error = " ".join(fitted(data, "all", "--checkpoint", checkpoint, code=130).stderr.split())
     assert error == f"smtdist: Stopped as asked; {data.with_name('m.h5')} is complete."
     assert load(data.with_name("m.h5")).embedding is not None
+
+
+def test_some_of_the_images_are_fitted_and_looked_at(data):
+    """With --limit: the model is that of the first images alone, and so are the labels."""
+    found = json.loads(fitted(data, "all", "--json", "--limit", "310").stdout)
+    assert {one["n_samples"] for one in found["passes"] if one["name"] != "solve"} == {310}
+    assert found["first_look"]["n_test"] < 110  # of all there are so many
+    model = load(data.with_name("m.h5"))
+    alone, _ = fit(as_source(IMAGES[:310]), model.settings, Engine(SerialExecutor(1)))
+    assert np.array_equal(model.statistics.second_moment, alone.statistics.second_moment)
+    words = ["plan", data, "--dataset", "all/images", "--limit", "310", "--no-calibrate", "--json", *WORDS]
+    planned = json.loads(CliRunner().invoke(app, [str(word) for word in words]).stdout)
+    assert {one["n_samples"] for one in planned["passes"] if one["name"] != "solve"} == {310}
+    fitted(data, "all", "--limit", "331", code=1)

@@ -8,15 +8,16 @@ import pytest
 import smtdist
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, InterruptedRun, ModelError
 from smtdist.evaluate import run
 from smtdist.kernels import mirrored, representation
 from smtdist.kernels.codes import encode, grid_patches
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Codes, Geometry
+from smtdist.models import solving, ways
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
 from smtdist.models.merge import update
@@ -119,19 +120,71 @@ def test_components_are_even_or_odd_and_those_of_the_whole_problem(model):
         )
 
 
-@pytest.mark.parametrize("height", [80, 100])  # a tile ends between the halves, or none does
-def test_tiles_are_solved_in_halves_too(height, monkeypatch):
+@pytest.fixture(scope="module")
+def symmetric():
+    """Of images that are their own mirror images: some atoms are, too, and V of all atoms has a null space."""
+    left = np.random.default_rng(5).integers(0, 256, (400, 5, 7, 1))
+    images = np.concatenate([left, left[:, :, -2::-1]], axis=2).astype(np.uint8)
+    settings = BASE.replace(dictionary=300, n_components=6, threshold=0.45, mean="patch", context=2)
+    found = fit(as_source(images), settings, engine())[0]
+    first, second = np.split(found.dictionary.grid, 2)
+    own = int((first == second).all(axis=1).sum())
+    assert 0 < own < 40
+    # nor is an atom the mirror image of another that was drawn, though every patch has its own in these images
+    assert len(np.unique(found.dictionary.grid, axis=0)) == 300 - own
+    return found
+
+
+def in_tiles(sums, height):
+    tiles = {name: UpperTiles.of(one, height) for name, one in sums.matrices.items()}
+    return replace(sums, matrices=tiles)
+
+
+@pytest.mark.parametrize("height", [75, 100])  # a tile ends between the halves, or none does
+@pytest.mark.parametrize("way", ["tiles", "disk"])
+def test_tiles_are_solved_in_halves_too(symmetric, height, way, monkeypatch, tmp_path):
     monkeypatch.setattr(tiled, "CROSSOVER", 60)
-    images = np.kron(np.random.default_rng(5).integers(0, 256, (300, 5, 5, 1)), np.ones((1, 2, 2, 1)))
-    settings = BASE.replace(dictionary=160, n_components=3, threshold=0.45, mean="patch")
-    model = fit(as_source(images.astype(np.uint8)), settings, engine())[0]
-    sums = model.statistics
-    in_tiles = {name: UpperTiles.of(one, height) for name, one in sums.matrices.items()}
-    found = solve(replace(sums, matrices=in_tiles), settings)
-    whole = solve(sums, settings.replace(dictionary_mirrored=False))
+    sums, settings = symmetric.statistics, symmetric.settings
+    chosen = replace(ways.solve_way(300, settings, tiled=True), name=way, height=64 if way == "disk" else 0)
+    monkeypatch.setattr(solving, "solve_way", lambda *_, **__: chosen)
+    whole, notes = solve(sums, settings), []
+    monkeypatch.setattr(solving, "first_that_fits", lambda *_: pytest.fail("the whole problem is solved"))
+    saving = Engine(SerialExecutor(2), checkpoint=tmp_path, key="k")
+    saving.events.subscribe(lambda event: notes.append(event.get("text", "")))
+    found, _ = solving.timed_solve(in_tiles(sums, height), settings, saving)
     assert found.eigenvalues == pytest.approx(whole.eigenvalues, rel=1e-8)
+    assert (found.rank, found.dead.tolist()) == (whole.rank, whole.dead.tolist())
     first, second = np.split(found.components, 2, axis=1)
-    assert np.array_equal(np.abs(first), np.abs(second)) == (height == 80)
+    assert np.array_equal(np.abs(first), np.abs(second))
+    kept = [note.split(" in ")[-1] for note in notes if "a factor" in note]
+    assert [one.split("/")[-1] for one in kept] == (
+        ["even while it runs.", "odd while it runs."] if way == "disk" else []
+    )
+    assert not (tmp_path / "solve").exists()
+
+
+def test_a_stopped_solve_keeps_the_factors_of_both_halves(symmetric, monkeypatch, tmp_path):
+    monkeypatch.setattr(tiled, "CROSSOVER", 60)
+    sums, settings = in_tiles(symmetric.statistics, 75), symmetric.settings
+    chosen = replace(ways.solve_way(300, settings, tiled=True), name="disk", height=64)
+    monkeypatch.setattr(solving, "solve_way", lambda *_, **__: chosen)
+    want, _ = solving.timed_solve(sums, settings, engine())
+    stop, written = StopRequest(), []
+    plain = solving.BlockFiles.write
+    monkeypatch.setattr(
+        solving.BlockFiles,
+        "write",
+        lambda self, place, block: (written.append((self.folder.name, place)), plain(self, place, block)),
+    )
+    saving = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k", stop=stop)
+    saving.events.subscribe(lambda event: stop.set() if "odd while" in event.get("text", "") else None)
+    with pytest.raises(InterruptedRun):
+        solving.timed_solve(sums, settings, saving)
+    assert {part for part, _ in written} == {"even", "odd"}
+    found, _ = solving.timed_solve(sums, settings, Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
+    assert np.array_equal(found.components, want.components)
+    assert len(written) == len(set(written)), "nothing was made twice"
+    assert not (tmp_path / "solve").exists()
 
 
 def test_where_one_half_has_too_few_dimensions_the_whole_is_solved():
