@@ -115,6 +115,14 @@ class TestForgedFiles:
         plan = ("plan", tmp_path / "x.h5", "--dataset", "images", "--set", "context=40")
         assert "more than 64 bits hold" in sentence(run(*plan))
 
+    @pytest.mark.parametrize("wrong", [2**64 - 1, -1, 0.5])
+    def test_counts_of_samples_that_are_none(self, at, run, wrong):
+        with h5py.File(at / "model.h5", "r+") as file:
+            del file.attrs["smtdist_checksums"], file["audit/n_samples"]
+            file["audit/n_samples"] = np.array([wrong])
+        update = ("update", at / "model.h5", at / "b.h5", "--dataset", "images", "--out", at / "n.h5")
+        assert "n_samples holds other than whole numbers" in sentence(run(*update))
+
     @pytest.mark.parametrize("chunks", [[0, 8, 8], [-1, 7, 7]])
     def test_a_manifest_with_chunks_of_nothing(self, at, run, chunks):
         made = describe_files([str(at / "a.h5")], at / "all.json", ["images"])
