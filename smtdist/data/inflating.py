@@ -64,6 +64,10 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         self._require(source_sel)
         super().read_direct(dest, source_sel, dest_sel)
 
+    def require_all(self) -> None:
+        """Look at every chunk."""
+        self._require(None)
+
     def _require(self, rows: Any) -> None:
         """Look at the chunks of a selection: of some rows, or of all where it is none of rows."""
         if not self.shape or not math.prod(self.shape):

@@ -156,12 +156,12 @@ def test_an_archive_of_encoded_images_says_its_size_first(tmp_path, monkeypatch,
     assert (result.exit_code, "images take" in result.stderr) == (0, True)
 
 
-def filtered(path, chunk, *filters, mask=0, shape=(10, 100, 100), itemsize=1, **values):
+def filtered(path, chunk, *filters, mask=0, shape=(10, 100, 100), itemsize=1):
     """Write images of one chunk, as it is stored, behind filters by number."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_chunk(shape)
     for number in filters:
-        plist.set_filter(number, 0, values.get("values", ()))
+        plist.set_filter(number, 0, {GZIP: (9,), OFFSET: (2, 0)}.get(number, ()))
     kind = {1: h5py.h5t.STD_U8LE, 2: h5py.h5t.STD_U16LE}[itemsize]
     with h5py.File(path, "w") as file:
         stored = h5py.h5d.create(file.id, b"images", kind, h5py.h5s.create_simple(shape), plist)
@@ -206,9 +206,22 @@ def test_a_filter_that_a_chunk_leaves_out_hides_no_other(tmp_path, packed):
 )
 def test_a_chunk_that_unpacks_to_less_is_never_filled_up_from_memory(tmp_path, chunk, filters, mask):
     """HDF5 would take the rest from what lies behind it in the memory of the process, or crash."""
-    values = {"values": (2, 0)} if OFFSET in filters else {}
-    found = refusal(filtered(tmp_path / "x.h5", chunk, *filters, mask=mask, **values))
+    found = refusal(filtered(tmp_path / "x.h5", chunk, *filters, mask=mask))
     assert "unpacks to less than its 100,000 bytes" in found
+
+
+def test_sources_of_virtual_datasets_are_looked_at(tmp_path):
+    filtered(tmp_path / "a.h5", zlib.compress(bytes(100_000)), GZIP)
+    filtered(tmp_path / "b.h5", zlib.compress(b"abc"), GZIP)
+    layout = h5py.VirtualLayout((20, 100, 100), np.uint8)
+    for number, name in enumerate("ab"):
+        layout[10 * number : 10 * number + 10] = h5py.VirtualSource(f"{name}.h5", "images", (10, 100, 100))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_virtual_dataset("images", layout)
+    with opening.open_source(tmp_path / "x.h5", "images").opened() as reader:
+        assert not reader.read(0, 10).any()
+        with pytest.raises(UnreadableError, match=r"b\.h5:images: the chunk at .* unpacks to less"):
+            reader.read(5, 15)
 
 
 @pytest.mark.parametrize(("number", "place"), [(OFFSET, 2), (OFFSET, 4), (NBIT, 2), (NBIT, 4)])
