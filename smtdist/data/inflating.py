@@ -42,6 +42,7 @@ ATOMIC: Final = 1
 HARMLESS: Final = 4 * 2**20
 """What a chunk of Zarr may unpack to without being looked at."""
 PIECE: Final = 2**20
+_DAMAGED: Any = isal_zlib.error
 _SAID: Final = "inflate() failed"
 """What HDF5 says of what cannot be unpacked."""
 
@@ -173,7 +174,7 @@ def _inflated(packed: bytes, most: int) -> Iterator[bytes]:
                 raise OSError(_SAID)
             done += len(piece)
             yield piece
-    except isal_zlib.error as error:
+    except _DAMAGED as error:
         raise OSError(_SAID) from error
 
 
