@@ -71,13 +71,17 @@ def _setting(found: re.Match[str]) -> str:
 
 
 MASK: Final = "***"
-_USER: Final = re.compile(r"(?<!file)://[^\s/?#]*@")
-_QUERY: Final = re.compile(r"((?<!file)://[^\s?#]*)[?#]\S*?(?=[.,;:)\]'\"]*(\s|$))")
+_SCHEME: Final = r"(?:(?<!file)://|(?<![\w.])(?!file:)[A-Za-z][A-Za-z0-9+-]*:/)"
+"""How addresses go on: paths lose the second slash of one that is taken for a file."""
+_USER: Final = re.compile(rf"({_SCHEME})[^\s/?#]*@")
+_QUERY: Final = re.compile(rf"({_SCHEME}[^\s?#]*)[?#]\S*?(?=[.,;:)\]'\"]*(\s|$))")
 
 _FOLDERS: Final = re.compile(r"(?<![^\s(,'\"])/(?:[^/:,\s][^/:,]*/)*(?=[^/:,\s])")
 _CONTROL: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
 )
+"""Not the two joiners, which words of some languages need."""
 
 
 def masked(text: str) -> str:
@@ -88,11 +92,12 @@ def masked(text: str) -> str:
     >>> masked("http://me:secret@host/x.h5?X-Amz-Signature=secret cannot be reached")
     'http://***@host/x.h5?*** cannot be reached'
     """
-    return _QUERY.sub(rf"\1?{MASK}", _USER.sub(f"://{MASK}@", text))
+    return _QUERY.sub(rf"\1?{MASK}", _USER.sub(rf"\1{MASK}@", text))
 
 
 def visible(text: str) -> str:
-    r"""Return a text whose control characters are written out, those that turn the direction of text included.
+    r"""Return a text whose control characters are written out, those that turn the direction of text, or
+    that nobody sees, included.
 
     Names in files may hold any; no terminal and no page gets them.
 

@@ -29,6 +29,8 @@ from smtdist.errors import (
 )
 
 FAILED, USAGE = 1, 2
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""That of Typer, or of Click, as the version has it."""
 PATIENCE = "18"
 """OpenBLAS's threads look for work for 2^18 cycles, a tenth of a millisecond, and then sleep. Left to themselves they look for
 2^26, and take the cores of whoever else computes: beside two busy processes on two cores an eigensolve of 2,048 rows took 1.3
@@ -68,10 +70,11 @@ class _Group(TyperGroup):
         """Keep the words of the command line: a checkpoint folder remembers them."""
         WORDS.set(tuple(args))
         CHECKPOINT.set(None)
-        return super().parse_args(ctx, args)
+        with _readable():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with sentences():
+        with _readable(), sentences():
             return super().invoke(ctx)
 
 
@@ -86,6 +89,16 @@ def asks_for_kernel(args: list[str]) -> bool:
     joined = [value for option, value in pairwise(args) if option == "--model"]
     joined += [part.removeprefix("--model=") for part in args if part.startswith("--model=")]
     return any(value.startswith(KERNEL_MODELS) for value in joined)
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Have wrong usage quote words, which may be names of files or addresses, without control characters and credentials."""
+    try:
+        yield
+    except UsageError as error:
+        error.message = visible(masked(error.message))
+        raise
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.engine.memory import size_of
-from smtdist.errors import InterruptedRun, visible
+from smtdist.errors import InterruptedRun, masked, visible
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
@@ -186,7 +186,7 @@ def result_console() -> Console:
 
 def say(line: str) -> None:
     """Write a line of results, which a terminal wraps and a file does not."""
-    result_console().print(visible(line), highlight=False, soft_wrap=True)
+    result_console().print(visible(masked(line)), highlight=False, soft_wrap=True)
 
 
 def say_repeated(count: int) -> None:

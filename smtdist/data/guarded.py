@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +16,10 @@ from smtdist.data.remote import is_url
 
 _SOUND: Final[set[tuple[Any, ...]]] = set()
 """Virtual datasets whose sources were looked at, all the way down: file, state and name."""
+
+
+MOST_LINKS: Final = 16
+"""That are followed one after another, as in HDF5."""
 
 
 class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
@@ -44,18 +47,39 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         except KeyError:
             return default
 
-    def _require_links(self, name: str) -> None:
-        """Refuse a link to another file before that is opened."""
-        for place in accumulate(name.split("/"), "{}/{}".format):
-            link = place.encode(errors="surrogateescape")
+    def _require_links(self, name: str, left: int = MOST_LINKS) -> None:
+        """Refuse a link to another file before that is opened, wherever links of this file, or of that, lead to it."""
+        place, waiting = b"/" if name.startswith("/") else b"", _steps(os.fsencode(name))
+        while waiting:
+            step = waiting.pop(0)
+            here = place + step
             try:
-                if self.id.links.get_info(link).type != h5py.h5l.TYPE_EXTERNAL:
-                    continue
+                kind = self.id.links.get_info(here).type
             except (KeyError, RuntimeError, ValueError):
-                if place in ("", name):
-                    continue
+                return  # who opens it says what is missing
+            if kind == h5py.h5l.TYPE_HARD:
+                place = here + b"/"
+                continue
+            if not left:
+                raise KeyError(f"{name} is a link that leads in a circle")
+            left -= 1
+            if kind == h5py.h5l.TYPE_SOFT:
+                target = self.id.links.get_val(here)
+                place = b"/" if target.startswith(b"/") else place
+                waiting = _steps(target) + waiting
+                continue
+            if kind != h5py.h5l.TYPE_EXTERNAL:
+                raise KeyError(f"{name} is a link of an unknown kind")
+            file, inside = self.id.links.get_val(here)
+            beside = self._beside(file)
+            following.require(self.where, beside)
+            if is_url(beside):
                 return
-            following.require(self.where, self._beside(self.id.links.get_val(link)[0]))
+            if not os.path.isfile(beside):
+                raise KeyError(f"{beside}, which a link names, is no file")
+            with unlocked(beside) as other:
+                other._require_links("/" + os.fsdecode(b"/".join([*_steps(inside), *waiting])), left)
+            return
 
     def _beside(self, name: bytes) -> str:
         return os.path.join("" if is_url(self.where) else os.path.dirname(self.where), os.fsdecode(name))
@@ -163,6 +187,10 @@ def walk(group: h5py.Group) -> Iterator[tuple[str, Any]]:
         yield place, found
         if isinstance(found, h5py.Group):
             waiting.append((f"{place}/", found, iter(sorted(found))))
+
+
+def _steps(name: bytes) -> list[bytes]:
+    return [step for step in name.split(b"/") if step not in (b"", b".")]
 
 
 def _state(path: str) -> tuple[int, ...]:

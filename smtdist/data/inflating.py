@@ -1,7 +1,8 @@
-"""Compressed chunks of HDF5 datasets that unpack to no more than they say: HDF5 itself unpacks whatever comes.
+"""Chunks of HDF5 datasets that unpack to exactly what they say: HDF5 itself unpacks whatever comes.
 
-A chunk of 3 MB may unpack to 3 GB. So each chunk of gzip or bzip2 is unpacked here first, in pieces that are
-thrown away, up to the size that it must have; of LZF the lengths are added up; the others say how long they
+A chunk of 3 MB may unpack to 3 GB. One that unpacks to less than it should is worse: HDF5 takes the rest from whatever
+lies behind it in the memory of the process, or crashes. So each chunk of gzip or bzip2 is unpacked here first, in pieces
+that are thrown away, up to the size that it must have; of LZF the lengths are added up; the others say how long they
 are. Once for each state of a file in a process. That takes a fraction of the time that HDF5 takes for it, in
 the first pass alone.
 """
@@ -13,7 +14,7 @@ import itertools
 import math
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -26,22 +27,29 @@ from smtdist.errors import UnreadableError
 DEFLATE: Final = h5py.h5z.FILTER_DEFLATE
 SZIP, BZIP2, LZF, BLOSC, LZ4 = h5py.h5z.FILTER_SZIP, 307, h5py.h5z.FILTER_LZF, 32001, 32004
 BITSHUFFLE, ZSTANDARD = 32008, 32015
-BEFORE: Final = (h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32, h5py.h5z.FILTER_SCALEOFFSET)
-AFTER: Final = (h5py.h5z.FILTER_FLETCHER32,)
-"""Filters that a chunk goes through before and after it is compressed, and that leave its size about as it is."""
+SHUFFLE, FLETCHER32 = h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
+FRAMING: Final = (SHUFFLE, FLETCHER32)
+"""Filters that leave the size of a chunk as it is, or add a checksum to it."""
+NARROWING: Final = (h5py.h5z.FILTER_SCALEOFFSET, h5py.h5z.FILTER_NBIT)
+"""Filters that leave out bits; they come first, and HDF5 believes what the file says of them."""
+CHECKSUM: Final = 4
 SLACK: Final = 4096
-"""What checksums and headers of those filters add."""
-RATIO: Final = {DEFLATE: 1032, LZF: 88}
-"""What a byte unpacks to at most."""
+"""What codecs that follow one another may add to a chunk."""
+OFFSET_HEAD: Final = 21
+"""Bytes before the numbers of a chunk of the scale-offset filter."""
+ATOMIC: Final = 1
+"""How the n-bit filter calls plain numbers."""
 HARMLESS: Final = 4 * 2**20
-"""What a chunk may unpack to without being looked at."""
+"""What a chunk of Zarr may unpack to without being looked at."""
 PIECE: Final = 2**20
 _DAMAGED: Any = isal_zlib.error
+_SAID: Final = "inflate() failed"
+"""What HDF5 says of what cannot be unpacked."""
 
 
 def is_packed(plist: Any) -> bool:
-    """Tell whether a dataset with these properties is compressed in one of the ways that are known here."""
-    return any(plist.get_filter(number)[0] in PACKERS for number in range(plist.get_nfilters()))
+    """Tell whether the chunks of a dataset with these properties go through any filter."""
+    return bool(plist.get_nfilters())
 
 
 class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
@@ -56,6 +64,10 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         """Read as h5py does."""
         self._require(source_sel)
         super().read_direct(dest, source_sel, dest_sel)
+
+    def require_all(self) -> None:
+        """Look at every chunk."""
+        self._require(None)
 
     def _require(self, rows: Any) -> None:
         """Look at the chunks of a selection: of some rows, or of all where it is none of rows."""
@@ -80,90 +92,136 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
                 sound.add(place)
 
     def _look_at(self, place: tuple[int, ...]) -> None:
-        plist = self.id.get_create_plist()
-        filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
-        at = next(number for number, one in enumerate(filters) if one in PACKERS)
-        most = math.prod(self.chunks) * self.dtype.itemsize + SLACK
-        stored = self.id.get_chunk_info_by_coord(place)
-        unpacked = stored.size * RATIO.get(filters[at], math.inf)
-        if stored.byte_offset is None or stored.filter_mask >> at & 1 or unpacked <= HARMLESS:
+        plist, stored = self.id.get_create_plist(), self.id.get_chunk_info_by_coord(place)
+        if stored.byte_offset is None:
             return
-        if not (set(filters[:at]) <= set(BEFORE) and set(filters[at + 1 :]) <= set(AFTER)):
+        every = [plist.get_filter(number) for number in range(plist.get_nfilters())]
+        used = [one for at, one in enumerate(every) if not stored.filter_mask >> at & 1]
+        size = math.prod(self.chunks) * self.dtype.itemsize
+        codes = [SHUFFLE if _only_shuffles(code, values) else code for code, _, values, _ in used]
+        packer = next((at for at, code in enumerate(codes) if code in PACKERS), None)
+        before, after = (codes, []) if packer is None else (codes[:packer], codes[packer + 1 :])
+        if packer is None and not set(codes) <= {*FRAMING, *NARROWING}:
+            return  # nothing is known of it
+        narrowed = bool(before) and before[0] in NARROWING
+        framing = (SHUFFLE,) if narrowed else FRAMING
+        if (
+            not set(before[narrowed:]) <= set(framing)
+            or not set(after) <= {FLETCHER32}
+            or (narrowed and packer is not None and codes[packer] != DEFLATE)
+        ):
             raise UnreadableError(
                 f"{self._called()} uses an unusual combination of filters; store it with one compression alone."
             )
+        framed = size + CHECKSUM * before.count(FLETCHER32)
+        found: float = math.inf
         # compression adds little to what it cannot pack
-        if stored.size > most + most // 64 or PACKERS[filters[at]](
-            self.id.read_direct_chunk(place)[1], most
-        ):
+        if stored.size <= framed + framed // 64 + SLACK:
+            packed = self.id.read_direct_chunk(place)[1]
+            packed = packed[: len(packed) - CHECKSUM * len(after)]
+            if narrowed:
+                content = packed if packer is None else b"".join(_inflated(packed, size + SLACK))
+                wide = self.dtype.itemsize if SHUFFLE in before else 1
+                found = size * _has_all_bits(used[0], content, wide, size, self.dtype.itemsize)
+            else:
+                found = len(packed) if packer is None else PACKERS[codes[packer]](packed, framed)
+        if found != framed:
             raise UnreadableError(
-                f"{self._called()}: the chunk at {place} unpacks to more than its {most - SLACK:,} bytes; the file is "
-                f"damaged or "
-                f"forged: restore it from a good copy."
+                f"{self._called()}: the chunk at {place} unpacks to {'more' if found > framed else 'less'} than its "
+                f"{size:,} bytes; the file is damaged or forged: restore it from a good copy."
             )
 
     def _called(self) -> str:
         return f"{os.fsdecode(h5py.h5f.get_name(self.id))}:{self.name.strip('/')}"
 
 
-def _deflated_beyond(packed: bytes, most: int) -> bool:
-    """Tell whether a chunk unpacks to more than so many bytes; of one that is damaged HDF5 says it."""
+def _only_shuffles(code: int, values: tuple[int, ...]) -> bool:
+    """Tell whether a filter of these values is bitshuffle without a compression."""
+    return code == BITSHUFFLE and not any(values[4:5])
+
+
+def _has_all_bits(used: Any, content: bytes, wide: int, size: int, itemsize: int) -> bool:
+    """Tell whether the values of a filter that leaves out bits fit the dataset, and a chunk holds all that they say.
+
+    content : the chunk, whose bytes are shuffled in groups of `wide`. HDF5 compares neither.
+    """
+    code, _, values, _ = used
+    n = size // itemsize
+    if len(values) < 7 or values[2] != n or values[4] != itemsize:
+        return False
+    if code == h5py.h5z.FILTER_NBIT:
+        kept, head = (8 * itemsize if values[1] else values[6]), 0
+        simple = values[3] == ATOMIC
+    else:
+        step = len(content) // wide
+        kept = (
+            int.from_bytes(bytes(content[at % wide * step + at // wide] for at in range(4)), "little")
+            if step
+            else -1
+        )
+        head, simple = OFFSET_HEAD, values[3] in (0, 1)
+    return simple and 0 <= kept <= 8 * itemsize and len(content) >= head + -(-n * kept // 8)
+
+
+def _inflated(packed: bytes, most: int) -> Iterator[bytes]:
+    """Yield what a chunk of gzip unpacks to, until that is more than so many bytes; OSError for one that is damaged."""
     unpacker, done = isal_zlib.decompressobj(), 0
-    with suppress(_DAMAGED):
-        while not unpacker.eof:
+    try:
+        while not unpacker.eof and done <= most:
             piece = unpacker.decompress(packed, PIECE)
-            done += len(piece)
             packed = unpacker.unconsumed_tail
-            if done > most:
-                return True
-            if not piece and not packed:
-                break
-    return False
+            if not piece and not packed and not unpacker.eof:
+                raise OSError(_SAID)
+            done += len(piece)
+            yield piece
+    except _DAMAGED as error:
+        raise OSError(_SAID) from error
 
 
-def _bzip2_beyond(packed: bytes, most: int) -> bool:
+def _bunzipped(packed: bytes, most: int) -> int:
     unpacker, done = bz2.BZ2Decompressor(), 0
-    with suppress(OSError, EOFError):
-        while not unpacker.eof and (piece := unpacker.decompress(packed, PIECE)):
-            done, packed = done + len(piece), b""
-            if done > most:
-                return True
-    return False
+    while not unpacker.eof and done <= most:
+        if unpacker.needs_input and not packed:
+            raise OSError(_SAID)
+        piece = unpacker.decompress(packed, PIECE)
+        done, packed = done + len(piece), b""
+    return done
 
 
-def _lzf_beyond(packed: bytes, most: int) -> bool:
+def _lzf_bytes(packed: bytes, most: int) -> int:
     from smtdist.kernels import lzf  # imports Numba, which others need not wait for
 
-    return lzf.unpacked_bytes(packed, most) > most
+    return lzf.unpacked_bytes(packed, most)
 
 
-def states(form: str, place: int) -> Callable[[bytes, int], bool]:
-    """Return what looks at the length that a chunk begins with; one too short for that is damaged, which HDF5 says."""
+def stated(form: str, place: int) -> Callable[[bytes, int], int]:
+    """Return what looks at the length that a chunk begins with; 0 for one too short for that."""
 
-    def beyond(packed: bytes, most: int) -> bool:
-        enough = len(packed) >= place + struct.calcsize(form)
-        return enough and struct.unpack_from(form, packed, place)[0] > most
+    def length(packed: bytes, most: int) -> int:
+        if len(packed) < place + struct.calcsize(form):
+            return 0
+        return int(struct.unpack_from(form, packed, place)[0])
 
-    return beyond
+    return length
 
 
-def _zstandard_beyond(packed: bytes, most: int) -> bool:
+def _zstandard_bytes(packed: bytes, most: int) -> int:
     """Look at the length in the header of a frame (RFC 8878, 3.1.1.1); without one, the filter unpacks nothing."""
     described = packed[4] if len(packed) > 4 else 0
     single = described >> 5 & 1
     form = ("<B" if single else "", "<H", "<I", "<Q")[described >> 6]
     place = 5 + (1 - single) + (0, 1, 2, 4)[described & 3]
-    return bool(form) and states(form, place)(packed, most)
+    return stated(form, place)(packed, most) + 256 * (form == "<H") if form else 0
 
 
-PACKERS: Final[dict[int, Callable[[bytes, int], bool]]] = {
-    DEFLATE: _deflated_beyond,
-    SZIP: states("<I", 0),
-    BZIP2: _bzip2_beyond,
-    LZF: _lzf_beyond,
-    BLOSC: states("<I", 4),
-    LZ4: states(">Q", 0),
-    BITSHUFFLE: states(">Q", 0),
-    ZSTANDARD: _zstandard_beyond,
+PACKERS: Final[dict[int, Callable[[bytes, int], int]]] = {
+    DEFLATE: lambda packed, most: sum(map(len, _inflated(packed, most))),
+    SZIP: stated("<I", 0),
+    BZIP2: _bunzipped,
+    LZF: _lzf_bytes,
+    BLOSC: stated("<I", 4),
+    LZ4: stated(">Q", 0),
+    BITSHUFFLE: stated(">Q", 0),
+    ZSTANDARD: _zstandard_bytes,
 }
-"""Compressions, and what tells whether a chunk unpacks to more than so many bytes."""
+"""Compressions, and how much a chunk unpacks to: that, or some number above so many bytes; OSError for a damaged one."""

@@ -18,6 +18,8 @@ from typing import Any, Final
 import h5py
 
 from smtdist.data.filters import register_filters
+from smtdist.data.guarded import unlocked
+from smtdist.data.inflating import Inflating
 from smtdist.errors import DataError
 
 MOST_OPEN: Final = 16
@@ -143,6 +145,7 @@ class FewOpen:
         self._starts = [piece.start for piece in self._pieces]
         self._longest = max(piece.stop - piece.start for piece in self._pieces)
         self._open: set[str] = set()
+        self._sound: set[tuple[str, str]] = set()
 
     def ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, Any]]:
         """Yield (first, last, dataset) that cover samples `start` to `stop`, each from at most 16 files."""
@@ -163,10 +166,20 @@ class FewOpen:
         last = bisect_left(self._starts, stop)
         files: set[str] = set()
         for piece in self._pieces[first:last]:
-            if piece.stop <= at or piece.path in files:
+            if piece.stop <= at or (piece.path in files and (piece.path, piece.dataset) in self._sound):
                 continue
             if len(files) == MOST_OPEN and piece.start > at:
                 return piece.start, files
             require_present([piece], self._name)
+            self._require_sound(piece)
             files.add(piece.path)
         return stop, files
+
+    def _require_sound(self, piece: Piece) -> None:
+        """Look at all chunks of a source, which HDF5 unpacks by itself, before the first of its samples is read."""
+        if (piece.path, piece.dataset) not in self._sound:
+            with unlocked(piece.path) as file:
+                found = file.get(piece.dataset)
+                if isinstance(found, Inflating):
+                    found.require_all()
+            self._sound.add((piece.path, piece.dataset))

@@ -23,7 +23,7 @@ from numcodecs.abc import Codec
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec
 
-from smtdist.data.inflating import HARMLESS, PIECE, SLACK, states
+from smtdist.data.inflating import HARMLESS, PIECE, SLACK, stated
 from smtdist.errors import DataError
 
 NUMBERS: Final = "biufc"
@@ -198,9 +198,15 @@ def _zstandard_beyond(packed: Any, most: int) -> bool:
     return False
 
 
+def _states(place: int) -> Beyond:
+    """Return what compares the length that a chunk states."""
+    length = stated("<I", place)
+    return lambda packed, most: length(packed, most) > most
+
+
 BEYOND: Final[dict[str, Beyond]] = {
-    "blosc": states("<I", 4),
-    "lz4": states("<I", 0),
+    "blosc": _states(4),
+    "lz4": _states(0),
     "zstd": _zstandard_beyond,
     "gzip": _read_beyond(lambda file: gzip.GzipFile(fileobj=file), RATIO),
     "bz2": _read_beyond(bz2.BZ2File, math.inf),

@@ -83,7 +83,7 @@ def require_own(path: Path) -> None:
 def _is_record(path: Path, word: str) -> bool:
     if not word:
         return True
-    with suppress(OSError, ValueError), path.open() as file:
+    with suppress(OSError, ValueError, RecursionError), path.open() as file:
         found = json.loads(file.readline() if path.suffix == ".jsonl" else file.read())
         return isinstance(found, dict) and word in found
     return False

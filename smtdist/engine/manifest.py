@@ -142,7 +142,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read such a file; ValueError where it is no JSON object, or not what was written."""
-    content: Any = json.loads(path.read_text())
+    try:
+        content: Any = json.loads(path.read_text())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("it is no JSON object")
     if checksums.is_altered(content):

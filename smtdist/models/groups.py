@@ -149,10 +149,18 @@ def read_audit(group: Any) -> list[dict[str, Any]]:
     """Read that table."""
     names = [*AUDIT, *_more_columns(group)]
     columns = [
-        group[name][()].tolist() if name in _TYPES else group[name].asstr()[()].tolist() for name in names
+        _whole(group, name).tolist() if name in _TYPES else group[name].asstr()[()].tolist()
+        for name in names
     ]
     entries = (dict(zip(names, entry, strict=True)) for entry in zip(*columns, strict=True))
     return [{name: value for name, value in entry.items() if name in AUDIT or value} for entry in entries]
+
+
+def _whole(group: Any, name: str) -> NDArray[np.int64]:
+    found = np.asarray(group[name][()])
+    if found.dtype.kind not in "iu" or found.astype(np.int64).min(initial=0) < 0:
+        raise ValueError(f"{name} holds other than whole numbers of 63 bits")
+    return found.astype(np.int64)
 
 
 def _more_columns(group: Any) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from smtdist.data import checksums, hdf5
 from smtdist.engine import stored
-from smtdist.errors import SmtdistError
+from smtdist.errors import SmtdistError, masked
 
 WHOLE: Final = "whole"
 WITHOUT: Final = "no checksums"
@@ -36,12 +36,15 @@ def checked(path: Path) -> Iterator[Verdict]:
         return
     try:
         known, problem = _looked_at(path)
-    except (SmtdistError, OSError, ValueError) as error:
+    except SmtdistError as error:
         known, problem = True, " ".join(str(error).split())
+    except hdf5.DAMAGE as error:
+        known, problem = True, f"it cannot be read ({type(error).__name__}: {hdf5.reason_of(error)})"
+    name = masked(str(path))
     if problem:
-        yield Verdict(str(path), WRONG, problem)
+        yield Verdict(name, WRONG, masked(problem))
     else:
-        yield Verdict(str(path), *((WHOLE, WHOLE) if known else (WITHOUT, BLIND)))
+        yield Verdict(name, *((WHOLE, WHOLE) if known else (WITHOUT, BLIND)))
 
 
 def _looked_at(path: Path) -> tuple[bool, str]:

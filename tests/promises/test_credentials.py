@@ -83,3 +83,22 @@ def test_what_is_masked():
     assert (
         masked(text) == "(zip://x.zip::https://***@h/a.zip?***) and s3://bucket/a.h5, file:///data/a?.h5."
     )
+
+
+def test_an_address_where_a_file_is_wanted(tmp_path, run):
+    """Paths lose one of its slashes."""
+    given = f"http://me:{USER}@host/a.h5?X-Amz-Signature={SIGNATURE}"
+    dataset = ("--dataset", "images", "--out", tmp_path / "o.h5")
+    for words in (
+        ("info", given),
+        ("info", given, given),
+        ("check", given),
+        ("check", given, "--json"),
+        ("import", given, "--out", tmp_path / "o.h5"),
+        ("transform", given, "a.h5", *dataset),
+        ("concepts", given, *dataset),
+    ):
+        failed = run(*words)
+        assert failed.exit_code in (1, 2)
+        assert "***@host/a.h5?***" in "".join(failed.output.split()), failed.output
+        assert not leaks(failed.output), words

@@ -112,14 +112,35 @@ def test_a_dataset_that_is_made_of_itself_ends(two, images):
     assert opening.open_source(sent / "x.h5", "train").shape == (*images.shape, 1)
 
 
-def test_a_pipe_that_a_link_names_is_never_opened(two):
+@pytest.mark.parametrize("way", ["plain", "soft", "through a group", "by a neighbour"])
+def test_a_pipe_that_a_link_names_is_never_opened(two, way):
     """To open it would wait for ever."""
     sent, private = two
     os.mkfifo(private.parent / "pipe")
-    with h5py.File(sent / "x.h5", "w") as file:
-        file["train"] = h5py.ExternalLink(str(private.parent / "pipe"), "train")
+    pipe = h5py.ExternalLink(str(private.parent / "pipe"), "train")
+    with h5py.File(sent / "x.h5", "w") as file, h5py.File(sent / "b.h5", "w") as beside:
+        file["train" if way == "plain" else "inner"] = pipe
+        beside["hop"] = pipe
+        if way == "soft":
+            file["train"] = h5py.SoftLink("inner")
+        elif way == "through a group":
+            file["group/deep"] = h5py.SoftLink("/inner/images")
+            file["train"] = h5py.SoftLink("/group/./deep")
+        elif way == "by a neighbour":
+            file["train"] = h5py.ExternalLink("b.h5", "hop")
     with pytest.raises(DataError, match=SAID):
         opening.open_source(sent / "x.h5", "train")
+
+
+def test_links_in_a_circle_and_to_nothing_end_in_one_sentence(two):
+    sent, _ = two
+    with h5py.File(sent / "x.h5", "w") as file, h5py.File(sent / "b.h5", "w") as beside:
+        file["a"], file["b"] = h5py.SoftLink("b"), h5py.SoftLink("a")
+        file["away"], beside["back"] = h5py.ExternalLink("b.h5", "back"), h5py.ExternalLink("x.h5", "away")
+        file["gone"] = h5py.ExternalLink("gone.h5", "train")
+    for name in ("a", "away", "gone"):
+        with pytest.raises(DataError, match=f"has no dataset '{name}'"):
+            opening.open_source(sent / "x.h5", name)
 
 
 def test_labels_clips_trees_and_models_are_no_way_round(two, at):

@@ -22,8 +22,8 @@ from smtdist.monitor.progress import ProgressView
 from smtdist.monitor.text import as_text
 from smtdist.monitor.watch import watch
 
-HOSTILE = "\x1b[31mred\x07\rover\u202eevil\x9b1m\n[red] :smile:"
-SHOWN = "\\x1b[31mred\\x07\\rover\\u202eevil\\x9b1m\\n[red] :smile:"
+HOSTILE = "\x1b[31mred\x07\rover\u202ee\u200bvil\x9b1m\n[red] :smile:"
+SHOWN = "\\x1b[31mred\\x07\\rover\\u202ee\\u200bvil\\x9b1m\\n[red] :smile:"
 
 
 def controls(text):
@@ -82,7 +82,7 @@ class TestNames:
         console.print(Text("red", style="red"), Text(HOSTILE))
         note, line = file.getvalue().split("\n", 1)
         assert f"{SHOWN} [/x]" in note
-        assert "\\x1b[31mredover\\u202eevil\\x9b1m" in line  # rich drops bells by itself
+        assert "\\x1b[31mredover\\u202ee\\u200bvil\\x9b1m" in line  # rich drops bells by itself
         assert "\x1b[31mred\x1b[0m" in file.getvalue()  # colours of our own stay
 
     def test_in_a_run_that_is_watched(self):
@@ -91,8 +91,16 @@ class TestNames:
         assert not controls(as_text(snapshot))
 
     def test_in_paths(self, run, tmp_path):
-        name = os.fsdecode(b"\xff\x07\xe2\x80\xae.h5")
+        name = os.fsdecode(b"\xff\x07\xe2\x80\xae\xef\xbb\xbf.h5")
         assert not controls(sentence(run("info", tmp_path / name)))
+
+    @pytest.mark.parametrize("words", [("info", "a.h5"), ("info", "--"), ("fit", "a.h5", "--dataset", "x")])
+    def test_in_wrong_usage(self, run, words):
+        """As of a pattern that the shell replaces with names."""
+        name = HOSTILE.replace("\n", "")
+        result = run(*words, f"{name}.h5", f"--{name}")
+        assert result.exit_code == 2
+        assert not controls(result.output)
 
 
 class TestForgedFiles:
@@ -114,6 +122,46 @@ class TestForgedFiles:
             file.create_dataset("images", (2**45, 100, 100), np.uint8, chunks=(1, 8, 8))
         plan = ("plan", tmp_path / "x.h5", "--dataset", "images", "--set", "context=40")
         assert "more than 64 bits hold" in sentence(run(*plan))
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            [1, 2],
+            {"attributes": {}},
+            *(
+                {"arrays": {"x": {"type": "u1", "shape": [1], "offset": 0, "crc32": 0} | wrong}}
+                for wrong in (
+                    {"type": "zzz"},
+                    {"shape": ["a"]},
+                    {"shape": [2**62], "offset": -5},
+                    {"offset": None},
+                )
+            ),
+        ],
+    )
+    def test_checkpoints_are_checked(self, tmp_path, run, content):
+        from smtdist.engine import stored
+
+        (tmp_path / "x.h5").write_bytes(stored._index(content) + bytes(4096))
+        check = run("check", tmp_path / "x.h5")
+        assert (check.exit_code, check.stderr) == (1, "")
+        assert check.stdout.startswith(f"{tmp_path / 'x.h5'}: it cannot be read (")
+
+    def test_records_that_are_nested_deeply(self, tmp_path, run):
+        (tmp_path / "run.json").write_text("[" * 100_000 + "]" * 100_000)
+        assert "no checkpoint of smtdist" in sentence(run("resume", tmp_path))
+        (tmp_path / "driver.lock").touch()
+        check = run("check", tmp_path / "run.json")
+        assert (check.exit_code, "recursion" in check.stdout) == (1, True)
+        assert "nested too deeply" in sentence(run("resume", tmp_path))
+
+    @pytest.mark.parametrize("wrong", [2**64 - 1, -1, 0.5])
+    def test_counts_of_samples_that_are_none(self, at, run, wrong):
+        with h5py.File(at / "model.h5", "r+") as file:
+            del file.attrs["smtdist_checksums"], file["audit/n_samples"]
+            file["audit/n_samples"] = np.array([wrong])
+        update = ("update", at / "model.h5", at / "b.h5", "--dataset", "images", "--out", at / "n.h5")
+        assert "n_samples holds other than whole numbers" in sentence(run(*update))
 
     @pytest.mark.parametrize("chunks", [[0, 8, 8], [-1, 7, 7]])
     def test_a_manifest_with_chunks_of_nothing(self, at, run, chunks):

@@ -156,20 +156,103 @@ def test_an_archive_of_encoded_images_says_its_size_first(tmp_path, monkeypatch,
     assert (result.exit_code, "images take" in result.stderr) == (0, True)
 
 
-def test_two_rounds_of_packing_are_refused(tmp_path, packed):
+def filtered(path, chunk, *filters, mask=0, shape=(10, 100, 100), itemsize=1):
+    """Write images of one chunk, as it is stored, behind filters by number."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    plist.set_chunk((10, 100, 100))
-    plist.set_deflate(9)
-    plist.set_deflate(9)
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        space = h5py.h5s.create_simple((10, 100, 100))
-        stored = h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, space, plist)
-        stored.write_direct_chunk((0, 0, 0), packed)
+    plist.set_chunk(shape)
+    for number in filters:
+        plist.set_filter(number, 0, {GZIP: (9,), OFFSET: (2, 0)}.get(number, ()))
+    kind = {1: h5py.h5t.STD_U8LE, 2: h5py.h5t.STD_U16LE}[itemsize]
+    with h5py.File(path, "w") as file:
+        stored = h5py.h5d.create(file.id, b"images", kind, h5py.h5s.create_simple(shape), plist)
+        stored.write_direct_chunk((0, 0, 0), chunk, mask)
+    return path
+
+
+def refusal(path):
     with (
-        opening.open_source(tmp_path / "x.h5", "images").opened() as reader,
-        pytest.raises(UnreadableError, match="unusual combination of filters"),
+        opening.open_source(path, "images").opened() as reader,
+        pytest.raises(UnreadableError) as caught,
     ):
         reader.read(0, 1)
+    return str(caught.value)
+
+
+GZIP, SHUFFLE, NBIT, OFFSET = 1, 2, 5, 6
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_two_rounds_of_packing_are_refused(tmp_path, packed, small):
+    """Also where the first could unpack to little."""
+    chunk = zlib.compress(packed, 9) if small else packed
+    assert "unusual combination of filters" in refusal(filtered(tmp_path / "x.h5", chunk, GZIP, GZIP))
+
+
+def test_a_filter_that_a_chunk_leaves_out_hides_no_other(tmp_path, packed):
+    assert SAID in refusal(filtered(tmp_path / "x.h5", packed, GZIP, GZIP, mask=1))
+
+
+@pytest.mark.parametrize(
+    ("chunk", "filters", "mask"),
+    [
+        (zlib.compress(b"abc"), (GZIP,), 0),
+        (b"abc", (GZIP,), 1),
+        (b"abc", (SHUFFLE,), 0),
+        (b"\2abc", (32000,), 0),
+        (b"abc", (NBIT,), 0),
+        (struct.pack("<IB", 7, 8) + bytes(99), (OFFSET,), 0),
+        (zlib.compress(struct.pack("<IB", 7, 8) + bytes(99)), (OFFSET, GZIP), 0),
+    ],
+)
+def test_a_chunk_that_unpacks_to_less_is_never_filled_up_from_memory(tmp_path, chunk, filters, mask):
+    """HDF5 would take the rest from what lies behind it in the memory of the process, or crash."""
+    found = refusal(filtered(tmp_path / "x.h5", chunk, *filters, mask=mask))
+    assert "unpacks to less than its 100,000 bytes" in found
+
+
+def test_sources_of_virtual_datasets_are_looked_at(tmp_path):
+    filtered(tmp_path / "a.h5", zlib.compress(bytes(100_000)), GZIP)
+    filtered(tmp_path / "b.h5", zlib.compress(b"abc"), GZIP)
+    layout = h5py.VirtualLayout((20, 100, 100), np.uint8)
+    for number, name in enumerate("ab"):
+        layout[10 * number : 10 * number + 10] = h5py.VirtualSource(f"{name}.h5", "images", (10, 100, 100))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_virtual_dataset("images", layout)
+    with opening.open_source(tmp_path / "x.h5", "images").opened() as reader:
+        assert not reader.read(0, 10).any()
+        with pytest.raises(UnreadableError, match=r"b\.h5:images: the chunk at .* unpacks to less"):
+            reader.read(5, 15)
+
+
+@pytest.mark.parametrize(("number", "place"), [(OFFSET, 2), (OFFSET, 4), (NBIT, 2), (NBIT, 4)])
+def test_a_filter_that_states_other_sizes_is_refused(tmp_path, number, place):
+    """HDF5 would write as many values as the filter states into a chunk that has fewer."""
+    path = filtered(tmp_path / "x.h5", bytes(200_000), number, itemsize=2)
+    with h5py.File(path) as file:
+        values = file["images"].id.get_create_plist().get_filter(0)[2]
+    written, content = struct.pack("<5I", *values[:5]), path.read_bytes()
+    assert content.count(written) == 1
+    forged = struct.pack("<5I", *(2**20 if at == place else value for at, value in enumerate(values[:5])))
+    path.write_bytes(content.replace(written, forged))
+    assert "unpacks to less than" in refusal(path)
+
+
+@pytest.mark.parametrize("how", [{}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("most", [1, 30, 255])
+def test_sound_chunks_without_some_bits_are_read(tmp_path, how, dtype, most):
+    images = np.random.default_rng(0).integers(0, most, (7, 5, 5)).astype(dtype)
+    narrow, plist = h5py.h5t.py_create(np.dtype(dtype)).copy(), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((3, 5, 5))
+    plist.set_filter(NBIT, 0, ())
+    narrow.set_precision(8)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("offset", data=images, chunks=(3, 5, 5), scaleoffset=0, **how)
+        stored = h5py.h5d.create(file.id, b"bits", narrow, h5py.h5s.create_simple(images.shape), plist)
+        stored.write(h5py.h5s.ALL, h5py.h5s.ALL, images)
+    for name in ("offset", "bits"):
+        with opening.open_source(tmp_path / "x.h5", name).opened() as reader:
+            assert np.array_equal(reader.read(0, 7)[..., 0], images)
 
 
 def test_sound_chunks_are_looked_at_once(tmp_path, monkeypatch):
