@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,24 @@ def told(facts: Mapping[str, Any]) -> str:
     return f"{ended} in {facts['n_iter']:,} rounds, {changed}"
 
 
+def advice(facts: Mapping[str, Any], setting: str = "rounds") -> str:
+    """Return the sentence for rounds that had not converged, by what `facts_of` says; empty where they had, or were none.
+
+    setting : what makes rounds more.
+
+    >>> advice({"n_iter": 20, "converged": False, "change": 0.031})
+    'The objective still changed by 3.1% over the last tenth of 20 rounds; raise rounds.'
+    """
+    if facts.get("converged", True):
+        return ""
+    if facts["n_iter"] == 1:
+        return f"One round does not show whether the objective has settled; raise {setting}."
+    return (
+        f"The objective still changed by {facts['change']:.1%} over the last tenth of {facts['n_iter']:,} rounds; raise "
+        f"{setting}."
+    )
+
+
 def written(found: Convergence | None) -> dict[str, str]:
     """Return the attribute of a model's file that keeps it: null where nothing was iterated."""
     return {"convergence": json.dumps(None if found is None else vars(found))}
@@ -93,8 +112,15 @@ def keep(estimator: Any, found: Convergence | None) -> None:
 
 
 def warn(sentence: str) -> None:
-    """Warn of an iteration that did not converge, with scikit-learn's ConvergenceWarning; of nothing where it is empty."""
-    if sentence:
-        from sklearn.exceptions import ConvergenceWarning
+    """Warn of an iteration that did not converge, with scikit-learn's ConvergenceWarning; of nothing where it is empty.
 
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
+    The warning names the line outside smtdist that asked for the fit.
+    """
+    if not sentence:
+        return
+    from sklearn.exceptions import ConvergenceWarning
+
+    calls, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("smtdist."):
+        calls, frame = calls + 1, frame.f_back
+    warnings.warn(sentence, ConvergenceWarning, stacklevel=calls)

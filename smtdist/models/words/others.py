@@ -86,7 +86,9 @@ def glove(near: scipy.sparse.csr_array, settings: GloveSettings) -> Glove:
     for _ in range(settings.sweeps):
         order = draw.permutation(2 * len(row))
         losses.append(float(sweep(*entries, order, settings.rate, vectors, squares, biases, bias_squares)))
-    return Glove(vectors[0], vectors[1], biases[0], biases[1], tuple(losses))
+    found = Glove(vectors[0], vectors[1], biases[0], biases[1], tuple(losses))
+    convergence.warn(convergence.advice(convergence.facts_of(found.ending), "sweeps"))
+    return found
 
 
 def positive_information(near: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
