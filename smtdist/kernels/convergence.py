@@ -13,6 +13,10 @@ import numpy as np
 
 SETTLED: Final = 0.01
 """Relative change of the last tenth of rounds from the tenth before, up to which rounds count as converged."""
+FEWEST: Final = 5
+"""Rounds in which a trend can be told from noise."""
+CHANCE: Final = 0.05
+"""Rounds whose order is at least as likely by chance show no trend (Kendall's test)."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Convergence:
     Attributes
     ----------
     converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding; of rounds, whether
-        the last tenth of them changed the mean loss by no more than a hundredth.
+        the last tenth of them changed the mean loss by no more than a hundredth, or the last half shows no trend: losses
+        of mini-batches vary for ever.
     n_iter : steps taken, or rounds.
     loss : value at the end; of rounds the mean of the last tenth.
     gradient_norm : largest entry of the gradient at the end, over that of the start (of an autoencoder over the objective
@@ -40,6 +45,8 @@ def of_rounds(losses: Sequence[float]) -> Convergence | None:
 
     >>> of_rounds([5.0, 3.0, 2.0, 1.0]).converged, of_rounds([1.0] * 20).converged
     (False, True)
+    >>> of_rounds([9.0, 9.5, 5.0, 7.0, 6.0, 4.0, 6.5, 5.0, 7.0, 4.5]).converged  # up and down
+    True
     """
     if not losses:
         return None
@@ -47,7 +54,18 @@ def of_rounds(losses: Sequence[float]) -> Convergence | None:
     last = float(np.mean(losses[-tenth:]))
     before = float(np.mean(losses[-2 * tenth : -tenth] or losses[:1]))
     change = abs(last - before) / max(abs(last), abs(before), 1e-300)
-    return Convergence(len(losses) > 1 and change <= SETTLED, len(losses), last, change)
+    settled = len(losses) > 1 and (change <= SETTLED or _without_trend(losses))
+    return Convergence(settled, len(losses), last, change)
+
+
+def _without_trend(losses: Sequence[float]) -> bool:
+    """Tell whether the last half of losses rises as often as it falls, as far as that many can show."""
+    late = losses[-max(FEWEST, len(losses) // 2) :]
+    if len(late) < FEWEST:
+        return False
+    from scipy.stats import kendalltau  # a fifth of a second that other uses need not wait
+
+    return bool(kendalltau(range(len(late)), late).pvalue > CHANCE)
 
 
 def facts_of(found: Convergence | None) -> dict[str, Any]:
@@ -62,11 +80,15 @@ def told(facts: Mapping[str, Any]) -> str:
 
     >>> told({"n_iter": 20, "converged": False, "change": 0.031})
     'not converged in 20 rounds, the last tenth of which changed the objective by 3.1%'
+    >>> told({"n_iter": 20, "converged": True, "change": 0.26})
+    'converged in 20 rounds, the last half of which shows no trend'
     """
     if "n_iter" not in facts:
         return ""
     ended = "converged" if facts["converged"] else "not converged"
     changed = f"the last tenth of which changed the objective by {facts['change']:.1%}"
+    if facts["converged"] and facts["change"] > SETTLED:
+        changed = "the last half of which shows no trend"
     return f"{ended} in {facts['n_iter']:,} rounds, {changed}"
 
 

@@ -28,7 +28,8 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     """An estimator whose fitted model turns images into features; subclasses say how it is fitted.
 
     `workers` and `cluster` are parameters of every subclass. Fitted: `n_iter_`, rounds of learning, and `converged_`,
-    whether the last tenth of them changed the objective by no more than a hundredth; if not, a ConvergenceWarning says so.
+    whether the last tenth of them changed the objective by no more than a hundredth, or the last half shows no trend; if
+    not, a ConvergenceWarning says so.
     """
 
     workers: int | None

@@ -49,7 +49,8 @@ class Glove:
 
     @property
     def ending(self) -> convergence.Convergence | None:
-        """How the sweeps ended: converged where the last tenth of them changed the loss by no more than a hundredth."""
+        """How the sweeps ended: converged where the last tenth of them changed the loss by no more than a hundredth, or the
+        last half shows no trend."""
         return convergence.of_rounds(self.losses)
 
     def vectors(self) -> Float64:
