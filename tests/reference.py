@@ -503,6 +503,27 @@ def positive_code(x, atoms, penalty, sweeps=400):
     return code
 
 
+def inverse_objective(P, beta, code, penalty):
+    """SMT 2018, eq. 6: ‖β - P α‖² + λ zᵀα with z_j = ‖p_j‖, of α >= 0."""
+    return float(((beta - P @ code) ** 2).sum() + penalty * (np.linalg.norm(P, axis=0) * code).sum())
+
+
+def inverse_gap(P, beta, code, penalty):
+    """How far α can be above the minimum of eq. 6, over the objective.
+
+    For θ with P_jᵀθ <= λ z_j for all j, ‖r‖² >= θᵀr - ‖θ‖²/4 gives the lower bound θᵀβ - ‖θ‖²/4; θ is the longest
+    multiple of 2 (β - P α) of that kind, up to the best multiple.
+    """
+    rest, z = beta - P @ code, np.linalg.norm(P, axis=0)
+    meets = P.T @ rest
+    allowed = [penalty * z[j] / (2 * meets[j]) for j in range(len(z)) if meets[j] > 0 and z[j] > 0]
+    length = rest @ rest
+    scale = min([float(beta @ rest / length) if length > 0 else 1.0, *allowed])
+    bound = scale * 2 * (rest @ beta) - scale**2 * length
+    objective = inverse_objective(P, beta, code, penalty)
+    return (objective - bound) / objective if objective > 0 else 0.0
+
+
 def pursuit_code(x, atoms, k):
     """Orthogonal matching pursuit (Pati et al. 1993), by least squares anew at every step."""
     code, taken = np.zeros(len(atoms)), []

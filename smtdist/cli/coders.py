@@ -56,14 +56,23 @@ def told(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
-def say_fitted(result: Mapping[str, Any], records: Sequence[Any], figures: str, json: bool) -> None:
-    """Say what a fit found: as JSON, or the passes of some records, then the file, its bytes and figures."""
+def say_fitted(
+    result: Mapping[str, Any], records: Sequence[Any], figures: str, json: bool, *advice: str
+) -> None:
+    """Say what a fit found: as JSON, or the passes of some records, then the file, its bytes and figures, and advice."""
     if json:
         print_json(dict(result))
         return
     if records:
         result_console().print(tables.passes_table(records))
     say(f"{result['out']}: {tables.size(result['bytes'])}, {figures}")
+    say_advice(*advice)
+
+
+def say_advice(*sentences: str) -> None:
+    """Say what to do where a fit fell short; nothing for empty sentences."""
+    for sentence in filter(None, sentences):
+        result_console().print(sentence, style="yellow", highlight=False)
 
 
 def say_costs(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from smtdist import configuration
 from smtdist.cli import options as opt
+from smtdist.cli.coders import say_advice
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.first_look import FirstLook, first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -19,6 +20,7 @@ from smtdist.data.first import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import DataError
+from smtdist.kernels import convergence
 from smtdist.models import files, plugins
 from smtdist.models import model as smt_model
 from smtdist.models.coders.files import kind_in
@@ -118,6 +120,8 @@ def fit(
     about = {"model": str(out.absolute()), "bytes": written, "passes": records, "skipped": skipped}
     _report({**about, **found.summary(), **first_looks(seen)}, json)
     if not json:
+        each = [] if base else [part.summary() for part in getattr(found, "parts", (found,))]
+        say_advice(*(convergence.advice(one, "dictionary_rounds") for one in each))
         say_first_look(seen)
 
 

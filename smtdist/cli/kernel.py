@@ -97,9 +97,7 @@ def fit(
     figures = told({name: value for name, value in facts.items() if value is not None})
     result = {**facts, "out": str(out.absolute()), "bytes": size, "passes": records}
     # rounds over mini-batches are many and alike
-    say_fitted(result, records if len(records) <= 10 else (), figures, json)
-    if found.unconverged() and not json:
-        result_console().print(found.unconverged(), style="yellow", highlight=False)
+    say_fitted(result, records if len(records) <= 10 else (), figures, json, found.unconverged())
 
 
 @kernel.command(

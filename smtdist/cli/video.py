@@ -136,7 +136,7 @@ def fit(
         model, records = video_model.fit_video(found, settings, engine, lower)
     size = save_video(model, out, overwrite=overwrite)
     result = {**model.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
-    say_fitted(result, (), told(model.summary()), json)
+    say_fitted(result, (), told(model.summary()), json, *model.advice())
 
 
 @video.command("judge", epilog="Example: smtdist video judge video.h5 held-out.h5 --json")

@@ -16,6 +16,7 @@ from smtdist.evaluate import head_files, kernel_ridge
 from smtdist.evaluate.cosine_rows import Sets, layout_for, parts_of, require_temperature
 from smtdist.evaluate.head import Head
 from smtdist.evaluate.kernel_ridge import KernelRidge
+from smtdist.kernels import convergence
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
 from smtdist.models import layouts, readout
@@ -51,6 +52,8 @@ class KernelHead(Head):
     path_ : for each penalty its squared error and top-1 share on held-out rows.
     heat_ : β of `predict_proba`.
     rows_ : the training rows.
+    n_iter_, converged_ : steps of conjugate gradients, and whether they reached their tolerance; with more than 4,096 rows
+        only, because fewer are solved directly.
 
     Rows X are an array (n, F), or the place of rows in a file: (path, dataset). Labels are whole numbers,
     strings or booleans. Memory: `planned_bytes`. `save` also writes the n F numbers of the training rows
@@ -99,6 +102,8 @@ class KernelHead(Head):
         )
         self.path_, self.heat_ = list(self.fitted_.path), self.fitted_.heat
         self.penalty_ = self.fitted_.penalty
+        convergence.keep(self, self.fitted_.ending)
+        convergence.warn(self.fitted_.advice())
         self.audit_ = [
             {
                 "action": "added",
@@ -196,4 +201,5 @@ class KernelHead(Head):
             float(numbers["residual"]),
         )
         head.penalty_, head.heat_ = head.fitted_.penalty, head.fitted_.heat
+        convergence.keep(head, head.fitted_.ending)
         return head

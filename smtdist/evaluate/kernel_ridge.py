@@ -18,6 +18,7 @@ from smtdist.errors import CheckpointError, ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
 from smtdist.evaluate.metrics import Judged, checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels import mirror_kernel
+from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.solve import conjugate
 
@@ -158,6 +159,21 @@ class KernelRidge:
     heat: float
     steps: int = 0
     residual: float = 0.0
+
+    @property
+    def ending(self) -> Convergence | None:
+        """How the conjugate gradients ended; None where the kernel was decomposed."""
+        converged = self.residual <= TOLERANCE
+        return Convergence(converged, self.steps, self.residual, self.residual) if self.steps else None
+
+    def advice(self) -> str:
+        """Return the sentence for conjugate gradients that had not converged; empty where they had, or were not needed."""
+        if self.ending is None or self.ending.converged:
+            return ""
+        return (
+            f"Conjugate gradients stopped after {self.steps} steps with a residual of {self.residual:.2g}, above "
+            f"{TOLERANCE:.2g}; raise the smallest of penalties."
+        )
 
     def decision(self, sets: Sets, *, progress: Progress | None = None) -> Float64:
         """Return f, (m, c), for images with the same kinds of features. Memory: `LEFT` + 1 blocks of features."""

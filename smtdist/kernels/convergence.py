@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ import numpy as np
 
 SETTLED: Final = 0.01
 """Relative change of the last tenth of rounds from the tenth before, up to which rounds count as converged."""
+FEWEST: Final = 5
+"""Rounds in which a trend can be told from noise."""
+CHANCE: Final = 0.05
+"""Rounds whose order is at least as likely by chance show no trend (Kendall's test)."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,8 @@ class Convergence:
     Attributes
     ----------
     converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding; of rounds, whether
-        the last tenth of them changed the mean loss by no more than a hundredth.
+        the last tenth of them changed the mean loss by no more than a hundredth, or the last half shows no trend: losses
+        of mini-batches vary for ever.
     n_iter : steps taken, or rounds.
     loss : value at the end; of rounds the mean of the last tenth.
     gradient_norm : largest entry of the gradient at the end, over that of the start (of an autoencoder over the objective
@@ -39,6 +45,8 @@ def of_rounds(losses: Sequence[float]) -> Convergence | None:
 
     >>> of_rounds([5.0, 3.0, 2.0, 1.0]).converged, of_rounds([1.0] * 20).converged
     (False, True)
+    >>> of_rounds([9.0, 9.5, 5.0, 7.0, 6.0, 4.0, 6.5, 5.0, 7.0, 4.5]).converged  # up and down
+    True
     """
     if not losses:
         return None
@@ -46,7 +54,18 @@ def of_rounds(losses: Sequence[float]) -> Convergence | None:
     last = float(np.mean(losses[-tenth:]))
     before = float(np.mean(losses[-2 * tenth : -tenth] or losses[:1]))
     change = abs(last - before) / max(abs(last), abs(before), 1e-300)
-    return Convergence(len(losses) > 1 and change <= SETTLED, len(losses), last, change)
+    settled = len(losses) > 1 and (change <= SETTLED or _without_trend(losses))
+    return Convergence(settled, len(losses), last, change)
+
+
+def _without_trend(losses: Sequence[float]) -> bool:
+    """Tell whether the last half of losses rises as often as it falls, as far as that many can show."""
+    late = losses[-max(FEWEST, len(losses) // 2) :]
+    if len(late) < FEWEST:
+        return False
+    from scipy.stats import kendalltau  # a fifth of a second that other uses need not wait
+
+    return bool(kendalltau(range(len(late)), late).pvalue > CHANCE)
 
 
 def facts_of(found: Convergence | None) -> dict[str, Any]:
@@ -61,12 +80,34 @@ def told(facts: Mapping[str, Any]) -> str:
 
     >>> told({"n_iter": 20, "converged": False, "change": 0.031})
     'not converged in 20 rounds, the last tenth of which changed the objective by 3.1%'
+    >>> told({"n_iter": 20, "converged": True, "change": 0.26})
+    'converged in 20 rounds, the last half of which shows no trend'
     """
     if "n_iter" not in facts:
         return ""
     ended = "converged" if facts["converged"] else "not converged"
     changed = f"the last tenth of which changed the objective by {facts['change']:.1%}"
+    if facts["converged"] and facts["change"] > SETTLED:
+        changed = "the last half of which shows no trend"
     return f"{ended} in {facts['n_iter']:,} rounds, {changed}"
+
+
+def advice(facts: Mapping[str, Any], setting: str = "rounds") -> str:
+    """Return the sentence for rounds that had not converged, by what `facts_of` says; empty where they had, or were none.
+
+    setting : what makes rounds more.
+
+    >>> advice({"n_iter": 20, "converged": False, "change": 0.031})
+    'The objective still changed by 3.1% over the last tenth of 20 rounds; raise rounds.'
+    """
+    if facts.get("converged", True):
+        return ""
+    if facts["n_iter"] == 1:
+        return f"One round does not show whether the objective has settled; raise {setting}."
+    return (
+        f"The objective still changed by {facts['change']:.1%} over the last tenth of {facts['n_iter']:,} rounds; raise "
+        f"{setting}."
+    )
 
 
 def written(found: Convergence | None) -> dict[str, str]:
@@ -93,8 +134,15 @@ def keep(estimator: Any, found: Convergence | None) -> None:
 
 
 def warn(sentence: str) -> None:
-    """Warn of an iteration that did not converge, with scikit-learn's ConvergenceWarning; of nothing where it is empty."""
-    if sentence:
-        from sklearn.exceptions import ConvergenceWarning
+    """Warn of an iteration that did not converge, with scikit-learn's ConvergenceWarning; of nothing where it is empty.
 
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
+    The warning names the line outside smtdist that asked for the fit.
+    """
+    if not sentence:
+        return
+    from sklearn.exceptions import ConvergenceWarning
+
+    calls, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("smtdist."):
+        calls, frame = calls + 1, frame.f_back
+    warnings.warn(sentence, ConvergenceWarning, stacklevel=calls)

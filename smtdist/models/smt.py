@@ -103,7 +103,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (time and memory
     of each pass), `n_features_out_`, and where the dictionary is learned (k-means or a learned code) `n_iter_`,
     rounds of learning, and `converged_`, whether the last tenth of them changed the objective by no more than
-    a hundredth or moved no atom. There is no `n_features_in_`, because images have a shape (`model_.geometry`).
+    a hundredth or moved no atom, or the last half shows no trend. There is no `n_features_in_`, because images
+    have a shape (`model_.geometry`).
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -111,7 +112,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
     >>> smt.fit_transform(images).shape
     (40, 36)
-    >>> learned = SMT(feature="l1", patch=3, dictionary=12, n_components=4, settings={"rounds": 2})
+    >>> learned = SMT(feature="l1", patch=3, dictionary=12, n_components=4, settings={"rounds": 20})
     >>> learned.fit_transform(images).shape
     (40, 64)
     """
@@ -294,6 +295,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, self.checkpoint)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
+        if base is None:
+            convergence.warn(convergence.advice(model.summary(), "dictionary_rounds"))
         return self._fitted(model, records)
 
     def _fit_learned(self, X: Any, base: Any) -> Self:
@@ -305,6 +308,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         coded.require_pooled(source, settings)
         with session.executor_for(self.cluster, self.workers) as executor:
             model, records = coded.fit_coded(source, settings, self._engine(executor, self.checkpoint))
+        convergence.warn(convergence.advice(model.summary()))
         return self._fitted(model, records)
 
     @_with_value_errors

@@ -3,9 +3,12 @@
 import json
 
 import pytest
-from functional_clips import make_clips
+from functional_clips import SMALL, make_clips
 
-from benchmarks.functional import disc, layers, video
+from benchmarks.functional import common, disc, inverse, layers, video
+from smtdist.data.video import open_clips
+from smtdist.models.functional.files import save_video
+from smtdist.models.functional.video import fit_video
 
 TINY = [
     "patch=6",
@@ -52,6 +55,16 @@ def test_layers(clips, tmp_path):
     first, second = layers.main(arguments), layers.main(arguments)
     assert len(first["layers"]["reconstruction"]) == 2
     assert first["layers"] == second["layers"]
+
+
+def test_inverse(clips, tmp_path):
+    small = SMALL.replace(atoms=20, rounds=1, n_components=6)
+    save_video(fit_video(open_clips(clips), small, common.engine())[0], tmp_path / "m.h5")
+    asked = ["--model", str(tmp_path / "m.h5"), "--data", clips, "--held-out", "three", "--most", "12"]
+    found = inverse.main([*asked, "--json", str(tmp_path)])
+    assert found["rows"] == 12
+    assert found["0.001"]["default"]["largest_gap"] < 1e-5
+    assert list(tmp_path.glob("*-functional-inverse-20-6.json"))
 
 
 def test_disc(tmp_path):

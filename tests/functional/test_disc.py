@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import reference
 from scipy.optimize import nnls
 from scipy.special import eval_jacobi
 from typer.testing import CliRunner
@@ -161,8 +162,11 @@ def test_recovery_solves_equation_6():
     a = np.zeros((3, 20))
     for _ in range(60_000):
         a = np.maximum(a - step * (2 * (a @ P.T - beta) @ P + penalty * z), 0)
-    objective = [((beta - codes @ P.T) ** 2).sum() + penalty * (codes @ z).sum() for codes in (found, a)]
-    assert objective[0] == pytest.approx(objective[1], rel=1e-6)
+    for row, code, slow in zip(beta, found, a, strict=True):
+        lowest = reference.inverse_objective(P, row, slow, penalty)
+        assert reference.inverse_objective(P, row, code, penalty) == pytest.approx(lowest, rel=1e-6)
+        assert reference.inverse_gap(P, row, code, penalty) < 1e-9
+        assert reference.inverse_gap(P, row, 0.9 * code, penalty) > 1e-3
     assert found[:, 7].tolist() == [0, 0, 0]
     assert np.argmax(found * z, axis=1).tolist() == [2, 5, 11]
     dictionary = draw.standard_normal((6, 20))

@@ -212,6 +212,7 @@ def test_commands(path, tmp_path):
     stacked = call("fit", small, "--out", upper, "--below", out, "--clip", "one", "--clip", "two", "--quiet",
                    "--set", "atoms=20", "--set", "n_components=5", "--set", "rounds=1", "--set", "penalty=0.2")  # fmt: skip
     assert stacked.exit_code == 0, stacked.output
+    assert "One round does not show whether the objective has settled; raise rounds." in stacked.output
     told = call("judge", upper, small, "--sequences", 12, "--json")
     assert len(json.loads(told.stdout)["layers"]["reconstruction"]) == 2
     assert "layer 2" in call("judge", upper, small, "--sequences", 12).output

@@ -367,7 +367,9 @@ def test_a_plan_names_the_passes_of_the_fit(data, capsys):
 def test_a_learned_code_is_exported_and_reported(data, tmp_path, capsys, feature):
     source, fitted = data / "d.h5", tmp_path / "m.h5"
     asked = sets(feature=feature, patch=4, dictionary=12, rounds=2, n_components=5, drop=1)
-    assert run(capsys, "fit", source, "--dataset", "train/images", "--out", fitted, *asked, "-q")[0] == 0
+    code, out, _ = run(capsys, "fit", source, "--dataset", "train/images", "--out", fitted, *asked, "-q")
+    assert code == 0
+    assert "over the last tenth of 2 rounds; raise rounds." in " ".join(out.split())
     model = load_transform(fitted)
     assert run(capsys, "export", fitted, "--format", "npz", "--out", tmp_path / "m.npz")[0] == 0
     with np.load(tmp_path / "m.npz", allow_pickle=False) as arrays:

@@ -28,7 +28,8 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     """An estimator whose fitted model turns images into features; subclasses say how it is fitted.
 
     `workers` and `cluster` are parameters of every subclass. Fitted: `n_iter_`, rounds of learning, and `converged_`,
-    whether the last tenth of them changed the objective by no more than a hundredth.
+    whether the last tenth of them changed the objective by no more than a hundredth, or the last half shows no trend; if
+    not, a ConvergenceWarning says so.
     """
 
     workers: int | None
@@ -60,9 +61,9 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         with session.executor_for(self.cluster, self.workers) as executor:
             self.coder_, self.passes_ = self._fitted(as_source(X), Engine(executor))
-        convergence.keep(
-            self, convergence.of_rounds(getattr(getattr(self.coder_, "coder", self.coder_), "trace", ()))
-        )
+        ended = convergence.of_rounds(getattr(getattr(self.coder_, "coder", self.coder_), "trace", ()))
+        convergence.keep(self, ended)
+        convergence.warn(convergence.advice(convergence.facts_of(ended)))
         self._n_features_out = int(np.prod(representing(self.coder_).representation_shape()))
         return self
 
@@ -94,7 +95,7 @@ class SpikeSlabCoder(CoderEstimator):
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> SpikeSlabCoder(units=16, patch=3, pooling=(2,), settings={"rounds": 2}).fit_transform(images).shape
+    >>> SpikeSlabCoder(units=16, patch=3, pooling=(2,), settings={"rounds": 20}).fit_transform(images).shape
     (40, 64)
     """
 
@@ -144,7 +145,7 @@ class SparseCoding(CoderEstimator):
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> SparseCoding(units=16, patch=3, pooling=(2,), settings={"rounds": 2}).fit_transform(images).shape
+    >>> SparseCoding(units=16, patch=3, pooling=(2,), settings={"rounds": 20}).fit_transform(images).shape
     (40, 64)
     """
 
@@ -195,7 +196,7 @@ class CodedSMT(CoderEstimator):
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> smt = CodedSMT(feature="s3c", patch=3, dictionary=12, n_components=4, settings={"rounds": 2})
+    >>> smt = CodedSMT(feature="s3c", patch=3, dictionary=12, n_components=4, settings={"rounds": 20})
     >>> smt.fit_transform(images).shape
     (40, 64)
     """

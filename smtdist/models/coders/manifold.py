@@ -258,7 +258,8 @@ class Manifold(Unscaled, ValuedTransform):
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that a person asks for first, as plain JSON."""
-        return components.summary_of(self.embedding, self.settings.n_components, self.fingerprint)
+        found = components.summary_of(self.embedding, self.settings.n_components, self.fingerprint)
+        return found | convergence.facts_of(self.ending)
 
     @property
     def asked(self) -> str:

@@ -33,11 +33,11 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
     `n_features_in_` (pixels of a patch), `n_iter_` (rounds of the dictionary) and `converged_` (whether the last tenth
-    of them changed its objective by no more than a hundredth, and with `sgd_rounds` those of the mini-batches theirs,
-    too; `model_.ended()` has both).
+    of them changed its objective by no more than a hundredth, or the last half shows no trend; with `sgd_rounds` those of
+    the mini-batches theirs, too; `model_.ended()` has both).
 
     >>> frames = np.random.default_rng(0).integers(0, 256, (24, 12, 12), dtype=np.uint8)
-    >>> video = VideoSMT(patch=4, length=4, places=4, atoms=12, rounds=2, batch=8, n_components=3)
+    >>> video = VideoSMT(patch=4, length=4, places=4, atoms=12, n_components=3)
     >>> video.fit_transform(frames).shape
     (24, 4, 3)
     """
@@ -104,6 +104,8 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
         lower = None if below is None else given.model_of(below)
         with clips_of(X) as clips, self._engine(checkpointed=True) as engine:
             model, records = fit_video(clips, settings, engine, lower)
+        for sentence in model.advice():
+            convergence.warn(sentence)
         return self._fitted(model, records)
 
     def transform(self, X: Any) -> NDArray[np.float64]:

@@ -182,6 +182,11 @@ class VideoModel(ValuedTransform):
         learned = convergence.facts_of(convergence.of_rounds(self.trace))
         return {**learned, "mini_batches": convergence.facts_of(self.ending)}
 
+    def advice(self) -> tuple[str, str]:
+        """Return what to do where rounds of the dictionary, and mini-batches, had not converged; empty where they had."""
+        ended = self.ended()
+        return convergence.advice(ended), convergence.advice(ended["mini_batches"], "sgd_rounds")
+
 
 def sequences_of(
     clips: tuple[Clip, ...], settings: FunctionalSettings, *, raw: bool = False

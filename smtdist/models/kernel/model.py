@@ -17,7 +17,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ModelError
 from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
-from smtdist.kernels.convergence import Convergence
+from smtdist.kernels.convergence import Convergence, advice, facts_of
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import with_bandwidth
 from smtdist.models import provenance
@@ -124,10 +124,7 @@ class KernelModel(Shown):
                 f"The fit stopped after {found.n_iter} steps with a relative gradient of {found.gradient_norm:.2g}, "
                 f"above the tolerance of {settings.tolerance:.2g}; raise max_iterations or tolerance."
             )
-        return (
-            f"The mean loss still changed by {found.gradient_norm:.1%} over the last tenth of {found.n_iter} rounds; raise "
-            f"rounds."
-        )
+        return advice(facts_of(found))
 
 
 def embedded(

@@ -49,7 +49,8 @@ class Glove:
 
     @property
     def ending(self) -> convergence.Convergence | None:
-        """How the sweeps ended: converged where the last tenth of them changed the loss by no more than a hundredth."""
+        """How the sweeps ended: converged where the last tenth of them changed the loss by no more than a hundredth, or the
+        last half shows no trend."""
         return convergence.of_rounds(self.losses)
 
     def vectors(self) -> Float64:
@@ -86,7 +87,9 @@ def glove(near: scipy.sparse.csr_array, settings: GloveSettings) -> Glove:
     for _ in range(settings.sweeps):
         order = draw.permutation(2 * len(row))
         losses.append(float(sweep(*entries, order, settings.rate, vectors, squares, biases, bias_squares)))
-    return Glove(vectors[0], vectors[1], biases[0], biases[1], tuple(losses))
+    found = Glove(vectors[0], vectors[1], biases[0], biases[1], tuple(losses))
+    convergence.warn(convergence.advice(convergence.facts_of(found.ending), "sweeps"))
+    return found
 
 
 def positive_information(near: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
