@@ -140,7 +140,9 @@ def _scatter_bytes(
     chosen = max(5, 2 * levels) * capacity * weighted // patches + 24 * weighted + lists
     moment = row * run + members + cuts + threads() * 4096 * PLANES_WORDS + chosen if form == "bits" else 0
     if context is None:
-        return max(moment, 20 * n_atoms * images + threads() * (3 << 20)) + NEIGHBOUR_BYTES * patches
+        # counts of images wait while moments are summed, and are joined
+        outer = 24 * n_atoms * images + threads() * (3 << 20)
+        return max(moment + 4 * n_atoms * images, outer) + NEIGHBOUR_BYTES * patches
     # windows slide over the lattice, the holes that a draw leaves in it included
     drawn, (rows, columns) = n, sampling.lattice(geometry)
     n, patches = rows * columns, images * rows * columns

@@ -11,6 +11,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.context import add_second_order, add_window_cooccurrence, degrees, kept_mask
 from smtdist.kernels.cpu import scatter as cpu
 from smtdist.kernels.device import array_module, is_host
+from smtdist.kernels.generic import scatter as generic
 from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.types import Array, Codes
 
@@ -18,6 +19,7 @@ __all__ = [
     "add_activity",
     "add_image_outer",
     "add_moments",
+    "add_outer_of",
     "add_second_moment",
     "add_second_order",
     "add_window_cooccurrence",
@@ -107,6 +109,12 @@ def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None
     _positions(codes, images)
     body = cpu if is_host(out) else gpu
     body.add_image_outer(out, codes, images, weights)
+
+
+def add_outer_of(out: Array, counts: Array) -> None:
+    """Add what `add_image_outer` does, from the counts of images, (B, K) of `image_counts`, which may be of several pieces."""
+    body = cpu if is_host(out) else generic
+    body.add_outer_of(out, counts, None)
 
 
 def from_atom(codes: Codes, low: int) -> Codes:

@@ -156,16 +156,28 @@ class CodeSums(Statistic):
         raw, whitener = place(images), self.encoder.whitener
         capacity = self.capacity(len(images))
         for mirror, at in drawn_views(whitener, images, self._views):
+            waiting: list[Array] = []
             for first, count, codes in code_kernels.encode_pieces(raw, self.encoder, mirror, capacity, at):
-                positions += self.add(
-                    state, codes, count, None if at is None else at[first : first + count]
-                )
+                own = None if at is None else at[first : first + count]
+                positions += self.add(state, codes, count, own, waiting)
+            if waiting:  # once a batch: their product reads and writes all of a K x K sum
+                scatter.add_outer_of(state["outer"], array_module(waiting[0]).concatenate(waiting))
         state["n_samples"] += len(images)
         state["n_positions"] += positions
         return positions
 
-    def add(self, state: State, codes: Codes, images: int, at: Array | None) -> int:
-        """Add the codes of the chosen patches of some images; `at` are their positions, None: all."""
+    def add(
+        self,
+        state: State,
+        codes: Codes,
+        images: int,
+        at: Array | None,
+        waiting: list[Array] | None = None,
+    ) -> int:
+        """Add the codes of the chosen patches of some images; `at` are their positions, None: all.
+
+        waiting : where the counts of images whose context is all of them are left; their products are still to add then.
+        """
         near, kept, chosen = self._laid_out(codes, images, at)
         scatter.add_activity(state["activity"], codes)
         whole, low = codes, 0 if self.rows is None else self.rows[0]
@@ -182,7 +194,11 @@ class CodeSums(Statistic):
         elif "second_moment" in state:
             scatter.add_second_moment(state["second_moment"], codes)
         if self._reach is None:
-            scatter.add_image_outer(state["outer"], codes, images)
+            counts = scatter.image_counts(codes, images)
+            if waiting is None:
+                scatter.add_outer_of(state["outer"], counts)
+            else:
+                waiting.append(counts)
         else:
             context.add_window_cooccurrence(state["windows"], near, kept, self._reach)
         if "scatter" in state:

@@ -94,7 +94,8 @@ def flush(
             bit = planes[at + level * BLOCK_WORDS + (lane >> 6)] >> np.uint64(lane & 63)
             count += np.int64(bit & np.uint64(1)) << level
         flat[place + lane] += count * weight
-    planes[at : at + used * BLOCK_WORDS] = 0
+    for word in range(at, at + used * BLOCK_WORDS):
+        planes[word] = 0
 
 
 @compiled

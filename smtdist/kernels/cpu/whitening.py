@@ -14,11 +14,21 @@ CHUNK = 512
 
 @compiled
 def normalise(
-    centred: Array, start: int, y: Array, floor_sum: float, scale: float, grid: Array, constant: Array
+    centred: Array,
+    start: int,
+    y: Array,
+    floor_sum: float,
+    scale: float,
+    room: tuple[Array, Array],
+    grid: Array,
+    constant: Array,
 ) -> None:
-    """Write rint(scale y / ‖y‖) to float32 `grid` from `start` on; sums run in pixel order for every patch."""
+    """Write rint(scale y / ‖y‖) to float32 `grid` from `start` on; sums run in pixel order for every patch.
+
+    room : zeros for the sums of squares of every patch, before and after whitening.
+    """
     p, n = y.shape
-    raw, squares = np.zeros(n), np.zeros(n)
+    raw, squares = room
     for pixel in range(p):
         before, after = centred[pixel, start : start + n], y[pixel]
         for patch in range(n):
@@ -44,7 +54,8 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int
 
     def work(start: int, stop: int) -> None:
         y = centred[:, start:stop].copy() if whiten is None else whiten @ centred[:, start:stop]
-        normalise(centred, start, y, floor_sum, float(scale), grid, constant)
+        room = np.zeros(stop - start), np.zeros(stop - start)
+        normalise(centred, start, y, floor_sum, float(scale), room, grid, constant)
 
     with single_blas():
         run_ranges(work, even_ranges(n, CHUNK))
