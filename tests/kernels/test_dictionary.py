@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import codes
-from smtdist.kernels.cpu import dictionary
+from smtdist.kernels import codes, scatter
+from smtdist.kernels.cpu import dictionary, integer_products
 from smtdist.kernels.generic import codes as plain
 
 LONGEST = 4096
@@ -125,3 +125,27 @@ def test_the_fastest_is_used_and_names_that_there_are_not_are_refused(monkeypatc
         ConfigurationError, match=r"SMTDIST_PRODUCTS is 'int8'; this processor can use .*float32"
     ):
         dictionary.body()
+
+
+@pytest.mark.parametrize("body", [name for name in HERE if name != "float32"])
+@pytest.mark.parametrize(("rows", "n_atoms", "images"), [(64, 64, 1), (448, 448, 7), (100, 320, 250)])
+def test_outer_products_of_counts_leave_the_lower_triangle_alone(rows, n_atoms, images, body, monkeypatch):
+    monkeypatch.setenv(dictionary.VARIABLE, body)
+    rng = np.random.default_rng(rows)
+    counts = rng.integers(0, 700, (images, n_atoms)).astype(np.int32)
+    counts[0, :3] = 32767 if images == 1 else 900
+    start = rng.integers(-50, 50, (rows, n_atoms)).astype(np.int32)
+    out = start.copy()
+    taken = []
+    plain = integer_products.add_outer
+    monkeypatch.setattr(integer_products, "add_outer", lambda *given: (taken.append(1), plain(*given)))
+    scatter.add_outer_of(out, counts)
+    wide = counts.astype(np.int64)
+    assert np.array_equal(np.triu(out), np.triu(start + (wide.T @ wide)[:rows]))
+    assert np.array_equal(np.tril(out, -1), np.tril(start, -1))
+    assert taken
+    taken.clear()
+    counts[0, 0] = 32768  # beyond int16
+    scatter.add_outer_of(start.astype(np.int64), counts)
+    scatter.add_outer_of(start.copy(), counts)
+    assert not taken

@@ -91,7 +91,7 @@ def dictionary_of(atoms: Array) -> Dictionary:
     whole = np.array_equal(np.trunc(atoms), atoms) and int(square_norms(atoms).max()) <= LARGEST
     if kind is None or not whole:
         return Dictionary(np.asfortranarray(atoms), None)
-    return Dictionary(atoms, kind(integer.pack_atoms(atoms, kind)))
+    return Dictionary(atoms, kind(integer.pack_atoms(atoms, integer.FORMS[kind].panel)))
 
 
 def packed_patches(grid: Array, factor: int) -> Array | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smtdist.kernels.cpu import moment
+from smtdist.kernels.cpu import dictionary, integer_products, moment
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.cpu.moment import (
@@ -218,7 +218,10 @@ def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None
 
 
 def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
-    """Add Σ_b w_b s_b s_bᵀ of counts (B, K): by the pairs that occur where they are few, else as a product."""
+    """Add Σ_b w_b s_b s_bᵀ of counts (B, K): by the pairs that occur where they are few, else as a product.
+
+    Products are of int16, straight into the sums, if the processor has them and nothing is too large; else of floats.
+    """
     pairs = float((np.count_nonzero(counts, axis=1).astype(np.float64) ** 2).sum())
     if pairs * SPARSE_SHARE < len(counts) * float(len(out)) ** 2:
         images, atoms = np.nonzero(counts)
@@ -228,8 +231,22 @@ def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
         listed = Codes(indptr, atoms.astype(np.uint16), out.shape[1])
         add_listed(out, listed, counts[images, atoms].astype(np.int64), factors)
         return
+    kind = dictionary.PACKED.get(dictionary.body())
+    if weights is None and kind is not None and _fit_int16(out, counts, integer_products.FORMS[kind].panel):
+        integer_products.add_outer(out, counts, kind)
+        return
     for left, right in _exact_factors(counts, weights):
         _add_product(out, left, right)
+
+
+def _fit_int16(out: Array, counts: Array, panel: int) -> bool:
+    """Tell whether products of counts can be added in int32, in whole panels of columns."""
+    whole = out.dtype == np.int32 and out.shape[1] % panel == 0 and out.flags.c_contiguous
+    return (
+        whole
+        and int(counts.max(initial=0)) < 1 << 15
+        and int(np.square(counts, dtype=np.int64).sum(axis=0).max()) < 1 << 31
+    )
 
 
 def _exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array, Array]]:
