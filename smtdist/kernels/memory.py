@@ -149,7 +149,7 @@ def _scatter_bytes(
     d = min(context // sampling.stride, max(rows, columns))
     near = 4 * capacity + 72 * n_atoms + 8 * n_atoms * threads()
     if form == "bits" and drawn * n_atoms >= cpu_context.LONG_CODES * n:  # else an image never has so many
-        step = max(n, min(patches, 1 << 13))
+        step = max(n, min(patches, cpu_context.RUN_PATCHES))
         near = (
             row * step * (1 + max(4, cpu_context.window_size((rows, columns), d).bit_length()))
             + 4 * capacity * step // patches

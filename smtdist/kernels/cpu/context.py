@@ -11,7 +11,7 @@ from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
-RUN_PATCHES = 1 << 13
+RUN_PATCHES = 1 << 14
 """Patches whose neighbour counts are held as bit planes at a time."""
 LONG_CODES = 3
 """From so many active atoms a patch on, neighbours are counted as bits."""

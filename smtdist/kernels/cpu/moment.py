@@ -19,7 +19,7 @@ from smtdist.kernels.cpu.marked import BitRows, bit_rows, part_of
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
-RUN_PATCHES = 1 << 15
+RUN_PATCHES = 1 << 16
 """Patches at a time: the more, the fewer passes over the K x K sum; the fewer, the less cache they need."""
 PART_PATCHES = 1 << 13
 """Patches whose bits for 512 atoms stay in the second-level cache: 0.5 MiB; their offsets in words fit 16 bits."""

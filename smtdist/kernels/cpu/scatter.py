@@ -10,7 +10,6 @@ from smtdist.kernels.cpu import dictionary, integer_products, moment
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.cpu.moment import (
-    RUN_PATCHES,
     add_second_moment,
     atom_ranges,
     by_atom,
@@ -39,7 +38,7 @@ COUNTED_PATCHES = 1 << 16
 """Patches of an image that are counted from bits, at most: what the bit planes hold."""
 ACTIVITY_PATCHES = 1 << 12
 """Patches whose activity is counted from bits in one go."""
-WEIGHTED_PATCHES = RUN_PATCHES
+WEIGHTED_PATCHES = 1 << 15
 """Patches at a time of a weighted moment."""
 
 
