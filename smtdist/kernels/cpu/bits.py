@@ -60,12 +60,12 @@ def list_part(
     begin: int,
     end: int,
     lists: tuple[Array, Array, Array],
+    room: tuple[Array, Array],
 ) -> None:
     """Write, for each atom of a block, where in `n_rows` rows from words[base:] its bit is set, to offsets[begin:end]."""
     starts, counts, offsets = lists  # starts and counts (K,)
     tiles = (n_rows + TILE - 1) // TILE
-    tile = np.empty(TILE * BLOCK_WORDS, np.uint64)
-    columns = np.empty(BLOCK * tiles, np.uint64)
+    tile, columns = room
     for number in range(tiles):
         there = base + TILE * number * BLOCK_WORDS
         inside = min(TILE, n_rows - TILE * number) * BLOCK_WORDS
@@ -115,7 +115,12 @@ def rows_from_bits(
         end = int(ends[job])
         begin = end - int(sizes[part, block])
         lists = starts[part], counts[part], offsets
-        list_part(bits.words, place(part, block), last - first, block, begin, end, lists)
+        # made here: a compiled function takes longer to compile with it
+        room = (
+            np.empty(TILE * BLOCK_WORDS, np.uint64),
+            np.empty(BLOCK * -(-(last - first) // TILE), np.uint64),
+        )
+        list_part(bits.words, place(part, block), last - first, block, begin, end, lists, room)
 
     jobs = even_ranges(sizes.size, 1)
     run_ranges(count, jobs)

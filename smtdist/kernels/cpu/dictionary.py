@@ -102,7 +102,8 @@ def packed_patches(grid: Array, factor: int) -> Array | None:
     pixels, count = grid.shape
     width = integer.BLOCK_PATCHES
     pairs = np.empty((-(-count // width), -(-pixels // 2), width), np.int32)
-    return pairs if integer.pack_patches(np.ascontiguousarray(grid), factor, pairs) else None
+    room = np.empty(width, np.float32), np.empty(width, np.float32)
+    return pairs if integer.pack_patches(np.ascontiguousarray(grid), factor, room, pairs) else None
 
 
 def mark_reaching(grid: Array, dictionary: Dictionary, cuts: list[int], bits: Array, first: int) -> None:

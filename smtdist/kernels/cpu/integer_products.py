@@ -307,15 +307,16 @@ def put_tile(
 
 
 @compiled
-def pack_patches(grid: Array, factor: int, pairs: Array) -> bool:
+def pack_patches(grid: Array, factor: int, room: tuple[Array, Array], pairs: Array) -> bool:
     """Write patches (p, N) times a factor as pairs (blocks, ceil(p / 2), patches of a block), zeros behind the last.
 
-    Returns whether all are whole numbers and no patch is longer than 4,096: then every sum is exact.
+    room : two float32 numbers for each patch of a block. Returns whether all are whole numbers and no patch is longer
+    than 4,096: then every sum is exact.
     """
     blocks, steps, width = pairs.shape
     pixels, count = grid.shape
     fits = True
-    norms, strange = np.empty(width, np.float32), np.empty(width, np.float32)
+    norms, strange = room
     for block in range(blocks):
         # unsigned, as an index that may be negative keeps loops from becoming vector code
         first, here = np.uint64(block * width), np.uint64(min(width, count - block * width))
