@@ -48,7 +48,7 @@ def watch(
     """
     with usage():
         watched = watching.watch(where, tls=tls, config=cluster_config)
-    with watched as view:
+    with watched as view, watching.of_a_run(where):
         if once:
             _say(view.progress(), json)
             return

@@ -62,14 +62,19 @@ def figures(model: Any) -> dict[str, str]:
 
 
 def n_samples(provenance: Mapping[str, Any]) -> int:
-    """Return how many samples a model was fitted on, by what was added and withdrawn, else by its source; 0 where neither is.
+    """Return how many samples a model was fitted on, by what was added and withdrawn, else by its source; 0 where neither says.
 
     >>> n_samples({"audit": [{"action": "added", "n_samples": 9}, {"action": "withdrawn", "n_samples": 2}]})
     7
     """
-    if "audit" not in provenance:
-        return int((provenance.get("source", {}).get("shape") or [0])[0])
-    return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in provenance["audit"])
+    try:
+        if "audit" not in provenance:
+            return int((provenance.get("source", {}).get("shape") or [0])[0])
+        return sum(
+            one["n_samples"] * (1 if one["action"] == "added" else -1) for one in provenance["audit"]
+        )
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        return 0  # of a file that others have written
 
 
 def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -160,9 +160,9 @@ def _write(folder: Path, record: Record) -> None:
 
 def _recorded(folder: Path) -> Record | None:
     """Return the record of a driver, None where there is none that makes sense."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         record: Record = json.loads((folder / RECORD).read_text())
-        int(record["pid"])
+        int(record["pid"]), float(record["process_started"] or 0)
         known = {name: record[name] for name in ("host", "pid", "process_started", "since", "beat")}
         return {**known, "space": record.get("space")}
     return None

@@ -59,7 +59,7 @@ class ProgressView:
         self._console.print(visible(event["text"]), style="dim", highlight=False, soft_wrap=True)
 
     def _on_pass_started(self, event: Event) -> None:
-        name, samples, leaves = event["pass"], event["n_samples"], event["n_leaves"]
+        name, samples, leaves = event["pass"], int(event["n_samples"]), event["n_leaves"]
         self._started[name] = event.get("time", time.time())
         self._samples[name] = samples
         self._units[name] = event.get("unit", "patches")

@@ -97,17 +97,17 @@ class RunState:
             self.status = "running"
         name, leaves = event["pass"], event["n_leaves"]
         self.data = event.get("data") or self.data
-        resumed = event["resumed_leaves"]
+        resumed, samples = int(event["resumed_leaves"]), int(event["n_samples"])
         self.started = self.started if self.started is not None else event.get("time")
         self.passes[name] = {
             "name": name,
             "status": "running",
             "started": event.get("time"),
-            "n_samples": event["n_samples"],
+            "n_samples": samples,
             "n_leaves": leaves,
             "resumed_leaves": resumed,
             "projected_bytes": event.get("projected_bytes", 0),
-            "already": event["n_samples"] * resumed // leaves if leaves else 0,
+            "already": samples * resumed // leaves if leaves else 0,
             "samples": 0,
             "positions": 0,
             "unit": event.get("unit", "patches"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -13,17 +14,23 @@ from typing import Any, Final
 
 import h5py
 
+from smtdist.data import hdf5
 from smtdist.engine import clusters, lock, outlets
 from smtdist.engine import folder as folders
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.events import Event
 from smtdist.errors import CheckpointError, ConfigurationError, SmtdistError
+from smtdist.monitor.state import RunState
 from smtdist.monitor.view import View
 
 POLL_SECONDS: Final = 0.5
 RUN: Final = "run.json"
 """The command of a run that was started on the command line."""
+MOST_BYTES: Final = 64 * 2**20
+"""Of one event: a longer line is none."""
+_WRONG: Final = (RuntimeError, KeyError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError)
+"""What comes of events, and of records, that no run has written."""
 
 
 def watch(
@@ -50,6 +57,17 @@ def watch(
     if tls is not None or config is not None:
         raise ConfigurationError(f"{text} is a folder; leave out --tls and --cluster-config.")
     return WatchedFolder(Path(text))
+
+
+@contextlib.contextmanager
+def of_a_run(where: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong over events that no run has written into CheckpointError."""
+    try:
+        yield
+    except _WRONG as error:
+        raise CheckpointError(
+            f"{where} tells of a run what none has written ({hdf5.reason_of(error)}); start the run again, with another folder."
+        ) from error
 
 
 class Watched(View):
@@ -98,10 +116,13 @@ class WatchedFolder(Watched):
         self._thread.start()
 
     def refresh(self) -> list[Event]:
-        """Read what is new, now, and return it."""
-        events = list(self._lines)
-        for event in events:
-            self.take(event)
+        """Read what is new, now, and return it; CheckpointError for what no run has written."""
+        with of_a_run(self.folder):
+            events = list(self._lines)
+            for event in events:
+                self.take(event)
+            if events:
+                repr(self)  # what cannot be drawn either
         return events
 
     def progress(self) -> dict[str, Any]:
@@ -119,8 +140,13 @@ class WatchedFolder(Watched):
 
     def _follow(self) -> None:
         while not self._over.wait(POLL_SECONDS):
-            with contextlib.suppress(OSError):
-                self._look()
+            try:
+                with contextlib.suppress(OSError):
+                    self._look()
+            except CheckpointError as error:
+                self._state = RunState(self._state.alone)
+                self.take({"kind": "run_failed", "time": time.time(), "text": str(error)})
+                return
 
     def _look(self) -> None:
         """Read what is new, and tell of a driver that can tell nothing any more."""
@@ -154,22 +180,21 @@ class _Tail:
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Event]:
-        with self._lock:
-            try:
-                with self._path.open("rb") as file:
-                    if os.fstat(file.fileno()).st_size < self._at:
-                        self._at = 0  # another file under the same name
-                    file.seek(self._at)
-                    data = file.read()
-            except FileNotFoundError:
-                return
-            whole = data[: data.rfind(b"\n") + 1]
-            self._at += len(whole)
-        for line in whole.splitlines():
-            with contextlib.suppress(ValueError):  # a line that a killed run left behind
-                event = json.loads(line)
-                if isinstance(event, dict) and "kind" in event:
-                    yield event
+        with self._lock, contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(self._path.stat().st_mode):
+                raise ValueError(f"{self._path.name} is no file")  # a pipe would hold its reader up
+            with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._at:
+                    self._at = 0  # another file under the same name
+                file.seek(self._at)
+                while (line := file.readline(MOST_BYTES)).endswith(b"\n"):
+                    self._at = file.tell()
+                    with contextlib.suppress(ValueError):  # a line that a killed run left behind
+                        event = json.loads(line)
+                        if isinstance(event, dict) and "kind" in event:
+                            yield event
+            if len(line) == MOST_BYTES:
+                raise ValueError(f"{outlets.EVENTS} has a line that does not end")
 
 
 def stored_passes(folder: Path) -> list[dict[str, Any]]:
@@ -179,9 +204,9 @@ def stored_passes(folder: Path) -> list[dict[str, Any]]:
         path for path in folder.iterdir() if path.is_dir() and not folders.is_change(path.name)
     ):
         leaves, samples, positions = 0, 0, 0
-        for path in own.glob("*.h5"):
+        for path in filter(Path.is_file, own.glob("*.h5")):
             with (
-                contextlib.suppress(OSError, KeyError, ValueError),
+                contextlib.suppress(OSError, *_WRONG),
                 h5py.File(path, "r", locking=False) as file,
             ):
                 leaves += sum(stop - start for start, stop in json.loads(file.attrs["covers"]))

@@ -59,7 +59,15 @@ def facts_of(path: Path) -> Facts:
     """Return the facts about a file as plain JSON types: name, `kind`, `bytes`, `configuration`, `audit`, and its kind's own."""
     kind = kind_of(path)
     name, size = str(path.absolute()), path.stat().st_size
-    return {"file": name, "kind": kind, "bytes": size, **KINDS[kind].described(path)}
+    facts = {"file": name, "kind": kind, "bytes": size, **KINDS[kind].described(path)}
+    try:
+        json.dumps(facts, allow_nan=False, default=float)
+        KINDS[kind].readable(facts)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ModelError(
+            f"{path} says of itself what no file of smtdist says ({hdf5.reason_of(error)}); make it again."
+        ) from error
+    return facts
 
 
 def _model(path: Path) -> Facts:

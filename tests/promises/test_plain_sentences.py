@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.text import Text
 
+import smtdist
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.session import executor_for
@@ -38,6 +39,13 @@ def sentence(result):
     (line,) = result.stderr.splitlines()
     assert line.startswith("smtdist: ")
     return line
+
+
+def forge(path, provenance):
+    """Replace what a model says of its data."""
+    with h5py.File(path, "r+") as file:
+        del file.attrs["smtdist_checksums"], file["audit"]
+        file.attrs["provenance"] = provenance
 
 
 class TestNames:
@@ -163,6 +171,20 @@ class TestForgedFiles:
         update = ("update", at / "model.h5", at / "b.h5", "--dataset", "images", "--out", at / "n.h5")
         assert "n_samples holds other than whole numbers" in sentence(run(*update))
 
+    @pytest.mark.parametrize("provenance", ['{"ridge": NaN}', '{"source": {"shape": [1e999]}}'])
+    def test_provenance_that_json_does_not_hold(self, at, run, provenance):
+        forge(at / "model.h5", provenance)
+        said = "says of itself what no file of smtdist says"
+        assert said in sentence(run("info", at / "model.h5", "--json"))
+        assert said in sentence(run("report", at / "model.h5", "--out", at / "m.html"))
+
+    @pytest.mark.parametrize(
+        "source", ["3", '"x"', "null", '{"shape": 3}', '{"shape": ["x"]}', '{"shape": [NaN]}']
+    )
+    def test_shapes_that_provenance_makes_up(self, at, source):
+        forge(at / "model.h5", f'{{"source": {source}}}')
+        assert "samples" not in repr(smtdist.load(at / "model.h5"))
+
     @pytest.mark.parametrize("chunks", [[0, 8, 8], [-1, 7, 7]])
     def test_a_manifest_with_chunks_of_nothing(self, at, run, chunks):
         made = describe_files([str(at / "a.h5")], at / "all.json", ["images"])
@@ -188,6 +210,66 @@ class TestForgedFiles:
         started = time.perf_counter()
         assert "neither a model nor images" in sentence(run("info", tmp_path / "x.h5"))
         assert time.perf_counter() - started < 2
+
+
+class TestWatchingAStranger:
+    """A folder whose run never was: `watch` ends in one sentence, and does not wait for a pipe."""
+
+    STARTED = '{"kind": "pass_started", "pass": "whitening", "n_leaves": 4, "n_samples": 8, "resumed_leaves": 0}\n'
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            "[" * 100_000 + "\n",
+            '{"kind": "pass_started"}\n',
+            '{"kind": "run_started", "passes": 3}\n',
+            '{"kind": "run_started", "time": "x", "passes": ["a"]}\n',
+            '{"kind": ["run_started"], "events": 3}\n{"kind": "recap", "events": [3]}\n',
+            STARTED.replace("8", '"8"').replace("0}", f"{10**11}}}"),
+            STARTED.replace("8", "NaN"),
+            STARTED
+            + '{"kind": "progress", "pass": "whitening", "n_samples": 1, "n_positions": 1, "by_worker": 3}\n',
+            STARTED + '{"kind": "preview", "pass": "x", "n_samples": [], "spectrum": 3}\n',
+            STARTED + '{"kind": "sums", "pass": "whitening", "covers": [[["a", 2]]], "running": 0}\n',
+        ],
+    )
+    @pytest.mark.parametrize("how", [("--once",), ()])
+    def test_events_that_no_run_has_written(self, tmp_path, run, lines, how):
+        (tmp_path / "events.jsonl").write_text(lines + '{"kind": "run_finished"}\n')
+        found = run("watch", tmp_path, *how)
+        assert found.exit_code in (0, 1)
+        assert found.exit_code == 0 or "what none has written" in sentence(found)
+
+    def test_a_line_without_end(self, tmp_path, run, monkeypatch):
+        monkeypatch.setattr("smtdist.monitor.watch.MOST_BYTES", 100)
+        (tmp_path / "events.jsonl").write_text("x" * 100)
+        assert "does not end" in sentence(run("watch", tmp_path, "--once"))
+
+    def test_a_pipe(self, tmp_path, run):
+        os.mkfifo(tmp_path / "events.jsonl")
+        assert "events.jsonl is no file" in sentence(run("watch", tmp_path, "--once"))
+
+    @pytest.mark.parametrize(
+        "attributes", [{"covers": "[3]"}, {"covers": "[" * 10_000}, {"covers": "[]", "counters": "[]"}]
+    )
+    def test_files_of_sums(self, tmp_path, run, attributes):
+        (tmp_path / "run.json").touch()
+        (tmp_path / "whitening").mkdir()
+        os.mkfifo(tmp_path / "whitening" / "pipe.h5")
+        with h5py.File(tmp_path / "whitening" / "a.h5", "w") as file:
+            file.attrs.update(attributes)
+        found = run("watch", tmp_path, "--once")
+        assert (found.exit_code, "whitening" in found.stdout) == (0, True), found.output
+
+    def test_what_comes_later(self, tmp_path):
+        """In the thread that follows a run, whose view must not wait for ever."""
+        (tmp_path / "events.jsonl").write_text(self.STARTED)
+        with watch(tmp_path) as view:
+            with (tmp_path / "events.jsonl").open("a") as file:
+                file.write('{"kind": "run_started", "passes": 3}\n')
+            view._thread.join(20)
+            assert view.status == "failed"
+            assert "what none has written" in view.progress()["text"]
 
 
 class TestClusters:
