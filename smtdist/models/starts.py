@@ -19,8 +19,9 @@ def best_of(
 ) -> tuple[T, list[Record]]:
     """Fit from the starts 0, 1, ... below `most`, one after the other; return the fit of the lowest loss, and all records.
 
-    The earlier of two equal ones is kept. The passes of the second start are called `start-2-` and their own name, and so on: a
-    resumed run goes on in the start that was stopped. A single start has no loss to look at.
+    The earlier of two equal ones is kept. Before the names of the passes of the second start stands `start-2-`, and so on: a
+    resumed run goes on in the start that was stopped. Where there is one start, `loss` is not called. Memory: the best so
+    far, and the fit that runs.
     """
     best, records = fit(0)
     lowest = loss(best) if most > 1 else 0.0
