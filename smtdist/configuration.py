@@ -85,6 +85,7 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "dictionary_method": _one_of(*DICTIONARY_METHODS),
     "dictionary_cosine": _number(lambda x: -1 < x <= 1, "a cosine in (-1, 1]"),
     "dictionary_rounds": _whole(1),
+    "dictionary_n_init": _whole(1),
     "dictionary_samples": _whole(0),
     "dictionary_mirrored": _FLAG,
     "flip": _FLAG,
@@ -140,6 +141,8 @@ class Configuration:
         similar), "kmeans" (Euclidean), "spherical" k-means, or "given" by you.
     dictionary_cosine : largest cosine between two atoms of a "diverse" dictionary.
     dictionary_rounds : rounds of the k-means methods.
+    dictionary_n_init : starts of the k-means methods, each from other random patches. The one with the lowest mean squared
+        distance in the last tenth of its rounds is kept. Each start takes as many passes as one.
     dictionary_mirrored : close the dictionary under mirroring: half of the atoms are drawn, the other half are their mirror
         images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, so it takes
         about half the time. It needs flip=true, feature="gq", order=1, a "random" or "diverse" dictionary of an even number
@@ -193,6 +196,7 @@ class Configuration:
     dictionary_method: str = "random"
     dictionary_cosine: float = 0.9
     dictionary_rounds: int = 10
+    dictionary_n_init: int = 1
     dictionary_samples: int = 0
     dictionary_mirrored: bool = False
     flip: bool = False

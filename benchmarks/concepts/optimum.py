@@ -96,12 +96,13 @@ def of_planted(options: argparse.Namespace, how: str) -> list[dict[str, Any]]:
     """Return recovery and losses against the truth's, one row for each noise and ratio."""
     rows = []
     for noise, ratio in itertools.product((0.05, 0.2), (1, 3, 10, 30, 100)):
-        found, above, seconds = [], 0, []
+        found, losses, above, seconds = [], [], 0, []
         for seed in range(options.seeds):
             true, x = planted(seed, 0.5, ratio, noise=noise)
             model, took = fitted(x, 6, seed, **SETTINGS[how])
             found.append(recovered(true, model.concepts))
             loss = reference.concept_loss(model.concepts, x)
+            losses.append(loss)
             above += loss > reference.concept_loss(true, x) * (1 + SAME)
             seconds.append(took)
         rows.append(
@@ -110,6 +111,8 @@ def of_planted(options: argparse.Namespace, how: str) -> list[dict[str, Any]]:
                 "ratio": ratio,
                 "recovered": float(np.mean(found)),
                 "loss_above_truth": int(above),
+                "recovered_each": found,
+                "losses": losses,
                 "seconds": float(np.median(seconds)),
             }
         )

@@ -37,6 +37,7 @@ FROZEN = (
     "dictionary_method",
     "dictionary_cosine",
     "dictionary_rounds",
+    "dictionary_n_init",
     "dictionary_samples",
     "dictionary_mirrored",
 )

@@ -79,6 +79,15 @@ class Coder(Shown, Features):
         """
 
     @classmethod
+    def loss(cls, learnt: Mapping[str, Any]) -> float:
+        """Return what starts are compared by, the lowest the best: the mean objective over the last tenth of the rounds.
+
+        learnt : what `learn` returned first, after a round at least.
+        """
+        trace = learnt["trace"]
+        return float(np.mean(trace[-max(1, len(trace) // 10) :]))
+
+    @classmethod
     @abstractmethod
     def layout(cls) -> Layout:
         """Return how its files are laid out."""
@@ -137,7 +146,8 @@ class Coder(Shown, Features):
     def identity(self) -> str:
         """Return a hash of all that codes depend on: settings but how features are pooled, the whitening, what is learnt."""
         told = json.loads(self.settings.to_json())
-        told.pop("pooling", None)
+        for unused in ("pooling", "n_init"):
+            told.pop(unused, None)
         arrays = array_hash(self.mean, self.whiten, *self.learnt())
         return blake2b(json.dumps([told, arrays], sort_keys=True).encode(), digest_size=16).hexdigest()
 

@@ -48,6 +48,8 @@ class SparseSettings(PatchSettings):
     patches : patches of each image in a round; 0 means all.
     whiten_images : images from which the whitening is computed; 0 means all.
     rounds : rounds of learning; 0 leaves the atoms as they start.
+    n_init : starts of learning, each from other patches. The one with the lowest mean loss over the last tenth of its rounds
+        is kept. Each start takes as many passes as one.
     rate : step size of "gradient" in the first round.
     decay : the step is halved every `decay` rounds; 0 means never.
     memory : share of the earlier rounds' sums, or Hessian, that a round keeps.
@@ -86,6 +88,7 @@ class SparseSettings(PatchSettings):
     patches: int = 16
     whiten_images: int = 0
     rounds: int = 100
+    n_init: int = 1
     rate: float = 0.5
     decay: float = 50.0
     memory: float = 0.9
@@ -103,7 +106,11 @@ class SparseSettings(PatchSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_whole(self, {"rounds": 0, "idle": 1, "sweeps": 1, "k": 1})
+        require_whole(self, {"rounds": 0, "n_init": 1, "idle": 1, "sweeps": 1, "k": 1})
+        if self.n_init > 1 and not self.rounds:
+            raise ConfigurationError(
+                "Without rounds nothing tells starts apart; leave out n_init, or raise rounds."
+            )
         require_numbers(self, ("penalty", "gap", "rate"), above=True)
         require_numbers(self, ("threshold", "decay"))
         if not is_number(self.memory) or not 0 <= self.memory < 1:

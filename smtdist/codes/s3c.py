@@ -49,6 +49,8 @@ class S3CSettings(PatchSettings):
     patches : patches of each image in a round; 0 means all.
     whiten_images : images from which the whitening is computed; 0 means all.
     rounds : rounds of learning.
+    n_init : starts of learning, each from other patches. The one with the lowest mean loss over the last tenth of its rounds
+        is kept. Each start takes as many passes as one.
     start : start from random "patches", or from "random" numbers.
     alpha, bias, mu : value of this parameter at the start.
     beta_start : value of β at the start.
@@ -101,6 +103,7 @@ class S3CSettings(PatchSettings):
     patches: int = 2
     whiten_images: int = 0
     rounds: int = ROUNDS
+    n_init: int = 1
     start: str = "patches"
     alpha: float = 1.0
     beta_start: float = 3.0
@@ -139,7 +142,7 @@ class S3CSettings(PatchSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_whole(self, {"rounds": 1, "block": 0})
+        require_whole(self, {"rounds": 1, "n_init": 1, "block": 0})
         require_numbers(self, _NUMBERS)
         if not all(is_number(value) for value in (self.bias, self.mu)) or not isinstance(self.newton, bool):
             raise ConfigurationError("bias and mu must be numbers, newton true or false.")
@@ -209,6 +212,11 @@ class PatchCoder(Coder):
         """
         parameters, trace, records = learn(start, settings, engine)
         return {"parameters": parameters, "trace": tuple(trace)}, records
+
+    @classmethod
+    def loss(cls, learnt: Mapping[str, Any]) -> float:
+        """Return what starts are compared by: minus the energy functional, or the loss of a rival, as `Coder.loss` has it."""
+        return -super().loss(learnt)
 
     @classmethod
     def layout(cls) -> Layout:

@@ -152,8 +152,12 @@ class Engine:
 
     @contextmanager
     def staged(self, name: str) -> Iterator[None]:
-        """Put a name before those of passes, for one of several fits that are a run together; records keep theirs."""
-        before, self.stage = self.stage, f"{name}-"
+        """Put a name before those of passes, for one of several fits that are a run together; records keep theirs.
+
+        Within another stage it stands after the name of that.
+        """
+        before = self.stage
+        self.stage = f"{before}{name}-"
         try:
             yield
         finally:

@@ -18,6 +18,7 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence, mirrored
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Geometry, Whitener
+from smtdist.models import starts
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -99,7 +100,9 @@ def fit_dictionary(
 
 def sketch_size(settings: Configuration) -> int:
     """Return the random patches that a dictionary is chosen from, or begins with."""
-    return drawn_atoms(settings) * (CANDIDATES_PER_ATOM if settings.dictionary_method == "diverse" else 1)
+    starts_drawn = settings.dictionary_n_init
+    each = {"diverse": CANDIDATES_PER_ATOM, "kmeans": starts_drawn, "spherical": starts_drawn}
+    return drawn_atoms(settings) * each.get(settings.dictionary_method, 1)
 
 
 def sketch_of(whitener: Whitener, settings: Configuration) -> Candidates:
@@ -143,14 +146,26 @@ def from_sketch(
             f"All patches of {source.name} count as constant; set pixel_range to the (black, white) that the pixels use, or "
             f"lower min_contrast."
         )
-    if len(start.grid) < wanted:
+    drawn = sketch_size(settings)
+    if len(start.grid) < drawn:
+        fewer = "dictionary" if drawn == wanted else "dictionary_n_init, dictionary"
         raise DataError(
             f"{source.name} has only {len(start.grid)} distinct patches that are not constant, fewer than the "
-            f"{wanted} atoms to be drawn; lower dictionary or min_contrast, or give more samples."
+            f"{drawn} atoms to be drawn; lower {fewer} or min_contrast, or give more samples."
         )
     if method == "random":
         return closed(start), []
-    return _k_means(start.grid, source, whitener, settings, engine)
+
+    def learned(number: int) -> tuple[Dictionary, list[dict[str, Any]]]:
+        first = start.grid[number * wanted : (number + 1) * wanted]
+        return _k_means(first, source, whitener, settings, engine)
+
+    return starts.best_of(settings.dictionary_n_init, learned, _distance_of, engine)
+
+
+def _distance_of(found: Dictionary) -> float:
+    """Return what starts of k-means are compared by: the mean squared distance over the last tenth of the rounds."""
+    return 0.0 if found.ending is None else found.ending.loss
 
 
 def diverse(state: State, size: int, cosine: float) -> Dictionary:

@@ -234,8 +234,9 @@ def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> li
         nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
         batch = chunk_subset(source, settings.dictionary_samples, settings.seed)
         moved = Centroids(nearest, settings.flip, spares)
-        rounds = settings.dictionary_rounds
-        centres = 48 * pixels * settings.dictionary
+        rounds = settings.dictionary_rounds * settings.dictionary_n_init
+        # of several starts the best so far is kept beside the one that runs
+        centres = (48 if settings.dictionary_n_init == 1 else 52) * pixels * settings.dictionary
         steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
     return steps
 

@@ -135,6 +135,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         dictionary_method: str = "random",
         dictionary_cosine: float = 0.9,
         dictionary_rounds: int = 10,
+        dictionary_n_init: int = 1,
         dictionary_samples: int = 0,
         dictionary_mirrored: bool = False,
         flip: bool = False,
@@ -183,6 +184,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.dictionary_method = dictionary_method
         self.dictionary_cosine = dictionary_cosine
         self.dictionary_rounds = dictionary_rounds
+        self.dictionary_n_init = dictionary_n_init
         self.dictionary_samples = dictionary_samples
         self.dictionary_mirrored = dictionary_mirrored
         self.flip = flip

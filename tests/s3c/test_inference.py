@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import reference as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from s3c import oracle
 
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.spike_slab import (
@@ -46,7 +46,7 @@ def parts(model):
 
 
 def rows_of(seed, model, n):
-    return oracle.draw(np.random.default_rng(seed), n, *parts(model))[0]
+    return oracle.draw_spike_slab(np.random.default_rng(seed), n, *parts(model))[0]
 
 
 @settings(deadline=None, max_examples=25)
@@ -63,7 +63,7 @@ def test_evidence_less_the_energy_functional_is_the_divergence(seed, n_units, n_
     for found in (infer(rows, model, schedule), sequential(rows, model, steps)):
         energies = energy(rows, found, model)
         for v, h, s, value in zip(rows, found.h, found.s, energies, strict=True):
-            exact = oracle.Exact(v, *parts(model))
+            exact = oracle.ExactPosterior(v, *parts(model))
             wanted = exact.divergence(h, s, model.atoms.T, model.alpha, model.beta)
             assert wanted >= -1e-12
             assert abs(exact.log_evidence - value - wanted) < 1e-10 * max(1, abs(exact.log_evidence))
@@ -72,7 +72,7 @@ def test_evidence_less_the_energy_functional_is_the_divergence(seed, n_units, n_
 def test_the_evidence_is_that_of_the_oracle():
     model = model_of(3, 6, 4)
     rows = rows_of(4, model, 5)
-    wanted = [oracle.Exact(v, *parts(model)).log_evidence for v in rows]
+    wanted = [oracle.ExactPosterior(v, *parts(model)).log_evidence for v in rows]
     np.testing.assert_allclose(log_likelihood(rows, model), wanted, rtol=1e-12)
     with pytest.raises(ConfigurationError, match="2\\^15 states of h; at most 14"):
         log_likelihood(np.zeros((1, 2)), model_of(0, 15, 2))
@@ -91,7 +91,7 @@ def test_marginals_are_exact_where_units_are_orthogonal():
     )
     for found in many:
         for v, h, product in zip(rows, found.h, found.mean, strict=True):
-            exact = oracle.Exact(v, *parts(model))
+            exact = oracle.ExactPosterior(v, *parts(model))
             np.testing.assert_allclose(h, exact.spike_marginals(), atol=1e-10)
             np.testing.assert_allclose(product, exact.mean_product(), atol=1e-10)
             # no divergence is left

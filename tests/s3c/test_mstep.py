@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from s3c import oracle
+import reference as oracle
 from s3c.test_inference import model_of, parts, rows_of
 from scipy.optimize import linear_sum_assignment
 
@@ -145,7 +145,7 @@ def planted(seed=11, n_units=6, n_inputs=10, n=4000):
         rng.uniform(-2.5, -1.8, n_units),
         np.full(n_inputs, 40.0),
     )
-    rows, spikes, slabs = oracle.draw(rng, n, *parts(truth))
+    rows, spikes, slabs = oracle.draw_spike_slab(rng, n, *parts(truth))
     return truth, rows, spikes, slabs
 
 

@@ -21,7 +21,7 @@ from smtdist.kernels import contrast
 from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.threads import single_blas
-from smtdist.models import provenance
+from smtdist.models import provenance, starts
 from smtdist.solve.solution import Float64
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
@@ -57,11 +57,36 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
     """Fit a coder; returns it with the records of its passes.
 
     Passes: `whitening` (Σ x, Σ x xᵀ of contrast-normalised patches), `start` (a seeded sample of whitened
-    ones), then those that the code needs (`Coder.learn`).
+    ones), then those that the code needs (`Coder.learn`). With `n_init` the last two kinds are repeated, from
+    other atoms, and what has the lowest `Coder.loss` is kept. All starts see the same patches in their rounds.
     """
+
+    def learned(number: int) -> tuple[dict[str, Any], list[Record]]:
+        first = start if number == 0 else _restarted(start, number, engine)
+        learnt, records = _learnt(cls, first, settings, engine)
+        return learnt, [*first.records[1 if number else 0 :], *records]
+
     with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings))):
         start = begun(source, settings, engine)
-        found: Any = cls.learn(start, settings, engine)
+        learnt, records = starts.best_of(getattr(settings, "n_init", 1), learned, cls.loss, engine)
+    made: Any = cls
+    coder = made(
+        settings,
+        start.patches.shape,
+        start.mean,
+        start.whiten,
+        start.unwhiten,
+        **learnt,
+        provenance={"source": source.describe(), "versions": provenance.few_versions()},
+    )
+    return coder, records
+
+
+def _learnt(
+    cls: type[Coder], start: Start, settings: Any, engine: Engine
+) -> tuple[dict[str, Any], list[Record]]:
+    """Return what a code learns from a start, and the records; ConfigurationError where that is not what `learn` promises."""
+    found: Any = cls.learn(start, settings, engine)
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], dict)):
         raise ConfigurationError(
             f"{cls.__name__}.learn returned {type(found).__name__}; it must return what it has learnt, by names of fields, and "
@@ -73,17 +98,7 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
         raise ConfigurationError(
             f"{cls.__name__}.learn returned {', '.join(sorted(set(learnt) - known))}, which {cls.__name__} has no field for."
         )
-    made: Any = cls
-    coder = made(
-        settings,
-        start.patches.shape,
-        start.mean,
-        start.whiten,
-        start.unwhiten,
-        **learnt,
-        provenance={"source": source.describe(), "versions": provenance.few_versions()},
-    )
-    return coder, [*start.records, *records]
+    return learnt, records
 
 
 def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
@@ -100,12 +115,28 @@ def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
             partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.ridge
         )
     patches = replace(bare, mean=mean, whiten=whiten)
+    atoms, record = _atoms(before, patches, settings, engine)
+    return Start(source, settings, patches, mean, whiten, unwhiten, atoms, (whitening, record))
+
+
+def _restarted(start: Start, number: int, engine: Engine) -> Start:
+    """Return a start with atoms of another seed; patches and images of rounds stay, so that losses compare."""
+    settings = start.settings
+    other = settings.replace(seed=(settings.seed + number * 2**40) % 2**63)
+    before = chunk_subset(start.source, settings.whiten_images, settings.seed)
+    atoms, record = _atoms(before, replace(start.patches, seed=other.seed), other, engine)
+    return replace(start, atoms=atoms, records=(start.records[0], record))
+
+
+def _atoms(
+    source: Source, patches: PatchRows, settings: PatchSettings, engine: Engine
+) -> tuple[Float64, Record]:
+    """Return unit atoms and their spares, from the pass `start` over images."""
     # random atoms need no patches; two say how long one is
     wanted = _drawn(settings.units) if settings.start == "patches" else 2
-    each = max(1, -(-4 * wanted // before.n_samples))
-    found, start = engine.reduce("start", RowSample(patches, wanted, each), before)
-    atoms = _distinct(found.state["rows"].astype(np.float64), settings, source.name)
-    return Start(source, settings, patches, mean, whiten, unwhiten, atoms, (whitening, start))
+    each = max(1, -(-4 * wanted // source.n_samples))
+    found, record = engine.reduce("start", RowSample(patches, wanted, each), source)
+    return _distinct(found.state["rows"].astype(np.float64), settings, source.name), record
 
 
 def _drawn(units: int) -> int:

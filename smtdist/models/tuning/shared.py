@@ -293,7 +293,8 @@ def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
     if method == "diverse":
         return *key, settings.dictionary_cosine
     if method in ("kmeans", "spherical"):
-        return *key, settings.dictionary_rounds, settings.dictionary_samples, settings.feature
+        rounds = settings.dictionary_rounds, settings.dictionary_n_init, settings.dictionary_samples
+        return *key, *rounds, settings.feature
     return key
 
 
