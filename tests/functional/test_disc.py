@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import reference
 from scipy.optimize import nnls
 from scipy.special import eval_jacobi
 from typer.testing import CliRunner
 
-import reference
 from smtdist.cli.app import app
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine

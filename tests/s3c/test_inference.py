@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+import reference as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference as oracle
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.spike_slab import (
     Padded,

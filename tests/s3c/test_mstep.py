@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+import reference as oracle
 from s3c.test_inference import model_of, parts, rows_of
 from scipy.optimize import linear_sum_assignment
 
-import reference as oracle
 from smtdist.codes.s3c import S3CSettings
 from smtdist.codes.s3c_steps import closed_form, gradient_step, gradients
 from smtdist.errors import DataError
