@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import h5py
 
+from smtdist.data import following
 from smtdist.data.guarded import walk
 from smtdist.data.locations import Files, Location, Parsed, beside, resolved, several
 from smtdist.errors import DataError, ModelError
@@ -25,8 +27,8 @@ def require_apart(
     """Refuse an output that is the same file as an input, by whatever name or link.
 
     `inputs` are paths as they are, None for what was not given; `data` is what names data: lists, patterns,
-    folders and manifests mean the files in them too, and a file with virtual datasets those that it is made
-    of. Nothing is looked up for an output that does not exist.
+    folders and manifests mean the files in them too, and an HDF5 file those that its links, external storage
+    and virtual datasets name. Nothing is looked up for an output that does not exist.
     """
     if not target.exists():
         return
@@ -58,13 +60,33 @@ def _files_of(data: Location) -> Iterator[str]:
 
 
 def _parts_of(path: str) -> Iterator[str]:
-    """Yield the files that virtual datasets of a local HDF5 file are made of."""
-    if not os.path.isfile(path):
-        return
-    found: set[str] = set()
+    """Yield the files that a local HDF5 file is made of, and those that they are made of, as far as they are read."""
+    waiting, seen = [path], set[str]()
+    while waiting:
+        here = waiting.pop()
+        if os.path.realpath(here) in seen or not os.path.isfile(here):
+            continue
+        seen.add(os.path.realpath(here))
+        for name in sorted(_named_in(here)):
+            for folder in (os.path.dirname(here), ""):  # HDF5 looks in both
+                part = os.path.join(folder, name)
+                yield part
+                with suppress(DataError):
+                    following.require(here, part)
+                    waiting.append(part)
 
+
+def _named_in(path: str) -> set[str]:
+    """Return the files that external links, external storage and virtual datasets of a file name."""
+    found: set[str] = set()
     with suppress(OSError, RuntimeError, ValueError, KeyError), h5py.File(path, "r") as file:
-        for _, stored in walk(file):
-            if isinstance(stored, h5py.Dataset) and stored.is_virtual:
-                found.update(source.file_name for source in stored.virtual_sources())
-    yield from (os.path.join(os.path.dirname(os.path.abspath(path)), name) for name in sorted(found))
+        for _, stored in chain([("", file)], walk(file)):
+            if isinstance(stored, h5py.Group):
+                links = (stored.get(name, getlink=True) for name in stored)
+                found.update(link.filename for link in links if isinstance(link, h5py.ExternalLink))
+            elif isinstance(stored, h5py.Dataset):
+                found.update(os.fsdecode(name) for name, *_ in stored.external or ())
+                found.update(
+                    one.file_name for one in (stored.virtual_sources() if stored.is_virtual else ())
+                )
+    return found

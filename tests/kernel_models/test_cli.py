@@ -242,7 +242,10 @@ def test_plan_states_what_the_fit_will_take(model, changes, names, data, tmp_pat
     assert planned.exit_code == 0, planned.output
     costs = json.loads(planned.stdout)["passes"]
     assert [cost["name"] for cost in costs] == names
-    assert all(cost["driver_bytes"] > 0 for cost in costs)
+    least = (
+        5 * 2**20 if names == ["exact"] else 0
+    )  # SciPy's code comes into memory, whatever the matrices take
+    assert all(cost["driver_bytes"] > least for cost in costs)
     fitted = run("fit", *common, "--out", tmp_path / "k.h5")
     records = json.loads(fitted.stdout)["passes"]
     rounds = {cost["name"]: cost for cost in costs}

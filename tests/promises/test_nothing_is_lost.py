@@ -215,3 +215,26 @@ class TestKills:
                 Path(quick).write_text("quick")
         assert target.read_text() == "slow"
         assert set(os.listdir(tmp_path)) == {"m.h5", *notes}
+
+
+@pytest.mark.parametrize("how", ["link", "chain", "storage"])
+def test_what_the_data_name_is_no_output(at, run, how, monkeypatch):
+    """Files that links lead to, through another file too, and those that hold an array from outside."""
+    monkeypatch.chdir(at)
+    lost = at / "b.h5"
+    if how == "storage":
+        with h5py.File(lost) as file:
+            images = file["images"][:]
+        lost = at / "b.raw"
+        images.tofile(lost)
+    with h5py.File(at / "one.h5", "w") as file:
+        if how == "storage":
+            file.create_dataset("images", (20, 7, 7), np.uint8, external=[("b.raw", 0, 980)])
+        else:
+            file["images"] = h5py.ExternalLink("b.h5", "images")
+    with h5py.File(at / "two.h5", "w") as file:
+        file["images"] = h5py.ExternalLink("one.h5", "images")
+    data, before = "two.h5" if how == "chain" else "one.h5", lost.read_bytes()
+    fit = run("fit", data, "--dataset", "images", "--from-model", "model.h5", "--out", lost, "--overwrite")
+    assert (fit.exit_code, "is read by this command" in fit.stderr) == (1, True), fit.stderr
+    assert lost.read_bytes() == before

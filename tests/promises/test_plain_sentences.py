@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from rich.text import Text
 
-import smtdist
 from smtdist.data.manifest import describe_files, write_manifest
+from smtdist.data.showing import n_samples
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, SmtdistError
@@ -44,7 +44,7 @@ def sentence(result):
 def forge(path, provenance):
     """Replace what a model says of its data."""
     with h5py.File(path, "r+") as file:
-        del file.attrs["smtdist_checksums"], file["audit"], file["statistics/sample_digest"]
+        del file.attrs["smtdist_checksums"]
         file.attrs["provenance"] = provenance
 
 
@@ -178,12 +178,9 @@ class TestForgedFiles:
         assert said in sentence(run("info", at / "model.h5", "--json"))
         assert said in sentence(run("report", at / "model.h5", "--out", at / "m.html"))
 
-    @pytest.mark.parametrize(
-        "source", ["3", '"x"', "null", '{"shape": 3}', '{"shape": ["x"]}', '{"shape": [NaN]}']
-    )
-    def test_shapes_that_provenance_makes_up(self, at, source):
-        forge(at / "model.h5", f'{{"source": {source}}}')
-        assert "samples" not in repr(smtdist.load(at / "model.h5"))
+    @pytest.mark.parametrize("source", [3, "x", None, {"shape": 3}, {"shape": ["x"]}, {"shape": [np.nan]}])
+    def test_shapes_that_provenance_makes_up(self, source):
+        assert n_samples({"source": source}) == 0
 
     @pytest.mark.parametrize("chunks", [[0, 8, 8], [-1, 7, 7]])
     def test_a_manifest_with_chunks_of_nothing(self, at, run, chunks):

@@ -40,6 +40,9 @@ EXACT_SQUARES: Final = {
     "autoencoder": (autoencoder.SQUARES, 1),
 }
 """Matrices that an exact fit holds, and their rows for each sample; a third one for one negative of the spectral loss."""
+FIRST_PAGES: Final = 8 * 2**20
+"""What a process's first exact fit takes beside its matrices: SciPy's code and BLAS's workspace come into memory, up to 5 MiB as
+measured."""
 
 
 def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> list[PassCost]:
@@ -121,7 +124,7 @@ def exact_bytes(source: Source, settings: KernelSettings) -> int:
     rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
     require_memory(rows, squares)
     samples = source.n_samples * int(np.prod(source.shape[1:]))
-    return 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples
+    return FIRST_PAGES + 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples
 
 
 def _on_driver(name: str, working: int) -> PassCost:
