@@ -128,7 +128,10 @@ def test_an_archive_that_unfolds_beyond_the_disk_is_refused_first(tmp_path, monk
     assert (result.exit_code, "1,000 images take" in result.stderr) == (0, True)
 
 
-@pytest.mark.parametrize("options", [(), ("--shard-samples", 4), ("--layout", "plain")])
+SHARDS, PLAIN = ("--shard-samples", 4), ("--layout", "plain")
+
+
+@pytest.mark.parametrize("options", [(), SHARDS, PLAIN, (*SHARDS, *PLAIN)])
 @pytest.mark.parametrize("ending", ["tar", "tar.gz", "parquet"])
 def test_an_archive_of_encoded_images_says_its_size_first(tmp_path, monkeypatch, run, ending, options):
     image = png(np.random.default_rng(0).integers(0, 256, (40, 40), np.uint8))
@@ -153,7 +156,7 @@ def test_an_archive_of_encoded_images_says_its_size_first(tmp_path, monkeypatch,
     assert (result.exit_code, "0.0 GiB in" in result.stderr) == (1, True)
     monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", size)
     result = run(*words)
-    assert (result.exit_code, "images take" in result.stderr) == (0, True)
+    assert (result.exit_code, result.stderr.count("images take")) == (0, 1)
 
 
 def filtered(path, chunk, *filters, mask=0, shape=(10, 100, 100), itemsize=1):

@@ -91,11 +91,13 @@ def import_images(
     note: Note = lambda text: None,
     shape: tuple[int, ...] = (),
     colour: bool = False,
+    following: int = 0,
 ) -> ImportResult:
     """Write the images of a listing to one group of an HDF5 file.
 
     `shape`, where not empty, is that which plain images must have, and a colour image that it has no room
-    for raises ColourFound; `colour`: plain images have three channels.
+    for raises ColourFound; `colour`: plain images have three channels. `following`: so many images are to
+    come in all, also in other files, for which the disk must have room.
 
     New files are written beside their final name and renamed when whole. Added groups are written behind
     the end of the file, which stays what it was until the group is whole. Where `stop` returns an exit
@@ -121,7 +123,9 @@ def import_images(
         try:
             try:
                 first = replace(recipe, shape=shape)
-                result = _Run(listing, out, options, first, key, file, stop, report, note, colour).run()
+                result = _Run(
+                    listing, out, options, first, key, file, stop, report, note, colour, following
+                ).run()
             except ColourFound:
                 if shape:
                     raise
@@ -138,6 +142,7 @@ def import_images(
                     report,
                     note,
                     colour=True,
+                    following=following,
                 ).run()
         except InterruptedRun:
             raise
@@ -182,10 +187,11 @@ class _Run:
         report: Report,
         note: Note,
         colour: bool = False,
+        following: int = 0,
     ) -> None:
         self.listing, self.out, self.options, self.recipe, self.key = listing, out, options, recipe, key
         self.file, self.stop, self.report, self.note, self.colour = file, stop, report, note, colour
-        self.uncommitted = 0
+        self.uncommitted, self.following = 0, following
 
     def run(self) -> ImportResult:
         state = self.file.state
@@ -212,7 +218,7 @@ class _Run:
         shape = None if state is None else tuple(state["shape"])
         if self.recipe.plain:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
-            left = (self.listing.count() or 0) - progress.items
+            left = (self.following or self.listing.count() or 0) - progress.items
             pixels = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
             require_room(self.out, left * pixels, f"{left:,} images", self.note)
         elif not progress.items:

@@ -77,7 +77,9 @@ def _import_shards(
     state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)
     stream = _Stream(listing)
     new_items, colour = 0, False
-    if not state.items and not recipe_of(listing, options).plain:
+    plain = recipe_of(listing, options).plain
+    announced = not plain
+    if not state.items and not plain:
         try:
             require_room_encoded(listing, out, note)
         except DataError:
@@ -96,12 +98,18 @@ def _import_shards(
                 note=note,
                 shape=tuple(state.shape),
                 colour=colour,
+                following=0 if announced else (listing.count() or 0) - state.items,
             )
         except ColourFound:
             note("A colour image after grey ones: starting again with three channels")
             state.restart()
-            stream, colour, new_items = _Stream(listing), True, 0
+            stream, colour, new_items, announced = _Stream(listing), True, 0, False
             continue
+        except DataError:
+            if not state.items:  # nothing to go on from
+                state.drop()
+            raise
+        announced = True
         new_items += result.new_items
         state.add(result)
     paths = [shard_path(out, number) for number in range(len(state.samples))]
