@@ -106,15 +106,13 @@ def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None
         16 MiB.
     """
     _check_out(out, codes)
-    _positions(codes, images)
-    body = cpu if is_host(out) else gpu
-    body.add_image_outer(out, codes, images, weights)
+    add_outer_of(out, image_counts(codes, images), weights)
 
 
-def add_outer_of(out: Array, counts: Array) -> None:
+def add_outer_of(out: Array, counts: Array, weights: Array | None = None) -> None:
     """Add what `add_image_outer` does, from the counts of images, (B, K) of `image_counts`, which may be of several pieces."""
     body = cpu if is_host(out) else generic
-    body.add_outer_of(out, counts, None)
+    body.add_outer_of(out, counts, weights)
 
 
 def from_atom(codes: Codes, low: int) -> Codes:

@@ -50,7 +50,7 @@ class Sampling(NamedTuple):
     positions: int | None = None  # in a fit, so many of the lattice an image and view; None: all
     seed: int = 0
     mirrored: bool = (
-        False  # a mirrored image has the mirror images of the image's patches, not a draw of its own
+        False  # whether a mirrored image has the image's patches, mirrored, and no draw of its own
     )
 
     @property

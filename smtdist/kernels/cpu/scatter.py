@@ -21,7 +21,6 @@ from smtdist.kernels.types import Array, Codes
 
 __all__ = [
     "add_activity",
-    "add_image_outer",
     "add_outer_of",
     "add_second_moment",
     "add_weighted_activity",
@@ -209,11 +208,6 @@ def add_tile(out: Array, tile: Array, top: int, left: int) -> None:
         values = tile[row, first:]
         for column in range(len(line)):
             line[column] += out.dtype.type(values[column])
-
-
-def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None) -> None:
-    """Add Σ_b w_b s_b s_bᵀ."""
-    add_outer_of(out, image_counts(codes, images), weights)
 
 
 def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:

@@ -10,7 +10,6 @@ from smtdist.kernels.types import Array, Codes
 
 __all__ = [
     "add_activity",
-    "add_image_outer",
     "add_second_moment",
     "add_weighted_activity",
     "add_weighted_moment",
@@ -42,11 +41,6 @@ def image_counts(codes: Codes, images: int) -> Array:
     counts = xp.zeros((images, codes.n_atoms), dtype=xp.int32)
     launch("add_counts_32", n, counts, codes.n_atoms, codes.indptr, codes.indices, n, max(1, n // images))
     return counts
-
-
-def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None) -> None:
-    """Add Σ_b w_b s_b s_bᵀ."""
-    generic.add_outer_of(out, image_counts(codes, images), weights)
 
 
 def counted_work(out: Array, codes: Codes, weights: Array | None = None) -> choice.Work:
