@@ -16,6 +16,7 @@ import psutil
 
 from smtdist.engine.executor import available_cores
 from smtdist.kernels.cpu.dictionary import in_use
+from smtdist.kernels.device import device_name
 
 
 def machine() -> dict[str, Any]:
@@ -36,6 +37,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         **in_use(),
+        **({"device": device} if (device := device_name()) else {}),
     }
 
 

@@ -208,7 +208,11 @@ class FakeCupy(types.ModuleType):
         )
         self.cuda = types.SimpleNamespace(
             runtime=types.SimpleNamespace(
-                getDeviceCount=lambda: devices, CUDA_R_8I=3, memGetInfo=lambda: (1 << 36, 1 << 37)
+                getDeviceCount=lambda: devices,
+                getDevice=lambda: 0,
+                getDeviceProperties=lambda number: {"name": b"A card of straw"},
+                CUDA_R_8I=3,
+                memGetInfo=lambda: (1 << 36, 1 << 37),
             ),
             cublas=types.SimpleNamespace(
                 gemmEx=gemm_ex, CUBLAS_OP_T=1, CUBLAS_OP_N=0, CUBLAS_COMPUTE_32I=72, CUBLAS_GEMM_DEFAULT=-1

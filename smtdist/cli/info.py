@@ -11,7 +11,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.session import print_json, result_console
 from smtdist.engine.executor import available_cores
 from smtdist.kernels.cpu.dictionary import in_use
-from smtdist.kernels.device import gpu_available
+from smtdist.kernels.device import device_name
 from smtdist.models.provenance import versions
 from smtdist.monitor import tables
 from smtdist.report.facts import KINDS, facts_of, kind_of
@@ -44,14 +44,14 @@ def info(model: AnyFile = None, json: opt.Json = False) -> None:
 
 
 def _installation(json: bool) -> None:
-    facts = {"versions": versions(), "cores": available_cores(), "gpu": gpu_available(), **in_use()}
+    facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
     if json:
         print_json(facts)
         return
     rows = [
         *facts["versions"].items(),
         ("cores", str(facts["cores"])),
-        ("GPU", "yes" if facts["gpu"] else "no"),
+        ("GPU", facts["gpu"] or "no"),
     ]
     rows += [("products", facts["products"]), ("processor", " ".join(facts["cpu_flags"]))]
     result_console().print(tables.facts_table("smtdist", rows))

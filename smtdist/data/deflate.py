@@ -27,10 +27,11 @@ def chunks_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return (min(shape[0], max(1, CHUNK_BYTES // max(1, row))), *shape[1:])
 
 
-def write_deflated(dataset: h5py.Dataset, values: NDArray[Any]) -> None:
-    """Write all of a dataset that was made with `chunks_of` its shape, gzip and shuffle.
+def write_deflated(dataset: h5py.Dataset, values: NDArray[Any], start: int = 0) -> None:
+    """Write rows from `start` on of a dataset that was made with `chunks_of` its shape, gzip and shuffle.
 
-    The last chunk is padded with zeros, as HDF5 stores chunks whole. Memory: three chunks.
+    They are whole chunks, but for the end of the dataset: the last chunk is padded with zeros, as HDF5 stores chunks
+    whole. Memory: three chunks.
     """
     rows = dataset.chunks[0]
     for first in range(0, len(values), rows):
@@ -39,5 +40,5 @@ def write_deflated(dataset: h5py.Dataset, values: NDArray[Any]) -> None:
             block = np.concatenate([block, np.zeros((rows - len(block), *block.shape[1:]), block.dtype)])
         shuffled = np.ascontiguousarray(block.reshape(-1).view(np.uint8).reshape(-1, block.itemsize).T)
         dataset.id.write_direct_chunk(
-            (first, *(0,) * (values.ndim - 1)), isal_zlib.compress(shuffled, level=_LEVEL)
+            (start + first, *(0,) * (values.ndim - 1)), isal_zlib.compress(shuffled, level=_LEVEL)
         )

@@ -32,11 +32,15 @@ def whole_tables(values: NDArray[Any]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """An array that is written piece by piece: its shape and type, and what yields (first row, rows), in their order."""
+    """An array that is written piece by piece: its shape and type, and what yields (first row, rows), in their order.
+
+    squeezed : whether it is compressed; then each piece has whole chunks (`smtdist.data.deflate.chunks_of`), but for the last.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     pieces: Callable[[], Iterable[tuple[int, NDArray[Any]]]]
+    squeezed: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,22 +109,24 @@ def _write_group(
     The values of compressed ones go to `plain`, the same group in h5py's eyes.
     """
     sums: dict[str, str] = {}
+    packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
     target.dimensions = group.sizes()
     target.attrs.update(group.attributes)
     for name, (dims, values, attributes) in group.items():
         text = values.dtype.kind in "UO"
         if isinstance(values, Streamed):
             chunks = chunks_of(values.shape, values.dtype.itemsize)
-            created, running = (
-                target.create_variable(name, dims, values.dtype, chunks=chunks),
-                checksums.Running(),
-            )
+            how = packed if values.squeezed else {}
+            created = target.create_variable(name, dims, values.dtype, chunks=chunks, **how)
+            running = checksums.Running()
             for first, rows in values.pieces():
-                created[first : first + len(rows)] = rows
+                if values.squeezed:
+                    write_deflated(plain[name], rows, first)
+                else:
+                    created[first : first + len(rows)] = rows
                 running.add(rows)
             sums[name] = running.value
         elif values.size and not text and squeezed(values):
-            packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
             chunks = chunks_of(values.shape, values.itemsize)
             created = target.create_variable(name, dims, values.dtype, chunks=chunks, **packed)
             write_deflated(plain[name], values)

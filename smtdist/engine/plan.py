@@ -26,6 +26,10 @@ BATCH_TARGET = 384 * 1024**2
 """Workspace beyond which larger batches bring nothing, but where sums are large: see `_least_batch`."""
 DISK_BYTES_PER_SECOND = 5e8
 MULTIPLICATIONS_PER_SECOND = 2e10
+DEVICE_SPEED = 100
+"""How much faster a GPU multiplies: an H100 made 3.7e12 multiplications of patches with atoms a second, sums included."""
+DEVICE_COPIED_PER_SECOND = 1.3e9
+"""Bytes of a sum that are copied, brought to a GPU and fetched again: measured there."""
 SWEPT_BYTES_PER_SECOND = 4e9
 """Rough rates, which only decide how many leaves make a task, and about batches and tiles of large sums."""
 SWEEP_SHARE = 0.1
@@ -176,22 +180,25 @@ def plan_pass(
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 
     A worker reads and adds with the workspace of a batch, or lets two sums meet, never both at once; see
-    `_sums_held` for the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so that
-    writing a checkpoint after each costs little. With `fingerprint` a sum carries the hashes of its
-    samples, which count as those of all.
+    `_sums_held` for the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so
+    that writing a checkpoint after each, and bringing the sum to a GPU, costs little. With `fingerprint`
+    a sum carries the hashes of its samples, which count as those of all.
     """
     bounds = tuple(source.leaf_bounds())
     leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
-    per_task = _leaves_per_task(
-        len(bounds) - 1, leaf * work_per_sample if checkpointed else 0.0, state, limits.workers
+    gpu = limits.device_bytes is not None
+    on_device = gpu and statistic.on_device
+    work = work_per_sample / (DEVICE_SPEED if on_device else 1)  # as a CPU takes as long for
+    moving = (state / DISK_BYTES_PER_SECOND if checkpointed else 0.0) + (
+        state / DEVICE_COPIED_PER_SECOND if on_device else 0.0
     )
+    per_task = _leaves_per_task(len(bounds) - 1, leaf * work, moving, limits.workers)
     streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, checkpointed)
     # samples in the driver's memory, or in a Dask array, travel with the task that needs them
     carried = source.carried_bytes(per_task * leaf) if isinstance(source, ArraySource) else 0
     chunk = min(source.chunk_samples, source.n_samples)
     block = min(leaf, max(block_samples(source), chunk * max(1, statistic.least_samples // chunk)))
-    gpu = limits.device_bytes is not None
     # the next block is read while the work on one goes on; where a leaf's batches are copied ahead, one lies between them
     ahead = min(2, -(-per_task * leaf // block)) + (gpu and leaf > block)
     reading = (
@@ -201,7 +208,6 @@ def plan_pass(
     budget = limits.room
     carries = state + (DIGEST_BYTES * source.n_samples if fingerprint else 0)
     batch, room = block, budget - fixed - streaming * carries
-    on_device = gpu and statistic.on_device
     device_room = int(DEVICE_SHARE * (limits.device_bytes or 0)) - state
 
     def needs(batch: int) -> int:
@@ -213,7 +219,8 @@ def plan_pass(
             on_device and statistic.device_batch_bytes(batch) > device_room
         )
 
-    least = max(_least_batch(statistic, work_per_sample), min(block, statistic.least_samples))
+    # a GPU is given all of a block: it takes a small batch as long as a larger one
+    least = block if on_device else max(_least_batch(statistic, work), min(block, statistic.least_samples))
     fitting = 0
     while batch > 1 and (not fits(batch) or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)):
         fitting = fitting or batch * fits(batch)
@@ -312,13 +319,15 @@ def _most_leaves(statistic: Statistic, n_leaves: int, work_per_leaf: float) -> i
     return max(1, int(TREE_TASK_SECONDS * MULTIPLICATIONS_PER_SECOND / work_per_leaf))
 
 
-def _leaves_per_task(n_leaves: int, work_per_leaf: float, state_bytes: int, workers: int) -> int:
-    """Return how many leaves travel together: 64 tasks a pass, or 16 a worker; little time spent on checkpoints."""
+def _leaves_per_task(n_leaves: int, work_per_leaf: float, moving: float, workers: int) -> int:
+    """Return how many leaves travel together: 64 tasks a pass, or 16 a worker, of which moving a sum is a small part.
+
+    moving : seconds for a checkpoint of the sum, and for the way to a GPU and back.
+    """
     leaves = math.ceil(n_leaves / max(MAX_TASKS, TASKS_PER_WORKER * workers))
     if work_per_leaf:
-        writing = state_bytes / DISK_BYTES_PER_SECOND
         computing = work_per_leaf / MULTIPLICATIONS_PER_SECOND
-        leaves = max(leaves, math.ceil(10 * writing / computing))
+        leaves = max(leaves, math.ceil(10 * moving / computing))
     return max(1, min(leaves, n_leaves))
 
 

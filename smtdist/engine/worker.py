@@ -165,6 +165,7 @@ def _stream(
         if job.statistic.on_device
         else partial.state
     )
+    partial.state = {}  # a sum is on the host or on the device, not on both
     leaves = [leaf for start, stop in covers for leaf in range(start, stop)]
     blocks = [
         one for leaf in leaves for one in block_ranges(job.bounds[leaf], job.bounds[leaf + 1], job.block)

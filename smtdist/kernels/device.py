@@ -94,6 +94,15 @@ def gpu_available() -> bool:
         return False
 
 
+def device_name() -> str | None:
+    """Return the name of the current CUDA device, None where there is none."""
+    if not gpu_available():
+        return None
+    runtime = importlib.import_module("cupy").cuda.runtime
+    name: bytes = runtime.getDeviceProperties(runtime.getDevice())["name"]
+    return name.decode()
+
+
 def place(x: Array) -> Any:
     """Return the array on the device where there is one, else as it is: the one decision of where kernels run.
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import patches as cpu
 from smtdist.kernels.device import is_host, like
-from smtdist.kernels.generic import patches as generic
+from smtdist.kernels.gpu import patches as gpu
 from smtdist.kernels.types import Array, Geometry
 
 
@@ -74,5 +74,5 @@ def centred_patches(
         )
     reach = max(geometry.rows, geometry.columns) if mean_context == "whole" else int(mean_context)
     offset = None if global_mean is None else like(grid, global_mean)
-    body = cpu if is_host(grid) else generic
+    body = cpu if is_host(grid) else gpu
     return body.centred_patches(grid, geometry, mean, reach, offset, None if at is None else like(grid, at))

@@ -7,7 +7,7 @@ from typing import Final
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import representation as cpu
 from smtdist.kernels.device import array_module, is_host, like
-from smtdist.kernels.generic import representation as generic
+from smtdist.kernels.gpu import representation as gpu
 from smtdist.kernels.types import Array, Codes
 
 
@@ -18,14 +18,14 @@ def embed(codes: Codes, components_t: Array, half: int | None = None) -> Array:
     that the bits depend on the patch alone. A patch without a code is zero, and so is one whose sum is zero.
 
     components_t : float32 (K, L), the transpose of P. half : atoms from here on are added up apart from those
-    before; None: all together. Returns float32 (N, L). Memory: 4 L bytes a patch; on other devices twice that.
+    before; None: all together. Returns float32 (N, L). Memory: 4 L bytes a patch.
 
     >>> import numpy as np
     >>> codes = Codes(np.array([0, 2, 2]), np.array([0, 1], np.uint16), 2)
     >>> embed(codes, np.array([[3.0, 0.0], [0.0, 4.0]], np.float32)).round(3).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    body = cpu if is_host(codes.indptr) else generic
+    body = cpu if is_host(codes.indptr) else gpu
     return body.embed(codes, _beside(codes, components_t), codes.n_atoms if half is None else half)
 
 
@@ -34,8 +34,8 @@ def represent(
 ) -> Array:
     """Return `pool(embed(codes, components_t), images, ...)`, to the bit: what images are to a classifier.
 
-    Memory: the result, and on the CPU 4 L bytes a position of one image for each thread; on other devices the
-    embeddings of all patches and what `pool` takes.
+    Memory: the result, and on the CPU 4 L bytes a position of one image for each thread; on a GPU the
+    embeddings of all patches.
 
     >>> import numpy as np
     >>> codes = Codes(np.array([0, 2, 2]), np.array([0, 1], np.uint16), 2)
@@ -103,7 +103,7 @@ def _represent(
         return cpu.represent(codes, _beside(codes, components_t), half, grid, shape, size, stride, views)
     embedded = embed(codes, components_t, half)
     seen = embedded.reshape(*grid, embedded.shape[1])
-    parts = [generic.pool(one, shape, size, stride) for one in (seen, seen[:, :, ::-1])[:views]]
+    parts = [gpu.pool(seen, shape, size, stride, mirrored) for mirrored in (False, True)[:views]]
     return array_module(embedded).stack(parts)
 
 
@@ -167,7 +167,7 @@ def pool(embedded: Array, images: int, rows: int, columns: int, size: int, strid
     Windows are summed row by row in float32, norms in component order in float64.
 
     embedded : float32 (images x rows x columns, L). Returns float32 (images, rows', columns', L).
-    Memory: the result; on other devices three times that.
+    Memory: the result.
 
     >>> import numpy as np
     >>> pool(np.array([[2.0], [4.0]], np.float32), 1, 1, 2, 1, 1).ravel().tolist()
@@ -175,7 +175,7 @@ def pool(embedded: Array, images: int, rows: int, columns: int, size: int, strid
     """
     shape = _pooled(len(embedded), images, rows, columns, size, stride)
     grid = embedded.reshape(images, rows, columns, embedded.shape[1])
-    body = cpu if is_host(embedded) else generic
+    body = cpu if is_host(embedded) else gpu
     return body.pool(grid, shape, size, stride)
 
 

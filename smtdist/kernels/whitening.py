@@ -12,6 +12,7 @@ from smtdist.errors import DataError
 from smtdist.kernels.cpu import whitening as cpu
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import whitening as generic
+from smtdist.kernels.gpu import patches as gpu
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, PixelScale
 
@@ -123,7 +124,7 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float) -> tuple[A
     [[2457.0, 0.0], [3276.0, 0.0]]
     """
     matrix = None if whiten is None else like(centred, whiten)
-    body = cpu if is_host(centred) else generic
+    body = cpu if is_host(centred) else gpu
     grid, constant = body.unit_grid(centred, matrix, floor_sum, grid_scale(centred.shape[0]))
     return grid, constant
 

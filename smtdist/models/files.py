@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data import hdf5
-from smtdist.data.netcdf import Group, write_netcdf
+from smtdist.data.deflate import chunks_of
+from smtdist.data.netcdf import Group, Streamed, write_netcdf
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence
 from smtdist.kernels import whitening as whitening_kernels
@@ -37,6 +38,7 @@ from smtdist.models.groups import (
     require_arrays,
     require_schema,
     smallest,
+    smallest_type,
     solution_group,
     without_audit,
 )
@@ -51,6 +53,9 @@ SCHEMA: Final = 2
 
 FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
+
+STRIP_BYTES: Final = 256 << 20
+"""Rows of a matrix that are held at a time while it is written from tiles, as int64."""
 
 _MATRIX: Final = ("atom", "atom_")
 _MATRICES: Final = ("second_moment", "context_scatter", "cooccurrence")
@@ -213,7 +218,10 @@ def _statistics_group(statistics: Statistics) -> Group:
         about = {"long_name": "hash of the sample"}
         variables["sample_digest"] = ("sample", statistics.origin.samples, about)
     for name, matrix in statistics.matrices.items():
-        variables[name] = (_MATRIX, smallest(_full(matrix)))
+        variables[name] = (
+            _MATRIX,
+            _in_strips(matrix) if isinstance(matrix, UpperTiles) else smallest(matrix),
+        )
     attributes: dict[str, Any] = {
         "derived": json.dumps(statistics.derived),
         "one_hot": int(statistics.one_hot),
@@ -223,12 +231,21 @@ def _statistics_group(statistics: Statistics) -> Group:
     }
     if len(statistics.activity) <= FULL_UP_TO:
         for name in statistics.derived:
-            variables[name] = (_MATRIX, smallest(_full(getattr(statistics, name))))
+            variables[name] = (_MATRIX, smallest(np.asarray(getattr(statistics, name))))
     return Group(variables, attributes=attributes)
 
 
-def _full(matrix: Any) -> NDArray[np.integer]:
-    return matrix.full() if isinstance(matrix, UpperTiles) else matrix
+def _in_strips(matrix: UpperTiles) -> Streamed:
+    """Return a matrix that may lie in files as strips of full rows: whole it would not fit into the memory."""
+    dtype = smallest_type(*((int(tile.min()), int(tile.max())) for tile in matrix.tiles))
+    rows = chunks_of(matrix.shape, dtype.itemsize)[0]
+    step = rows * max(1, STRIP_BYTES // (8 * len(matrix) * rows))
+
+    def strips() -> Iterator[tuple[int, NDArray[Any]]]:
+        for first in range(0, len(matrix), step):
+            yield first, matrix.rows(first, min(first + step, len(matrix))).astype(dtype, copy=False)
+
+    return Streamed(matrix.shape, dtype, strips, squeezed=True)
 
 
 def _read_whitening(group: Any, scale: PixelScale) -> Whitening:

@@ -174,8 +174,17 @@ def without_audit(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def smallest(matrix: NDArray[np.integer]) -> NDArray[np.integer]:
     """Return whole numbers in the smallest of int32 and int64 that holds them."""
-    fits = int(matrix.min()) >= -(2**31) and int(matrix.max()) < 2**31
-    return matrix.astype(np.int32 if fits else np.int64, copy=False)
+    return matrix.astype(smallest_type((int(matrix.min()), int(matrix.max()))), copy=False)
+
+
+def smallest_type(*ends: tuple[int, int]) -> np.dtype[np.int32] | np.dtype[np.int64]:
+    """Return the smallest of int32 and int64 that holds everything between these ends.
+
+    >>> smallest_type((0, 5), (-3, 2**31 - 1)), smallest_type((0, 2**31))
+    (dtype('int32'), dtype('int64'))
+    """
+    fits = all(low >= -(2**31) and high < 2**31 for low, high in ends)
+    return np.dtype(np.int32) if fits else np.dtype(np.int64)
 
 
 def number(group: Any, name: str) -> int:

@@ -16,11 +16,13 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
-from smtdist.kernels.device import place, to_host
+from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.mirrored import mirrored_codes
 from smtdist.kernels.types import Array, Codes, Encoder, Geometry
 
 BATCH_BYTES = 256 * 1024**2
+DEVICE_BATCH_BYTES = 8 * BATCH_BYTES
+"""The same where kernels run on a GPU, which takes small batches as long as larger ones."""
 
 
 class Representer(Protocol):
@@ -126,7 +128,8 @@ def representer(
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
     batch = min(256, pass_plan.block_samples(source))
-    while batch > 1 and needed(batch) > min(budget, reading + BATCH_BYTES):
+    enough = DEVICE_BATCH_BYTES if gpu_available() else BATCH_BYTES
+    while batch > 1 and needed(batch) > min(budget, reading + enough):
         batch //= 2
     if needed(batch) > budget:
         raise MemoryBudgetError(

@@ -54,14 +54,14 @@ def test_codes_are_the_same_bits(pair):
     np.testing.assert_array_equal(device.to_host(on_gpu.indices), on_cpu.indices)
 
 
-def test_representations_agree_to_rounding(pair):
+def test_representations_are_the_same_bits(pair):
     images, gpu, _ = pair
     on_gpu = dict(transform(gpu, as_source(images), Engine(SerialExecutor())))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "gpu_available", lambda: False)
         on_cpu = dict(transform(gpu, as_source(images), Engine(SerialExecutor())))
     for first, values in on_gpu.items():
-        np.testing.assert_allclose(values, on_cpu[first], atol=1e-5)
+        np.testing.assert_array_equal(values, on_cpu[first])
 
 
 def on_device(codes):
@@ -114,7 +114,7 @@ def test_batches_copied_ahead_arrive_as_they_were():
 
 
 def test_a_batch_takes_what_is_planned():
-    """CuPy's pool, emptied first, holds at most what the plan says of a batch, but for pieces it cannot use again."""
+    """CuPy's pool, emptied first, holds at most what the plan says of a batch."""
     import cupy
 
     geometry = Geometry(32, 32, 3, 6)
@@ -138,4 +138,4 @@ def test_a_batch_takes_what_is_planned():
     pool.free_all_blocks()
     before = pool.used_bytes()
     statistic.update(state, images, 0)
-    assert pool.total_bytes() - before <= 1.25 * statistic.device_batch_bytes(64)
+    assert pool.total_bytes() - before <= statistic.device_batch_bytes(64)

@@ -30,7 +30,7 @@ def test_a_fit_on_a_device_has_the_integers_of_the_cpu(fake_cupy, monkeypatch, n
             getattr(on_device.statistics, sums), getattr(here.statistics, sums), err_msg=sums
         )
     for first, rows in transform(on_device, source, Engine(SerialExecutor())):
-        np.testing.assert_allclose(values[first], rows, atol=1e-6)
+        np.testing.assert_array_equal(values[first], rows)
 
 
 def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):

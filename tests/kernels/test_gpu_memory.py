@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from smtdist.kernels.device import place
+from smtdist.kernels.gpu.memory import POOL_ROUNDING
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Sampling, Whitener
 from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
@@ -57,4 +58,4 @@ def test_a_batch_takes_what_is_planned(fake_cupy, name):
     planned = statistic.device_batch_bytes(IMAGES)
     print(f"{name}: {peak / 2**20:.2f} of {planned / 2**20:.2f} MiB")
     assert peak <= planned
-    assert peak >= planned / 6
+    assert peak >= (planned - POOL_ROUNDING) / 6

@@ -166,7 +166,9 @@ class TestChoice:
 
     def test_costs_are_what_is_counted(self):
         work = self.work(10, 4, 2)
-        assert choice.sparse_seconds(work) == 2 * 55 / choice.ATOMICS
+        assert choice.sparse_seconds(work) == 2 * 55 / choice.ATOMICS_NEAR
+        large = self.work(10)
+        assert choice.sparse_seconds(large) == large.pairs / choice.ATOMICS_FAR
         moved = 2 * 4 + 24 * 2 * 16
         assert choice.dense_seconds(work, 1e9, 1, 4) == 2 * 2 * 16 / 1e9 + moved / choice.BYTES
 
@@ -174,7 +176,7 @@ class TestChoice:
         codes = random_codes(0, 50, 20, 0.5)
         weights = np.zeros(50, np.int64)
         out = np.zeros((20, 20), np.int64)
-        assert gpu.counted_work(out, codes, weights) == choice.Work(50, 20, 20, 0)
+        assert gpu.counted_work(out, codes, weights) == choice.Work(50, 20, 20, 0, 8)
         lengths = np.diff(codes.indptr)
         assert gpu.counted_work(out, codes).pairs == (lengths * (lengths + 1) // 2).sum()
 

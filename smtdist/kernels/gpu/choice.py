@@ -1,7 +1,7 @@
 """Which of two ways to count pairs of atoms is cheaper at the density at hand: arithmetic, and the rates it assumes.
 
-Both count exactly, so the choice never changes a bit. The rates are *assumed, unmeasured*: parts of what
-the data sheet of an H200 states. A wrong one costs time where both ways take about as long, nothing else.
+Both count exactly, so the choice never changes a bit. The rates are those of one H100 (80 GB, HBM3). On another
+card a wrong one costs time where both ways take about as long, nothing else.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-INT8_OPERATIONS: Final = 1.2e15
-"""Multiplications and additions of int8 a second on tensor cores; stated: 1.98e15."""
-FLOAT32_OPERATIONS: Final = 4.5e13
-"""The same of float32 outside them; stated: 6.7e13."""
-FLOAT64_OPERATIONS: Final = 4.5e13
-"""The same of float64 on tensor cores; stated: 6.7e13."""
-ATOMICS: Final = 6e10
-"""Atomic additions a second to places far apart: each moves a sector of 32 bytes to the chip and back, of 4.8e12 a second."""
-BYTES: Final = 3.5e12
-"""Bytes a second that a kernel reads and writes in order; stated: 4.8e12."""
+INT8_OPERATIONS: Final = 1.8e15
+"""Multiplications and additions of int8 a second on tensor cores, in panels of 4,096 rows."""
+FLOAT32_OPERATIONS: Final = 3.3e13
+"""The same of float32 outside them."""
+FLOAT64_OPERATIONS: Final = 5.8e13
+"""The same of float64 on tensor cores."""
+CACHE: Final = 40 << 20
+"""Bytes of sums that stay in the cache of the device, of 50 MiB."""
+ATOMICS_NEAR: Final = 7e10
+"""Atomic additions a second to sums that stay there."""
+ATOMICS_FAR: Final = 1.5e10
+"""The same to larger sums: each moves a sector of 32 bytes to the chip and back."""
+BYTES: Final = 1.7e12
+"""Bytes a second that a kernel reads and writes in order."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,14 @@ class Work:
     """What is to be counted: the pairs of active atoms of some patches, into `rows` rows of the upper triangle.
 
     pairs : Σ_i l_i (l_i + 1) / 2 over patches of l_i active atoms, those with one atom twice included.
+    entry_bytes : of the sums.
     """
 
     patches: int
     atoms: int
     rows: int
     pairs: int
+    entry_bytes: int = 4
 
 
 def area(atoms: int, rows: int, panel: int) -> int:
@@ -57,7 +63,8 @@ def dense_seconds(work: Work, operations: float, block: int, panel: int) -> floa
 
 def sparse_seconds(work: Work) -> float:
     """Return the time that one atomic addition a pair would take."""
-    return work.pairs / ATOMICS
+    near = work.entry_bytes * work.rows * work.atoms <= CACHE
+    return work.pairs / (ATOMICS_NEAR if near else ATOMICS_FAR)
 
 
 def sparse_is_cheaper(work: Work, operations: float, block: int, panel: int) -> bool:

@@ -22,8 +22,8 @@ def staging_bytes(whitener: Whitener, images: int) -> int:
 def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> int:
     """Return the peak of turning raw images into codes, these included.
 
-    Whitening and norms hold four float64 copies of the patches, thresholds one block of products and a bit
-    an atom.
+    Whitening and norms hold two float64 copies of the patches, thresholds one block of products and a bit
+    an atom. Both count: CuPy's pool does not make one large piece of memory of several small ones.
     """
     geometry, patches = whitener.geometry, images * whitener.drawn
     numbers = images * geometry.height * geometry.width * geometry.channels
@@ -35,12 +35,12 @@ def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> 
         if patches < images * geometry.positions
         else 0
     )
-    whitening = pixels + box + chosen + 32 * geometry.pixels * patches + 48 * patches
+    whitening = pixels + box + chosen + 20 * geometry.pixels * patches + 48 * patches
     grid = (4 * geometry.pixels + 1) * patches + 4 * geometry.pixels * n_atoms
     block = min(codes.SLICE_BYTES, 4 * n_atoms * patches) + 4 * n_atoms
     if form == "bits":
-        return max(whitening, grid + 4 * -(-n_atoms // WARP) * patches + 32 * patches + block)
-    return max(whitening, grid + 3 * block + 64 * patches)  # scores and what they are made of
+        return whitening + grid + 4 * -(-n_atoms // WARP) * patches + 32 * patches + block
+    return whitening + grid + 3 * block + 64 * patches  # scores and what they are made of
 
 
 def sums_bytes(
@@ -93,4 +93,4 @@ def device_batch_bytes(
     """
     encoding = encoding_bytes(whitener, n_atoms, form, images)
     sums = sums_bytes(whitener, n_atoms, form, images, capacity, context, second_order)
-    return staging_bytes(whitener, images) + max(encoding, sums) + POOL_ROUNDING
+    return staging_bytes(whitener, images) + encoding + sums + POOL_ROUNDING

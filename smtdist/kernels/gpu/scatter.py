@@ -50,7 +50,7 @@ def counted_work(out: Array, codes: Codes, weights: Array | None = None) -> choi
     pairs = active * (active + 1) // 2
     if weights is not None:
         pairs = pairs[weights != 0]
-    return choice.Work(codes.n_patches, codes.n_atoms, len(out), int(pairs.sum()))
+    return choice.Work(codes.n_patches, codes.n_atoms, len(out), int(pairs.sum()), out.dtype.itemsize)
 
 
 def add_second_moment(out: Array, codes: Codes) -> None:

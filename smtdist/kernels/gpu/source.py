@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-FILES: Final = ("sums.cu", "codes.cu")
-OPTIONS: Final = ("--std=c++17",)
-"""Of NVRTC; CuPy adds the architecture of the device."""
+FILES: Final = ("sums.cu", "codes.cu", "patches.cu", "representation.cu")
+OPTIONS: Final = ("--std=c++17", "--fmad=false")
+"""Of NVRTC; a product that is fused with a sum is rounded once, unlike on a CPU. CuPy adds the architecture of the device."""
 WARP: Final = 32
 BLOCK_WARPS: Final = 8
 MOST_BLOCKS: Final = 4096
@@ -22,6 +22,7 @@ TYPES: Final = {
     "int": "int32",
     "unsigned": "uint32",
     "float": "float32",
+    "double": "float64",
     "bool": "bool",
     "atom_t": "uint16",
     "signed char": "int8",
