@@ -21,7 +21,8 @@ from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.data.deflate import chunks_of
 from smtdist.data.netcdf import Group, Streamed, write_netcdf
-from smtdist.errors import DataError, ModelError
+from smtdist.engine.memory import memory_limit, readable, resident_bytes
+from smtdist.errors import DataError, MemoryBudgetError, ModelError
 from smtdist.kernels import convergence
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.triangle import UpperTiles
@@ -256,6 +257,17 @@ def _read_whitening(group: Any, scale: PixelScale) -> Whitening:
     return Whitening(covariance, whiten, unwhiten, mean)
 
 
+def _require_room(group: Any, names: list[str]) -> None:
+    """Refuse sums that the memory cannot hold: of 65,536 atoms they take 51 GB."""
+    needed = sum(group[name].size * group[name].dtype.itemsize for name in names)
+    room = memory_limit() - resident_bytes()
+    if needed > room:
+        raise MemoryBudgetError(
+            f"The sums in {group.file.filename} take {readable(needed)}, but this process has {readable(max(0, room))}; "
+            "use a machine with more memory, or leave the sums in the file (statistics=False), as transform and evaluate do."
+        )
+
+
 def _read_dictionary(group: Any) -> Dictionary:
     atoms = finite(group, "atoms")
     grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
@@ -267,6 +279,7 @@ def _read_dictionary(group: Any) -> Dictionary:
 def _read_statistics(group: Any, model: Model) -> Statistics:
     derived = json.loads(group.attrs["derived"])
     names = [name for name in _MATRICES if name not in derived]
+    _require_room(group, names)
     equal = number(group, "equal_degree")
     origin = None
     if "sample_digest" in group:

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from smtdist.cli import app
 from smtdist.data.array import as_source
 from smtdist.engine import passes
 from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
-from smtdist.errors import DataError, InterruptedRun
+from smtdist.errors import DataError, InterruptedRun, MemoryBudgetError
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.models import summing
 from smtdist.models.files import load, save
@@ -154,6 +157,19 @@ def test_a_model_of_tiles_is_written_strip_by_strip_as_the_whole_one_is(
             )
             np.testing.assert_array_equal(found[()], values[()], err_msg=key)
     assert_equal(load(tmp_path / "tiles.h5").statistics, model.statistics)
+
+
+def test_sums_that_do_not_fit_into_the_memory_are_not_loaded(tmp_path, monkeypatch):
+    save(model_of("gq"), tmp_path / "m.h5")
+    monkeypatch.setattr("smtdist.models.files.memory_limit", resident_bytes)
+    with pytest.raises(MemoryBudgetError, match=r"The sums in .*m\.h5 take .* \(statistics=False\)"):
+        load(tmp_path / "m.h5")
+    assert load(tmp_path / "m.h5", statistics=False).statistics is None
+    done = CliRunner().invoke(
+        app, ["merge", *[str(tmp_path / "m.h5")] * 2, "--out", str(tmp_path / "o.h5")]
+    )
+    assert done.exit_code == 1
+    assert "use a machine with more memory" in " ".join(done.stderr.split())
 
 
 def test_passes_that_read_different_data_are_refused():
