@@ -62,6 +62,24 @@ def test_tasks_follow_the_workers_and_leaves_do_not():
     assert [plan.leaves_per_task for plan in plans.values()] == [8, 8, 2, 1]
 
 
+def test_a_task_on_a_gpu_takes_ten_times_as_long_as_its_sum_takes_to_the_card_and_back():
+    """Of 16,000 images with 8,192 atoms each leaf was a task: 60 of 75 seconds the sum was on its way."""
+
+    class Large(Total):
+        def state_bytes(self):
+            return 13 * 10**8  # a second
+
+    source = Counted(random_images(0, 2000), [], chunk_samples=4)
+    alone = WorkerLimits(10**11, 0, 1, 1, alone=True)
+    card = replace(alone, device_bytes=8 * 10**10)
+    samples = source.leaf_bounds()[1]
+    work = 2e12 / 5 / samples  # a fifth of a second a leaf
+    found = [plan_pass("p", Large(), source, limits, work_per_sample=work) for limits in (alone, card)]
+    assert found[0].leaves_per_task == 1
+    assert found[1].leaves_per_task == min(50, found[1].n_leaves)
+    assert found[1].batch == found[1].block
+
+
 def test_leaves_do_not_depend_on_memory_or_workers():
     source = Counted(random_images(0, 2000), [], chunk_samples=10)
     plans = [

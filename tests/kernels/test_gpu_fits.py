@@ -1,10 +1,15 @@
 """Whole fits where a card seems to be: what runs there and what is carried to and fro, with the integers of the CPU."""
 
+import json
+
 import numpy as np
 import pytest
 from drawing import small_images
 from kernel_codes import device_settings
+from typer.testing import CliRunner
 
+from benchmarks.record import machine
+from smtdist.cli import app
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -42,3 +47,9 @@ def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):
     monkeypatch.setattr(device, "gpu_available", lambda: False)  # in passes, too, it is asked anew
     monkeypatch.setattr("smtdist.engine.passes.gpu_available", lambda: False)
     fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
+
+
+def test_the_card_is_named(fake_cupy):
+    assert device.device_name() == "A card of straw"
+    assert json.loads(CliRunner().invoke(app, ["info", "--json"]).stdout)["gpu"] == "A card of straw"
+    assert machine()["device"] == "A card of straw"
