@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,8 @@ from smtdist.data import locations, opening
 from smtdist.data.first import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
+from smtdist.engine.memory import readable
+from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.kernels import convergence
 from smtdist.models import files, plugins
@@ -28,6 +31,7 @@ from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import fit_joined, joined_facts, run_facts
 from smtdist.models.joined import Joined
 from smtdist.models.model import Model
+from smtdist.models.plan import finished_bytes
 from smtdist.monitor import tables
 
 
@@ -109,6 +113,10 @@ def fit(
 
     with engine_for(where, source, checkpoint, facts) as engine:
         engine.on_bad_chunk, engine.solve_on = bad, opt.solver_place(solve_on) or "driver"
+        stored = sum(
+            finished_bytes(source, one, None if given is None else len(given)) for one in asked.values()
+        )
+        note_room(engine, out, stored)
         found: Model | Joined
         if len(asked) > 1:
             found, records = fit_joined(source, asked, engine)
@@ -123,6 +131,16 @@ def fit(
         each = [] if base else [part.summary() for part in getattr(found, "parts", (found,))]
         say_advice(*(convergence.advice(one, "dictionary_rounds") for one in each))
         say_first_look(seen)
+
+
+def note_room(engine: Engine, out: Path, stored: int) -> None:
+    """Say so if the disk may be too small for the model, whose sums take so much before they are compressed."""
+    free = shutil.disk_usage(out.absolute().parent).free
+    if free < stored:
+        engine.note(
+            f"The model file may take up to {readable(stored)}, and {out.absolute().parent} has room for {readable(free)}. "
+            "With --checkpoint a fit is not lost if its file cannot be written."
+        )
 
 
 def coded_feature(assignments: list[str] | None) -> str | None:

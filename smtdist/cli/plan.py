@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -24,6 +24,9 @@ from smtdist.models.coders.files import kind_in
 from smtdist.models.plan import Machines
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
+
+LARGE_MODEL: Final = 64 << 20
+"""Bytes of sums from which on the size of the model file is said."""
 
 
 def plan(
@@ -216,6 +219,10 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         most = planned.largest_dictionary
         bound = ", the maximum," if most == forecast.MOST_ATOMS else ""
         lines.append(f"Up to {most:,} atoms{bound} would fit. {files}")
+    if planned.model_bytes >= LARGE_MODEL:
+        lines.append(
+            f"The model file takes up to {readable(planned.model_bytes)}; most are compressed to a third or a half of that."
+        )
     calibration = planned.calibration
     if calibration is None:
         lines.append("No times: nothing was measured.")

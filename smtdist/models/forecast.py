@@ -53,6 +53,8 @@ class FitPlan(Shown):
     checkpointed: bool
     calibration: Calibration | None
     largest_dictionary: int | None
+    model_bytes: int = 0
+    """Of the K x K sums in the model file before they are compressed."""
 
     @property
     def worker_bytes(self) -> int:
@@ -106,7 +108,8 @@ class FitPlan(Shown):
 
         `passes` counts readings of the data, `leaves` those that are added in all of them, `tasks` tasks
         that add leaves, `merges` tasks in which two sums meet, on at most `depth` levels.
-        `checkpoint_bytes` is the most on disk at once.
+        `checkpoint_bytes` is the most on disk at once. `model_bytes` are those of the sums in the model
+        file before they are compressed, to a third or a half.
         """
         moved = sum((cost.traffic for cost in self.costs if cost.traffic is not None), Traffic(0))
 
@@ -126,6 +129,7 @@ class FitPlan(Shown):
             "driver_peak_bytes": self.driver_bytes,
             "device_bytes": max(cost.plan.device_bytes for cost in self.costs),
             "scratch_bytes": 0,
+            "model_bytes": self.model_bytes,
             "seconds": self.seconds,
             "seconds_range": self.seconds_range,
         }
@@ -244,7 +248,8 @@ class Planner:
             costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed)
             if self.settings.dictionary_mirrored:
                 costs = [_in_halves(cost) for cost in costs]
-        return FitPlan(tuple(costs), machines, checkpointed, calibration, self.largest_dictionary())
+        stored = cast(CodeSums, self.steps()[-1].statistic).finished_bytes()
+        return FitPlan(tuple(costs), machines, checkpointed, calibration, self.largest_dictionary(), stored)
 
     def knowing(self, baselines: dict[str, int]) -> Planner:
         """Return the fit with what was measured before each pass; in one process the solve finds all their kernels in memory."""

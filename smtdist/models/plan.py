@@ -218,9 +218,10 @@ def fit_steps(
     return [*steps, last]
 
 
-def finished_bytes(source: Source, settings: Configuration) -> int:
+def finished_bytes(source: Source, settings: Configuration, given_atoms: int | None = None) -> int:
     """Return the bytes of the K x K sums that the driver holds when it solves."""
-    return cast(CodeSums, fit_steps(source, settings, reused=True)[-1].statistic).finished_bytes()
+    steps = fit_steps(source, settings, reused=True, given_atoms=given_atoms)
+    return cast(CodeSums, steps[-1].statistic).finished_bytes()
 
 
 def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> list[Step]:

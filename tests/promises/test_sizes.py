@@ -1,6 +1,7 @@
 """A compressed chunk that unpacks to more than it says stops there: the memory is that of the plan."""
 
 import io
+import json
 import resource
 import shutil
 import struct
@@ -365,3 +366,33 @@ def test_a_zarr_array_of_pickles_is_refused():
     metadata = SimpleNamespace(filters=(pickles,), compressor=None)
     with pytest.raises(DataError, match="codec pickle, which runs what a file says"):
         zarr_chunks.guarded(SimpleNamespace(metadata=metadata, dtype=np.dtype(object), name="/images"))
+
+
+def test_a_model_that_the_disk_may_be_too_small_for_is_said_before_the_fit(tmp_path, monkeypatch, run):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["x"] = np.random.default_rng(0).integers(0, 256, (40, 9, 9), np.uint8)
+    settings = [f"--set={one}" for one in ("patch=3", "dictionary=50", "n_components=2", "threshold=0.5")]
+    words = (
+        "fit",
+        tmp_path / "d.h5",
+        "--dataset",
+        "x",
+        *settings,
+        "--no-first-look",
+        "--overwrite",
+        "--out",
+        tmp_path / "m.h5",
+    )
+    plan = json.loads(
+        run("plan", tmp_path / "d.h5", "--dataset", "x", *settings, "--no-calibrate", "--json").stdout
+    )
+    needed = plan["total"]["model_bytes"]
+    assert 8 * 50**2 <= needed <= 16 * 50**2
+    for free, said in ((needed, 0), (needed - 1, 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                shutil, "disk_usage", lambda path, free=free: shutil._ntuple_diskusage(10**9, 10**9, free)
+            )
+            result = run(*words)
+        assert result.exit_code == 0, result.stderr
+        assert " ".join(result.stderr.split()).count("The model file may take up to") == said
