@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 
 from smtdist.kernels import centroids, codes, context, patches, pixels, representation, scatter, whitening
 from smtdist.kernels.generic import codes as generic_codes
+from smtdist.kernels.generic import patches as generic_patches
+from smtdist.kernels.generic import representation as generic_representation
 from smtdist.kernels.generic import scatter as generic_scatter
+from smtdist.kernels.generic import whitening as generic_whitening
 from smtdist.kernels.gpu import choice, tensor
 from smtdist.kernels.gpu import codes as gpu_codes
 from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
@@ -43,6 +46,9 @@ def running(body, tiny_buffers=True):
         if body == "generic":
             patch.setattr(codes, "gpu", generic_codes)
             patch.setattr(scatter, "gpu", generic_scatter)
+            patch.setattr(patches, "gpu", generic_patches)
+            patch.setattr(whitening, "gpu", generic_whitening)
+            patch.setattr(representation, "gpu", generic_representation)
         elif body in ON_DEVICE:
             emulate(patch)
             patch.setattr(choice, "sparse_is_cheaper", lambda *_: body == "gpu-pairs")

@@ -15,7 +15,9 @@ from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels import codes, context, memory, patches, pixels, positions, scatter, threads, whitening
 from smtdist.kernels.generic import codes as generic_codes
+from smtdist.kernels.generic import patches as generic_patches
 from smtdist.kernels.generic import scatter as generic_scatter
+from smtdist.kernels.generic import whitening as generic_whitening
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.mirrored import is_symmetric
 from smtdist.kernels.types import Codes, Encoder, Geometry, Sampling, Whitener
@@ -51,6 +53,8 @@ def running(body):
                 patch.setattr(module, "is_host", lambda *_: False)
             patch.setattr(codes, "gpu", generic_codes)
             patch.setattr(scatter, "gpu", generic_scatter)
+            patch.setattr(patches, "gpu", generic_patches)
+            patch.setattr(whitening, "gpu", generic_whitening)
         yield
 
 

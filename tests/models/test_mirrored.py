@@ -32,6 +32,7 @@ from smtdist.solve.mirrored import smallest_mirrored
 from smtdist.statistics.covariance import PatchMoment
 from smtdist.statistics.sums import finish
 from tests import fake_cupy
+from tests.emulated_cuda import emulate
 
 IMAGES = np.random.default_rng(5).integers(0, 256, (24, 9, 8, 3), dtype=np.uint8)
 BASE = Configuration(
@@ -270,6 +271,7 @@ def test_codes_of_mirror_images_are_the_same_on_a_device(model, monkeypatch):
     codes = encode(IMAGES, model.encoder, False)
     found = mirrored.mirrored_codes(codes, model.geometry.columns)
     again = encode(np.ascontiguousarray(IMAGES[:, :, ::-1]), model.encoder, False)
+    emulate(monkeypatch)
     device = fake_cupy.install(monkeypatch)
     there = Codes(device.asarray(codes.indptr), device.asarray(codes.indices), codes.n_atoms)
     other = mirrored.mirrored_codes(there, model.geometry.columns)

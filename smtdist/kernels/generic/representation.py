@@ -40,9 +40,9 @@ def _sums(codes: Codes, components_t: Array, firsts: Array, lasts: Array) -> Arr
     return result
 
 
-def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
-    """Return float32 (B, rows', columns', L)."""
-    xp = array_module(grid)
+def pool(grid: Array, shape: tuple[int, int], size: int, stride: int, mirrored: bool = False) -> Array:
+    """Return float32 (B, rows', columns', L); `mirrored`: of the mirror images."""
+    xp, grid = array_module(grid), grid[:, :, ::-1] if mirrored else grid
     down, across = (shape[0] - 1) * stride + 1, (shape[1] - 1) * stride + 1
     total = xp.zeros((grid.shape[0], *shape, grid.shape[3]), dtype=xp.float32)
     for row in range(size):

@@ -33,6 +33,7 @@ def centred_patches(
 def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int) -> tuple[Array, Array]:
     """Return float32 (p, N) and bool (N,); see `smtdist.kernels.whitening`."""
     xp, (pixels, patches) = array_module(centred), centred.shape
+    centred = xp.ascontiguousarray(centred)
     y = centred if whiten is None else xp.ascontiguousarray(whiten @ centred)
     grid, constant = xp.empty((pixels, patches), dtype=xp.float32), xp.empty(patches, dtype=xp.bool_)
     launch(
