@@ -26,7 +26,8 @@ def digits(tmp_path_factory):
     return str(path)
 
 
-@pytest.mark.parametrize("context", [pytest.param("whole", marks=pytest.mark.benchmark), "2"])
+@pytest.mark.benchmark
+@pytest.mark.parametrize("context", ["whole", "2"])
 def test_pass3(context, tmp_path):
     sizes = ["--atoms", "64", "--images", "8", "--batch", "4", "--repeats", "1"]
     (row,) = pass3.main([*sizes, "--context", context, "--json", str(tmp_path)])

@@ -45,7 +45,7 @@ def written_bytes(client):
 def test_peaks_stay_under_their_projection_and_do_not_grow(name, tmp_path):
     repeated = small_images(0, 1000, 12, 12)
     peaks, shares = {}, []
-    for samples in (1000, 8000):
+    for samples in (1000, 4000):
         path = tmp_path / f"{samples}.h5"
         with h5py.File(path, "w") as file:
             images = file.create_dataset(

@@ -49,6 +49,7 @@ def test_video(clips, tmp_path):
     ] == ["three"]
 
 
+@pytest.mark.benchmark
 def test_layers(clips, tmp_path):
     arguments = ["--data", clips, "--folder", str(tmp_path / "v"), "--held-out", "three", "--levels", "0", "--most", "8",
                  "--atoms", "30", "20", "--components", "6", "4", *sets()]  # fmt: skip
