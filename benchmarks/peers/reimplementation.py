@@ -175,6 +175,8 @@ def our_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "drop": 16,
         "ridge": 1e-3,
         "mean": "level",  # the peer takes one number off a patch, the mean pixel of its context
+        "pool_size": 4,
+        "pool_stride": 2,
     }
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     words.append("--no-first-look")
@@ -194,6 +196,7 @@ def our_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "--metric",
         "knn",
         "--mirrored",
+        *("--neighbours", "30", "--temperature", "0.03"),
         *quiet,
     ]
     judged = watched([sys.executable, "-c", COMMAND, *judge])
