@@ -221,7 +221,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         lines.append(f"Up to {most:,} atoms{bound} would fit. {files}")
     if planned.model_bytes >= LARGE_MODEL:
         lines.append(
-            f"The model file takes up to {readable(planned.model_bytes)}; most are compressed to a third or a half of that."
+            f"The model file takes up to {readable(planned.model_bytes)}; compression usually leaves a third or a half of that."
         )
     calibration = planned.calibration
     if calibration is None:

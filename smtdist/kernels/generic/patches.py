@@ -42,11 +42,7 @@ def _chosen(values: Array, at: Array | None) -> Array:
 
 def _context_mean(grid: Array, geometry: Geometry, reach: int, row: int, column: int) -> Array:
     """Mean of one pixel over the neighbouring patches, (B, R, C, channels): a box sum by cumulative sums."""
-    xp = array_module(grid)
-    total = xp.zeros(
-        (grid.shape[0], geometry.height + 1, geometry.width + 1, grid.shape[3]), dtype=xp.int64
-    )
-    total[:, 1:, 1:] = grid.astype(xp.int64).cumsum(axis=1).cumsum(axis=2)
+    xp, total = array_module(grid), integral(grid)
     top, bottom = _interval(xp, geometry.rows, reach)
     left, right = _interval(xp, geometry.columns, reach)
     lower, upper = total[:, bottom + row], total[:, top + row]
@@ -75,11 +71,17 @@ def context_level(grid: Array, geometry: Geometry, reach: int) -> Array:
     return _rounded(_boxes(own, down, across), count)
 
 
+def integral(values: Array) -> Array:
+    """Return the sums of (B, H, W[, C]) over all pixels above and to the left, int64 (B, H + 1, W + 1[, C])."""
+    xp, (images, height, width, *rest) = array_module(values), values.shape
+    total = xp.zeros((images, height + 1, width + 1, *rest), dtype=xp.int64)
+    total[:, 1:, 1:] = values.astype(xp.int64).cumsum(axis=1).cumsum(axis=2)
+    return total
+
+
 def _boxes(values: Array, down: tuple[Array, Array], across: tuple[Array, Array]) -> Array:
     """Sums of (B, H, W) over all boxes of rows down[0] to down[1] and columns across[0] to across[1]."""
-    xp = array_module(values)
-    total = xp.zeros((len(values), values.shape[1] + 1, values.shape[2] + 1), dtype=xp.int64)
-    total[:, 1:, 1:] = values.cumsum(axis=1).cumsum(axis=2)
+    total = integral(values)
     tall = total[:, down[1]] - total[:, down[0]]
     return tall[:, :, across[1]] - tall[:, :, across[0]]
 

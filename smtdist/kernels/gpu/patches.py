@@ -17,14 +17,12 @@ def centred_patches(
     if mean != "context":
         return generic.centred_patches(grid, geometry, mean, reach, offset, at)
     xp, (height, width, channels, size) = array_module(grid), geometry[:4]
-    total = xp.zeros((len(grid), height + 1, width + 1, channels), dtype=xp.int64)
-    total[:, 1:, 1:] = grid.astype(xp.int64).cumsum(axis=1).cumsum(axis=2)
     if at is None:
         at = xp.tile(xp.arange(geometry.positions, dtype=xp.int32), (len(grid), 1))
     patches = at.size
     out = xp.empty((geometry.pixels, patches), dtype=xp.float64)
     launch(
-        "centre_context", geometry.pixels * -(-patches // WARP), xp.ascontiguousarray(grid), total,
+        "centre_context", geometry.pixels * -(-patches // WARP), xp.ascontiguousarray(grid), generic.integral(grid),
         xp.ascontiguousarray(at, dtype=xp.int32), patches, at.shape[1], height, width, channels, size, reach, out,
     )  # fmt: skip
     return out
