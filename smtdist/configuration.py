@@ -145,8 +145,8 @@ class Configuration:
         distance in the last tenth of its rounds is kept. Each start takes as many passes as one.
     dictionary_mirrored : close the dictionary under mirroring: half of the atoms are drawn, the other half are their mirror
         images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, so it takes
-        about half the time. It needs flip=true, feature="gq", order=1, a "random" or "diverse" dictionary of an even number
-        of atoms, and no policy "activate_best".
+        about half the time. It needs flip=true, feature="gq", a "random" or "diverse" dictionary of an even number of atoms,
+        and no policy "activate_best".
     dictionary_samples : images in each mini-batch round of the k-means methods; 0 means all of them (Lloyd).
     flip : also use the mirror image (left to right) of every image.
     grey : convert colour images to greyscale (luminance) first.
@@ -245,7 +245,6 @@ class Configuration:
         wanted = {
             "flip": self.flip,
             'feature="gq"': self.feature == "gq",
-            "order=1": self.order == 1,
             'dictionary_method="random" or "diverse"': self.dictionary_method in ("random", "diverse"),
             "an even dictionary": self.dictionary % 2 == 0,
             'constant_patch and zero_code other than "activate_best"': "activate_best"

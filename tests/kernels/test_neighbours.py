@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import neighbours, threads
-from smtdist.kernels.cpu import dictionary
+from smtdist.kernels.cpu import dictionary, integer_products
+from smtdist.kernels.cpu import neighbours as cpu
 from smtdist.kernels.generic import neighbours as plain
 
 BODIES = [name for name, flag in dictionary.BODIES.items() if flag in ["", *dictionary.processor_flags()]]
@@ -87,6 +88,20 @@ def test_bits_do_not_depend_on_products_or_blocks(features, spread):
             keys = searched(queries, scale, rows, others, 9, cuts, body)
             np.testing.assert_array_equal(np.sort(keys), wanted)
     assert (places >= 0).all()
+
+
+@pytest.mark.skipif(not dictionary.has_bytes(), reason="needs AVX-512 with VNNI")
+def test_products_of_bytes_that_are_too_coarse_lead_to_no_exact_sums(monkeypatch):
+    """Among cosines that lie close together they would leave nearly every pair to float64."""
+    used, own = [], cpu.offer
+    rng = np.random.default_rng(0)
+    rows = (3 + rng.normal(size=(300, 900))).astype(np.float32)
+    scale = (1 / np.sqrt((rows.astype(float) ** 2).sum(axis=1))).astype(np.float32)
+    found = neighbours.search(rows[:20], scale[:20], 300, 3, packed=True)
+    assert found._kind is integer_products.Bytes512
+    monkeypatch.setattr(cpu, "offer", lambda *given: (used.append(found._kind), own(*given)))
+    found.offer(rows, scale, 0)
+    assert set(used) == {integer_products.Atoms512}
 
 
 def test_the_partition_of_other_devices_keeps_the_same_rows():

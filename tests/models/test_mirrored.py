@@ -50,6 +50,9 @@ SETTINGS = {
     "drawn": BASE.replace(positions=9, threshold=0.4, zero_code="leave_out"),
     "drawn, window": BASE.replace(positions=20, context=2, mean="context"),
     "drawn, stride": BASE.replace(positions=2, stride=5, mean="patch", context="whole"),
+    "second order": BASE.replace(order=2),
+    "second order, window": BASE.replace(order=2, context=2, threshold=0.5, zero_code="leave_out"),
+    "second order, drawn": BASE.replace(order=2, context=2, positions=20, mean="patch"),
     "diverse, centred": BASE.replace(dictionary_method="diverse", moment="centred", drop=1),
 }
 
@@ -226,7 +229,7 @@ def test_second_moments_of_mirror_images_are_permuted_ones(mean, stride, monkeyp
     [
         ({"flip": False}, "needs flip;"),
         ({"feature": "vq"}, 'needs feature="gq";'),
-        ({"order": 2, "dictionary": 15}, "needs order=1 and an even"),
+        ({"flip": False, "dictionary": 15}, "needs flip and an even"),
         ({"dictionary": 15}, "needs an even dictionary;"),
         ({"dictionary_method": "kmeans"}, 'dictionary_method="random" or "diverse";'),
         ({"zero_code": "activate_best"}, 'other than "activate_best";'),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from smtdist.kernels.cpu import dictionary, integer_products
-from smtdist.kernels.cpu.jit import compiled, dot_of_rows, lowest_bit, reach_mask
+from smtdist.kernels.cpu.jit import compiled, dot_of_rows, lowest_bit, popcount, reach_mask
 from smtdist.kernels.generic import neighbours
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array
@@ -26,7 +26,7 @@ NORM: Final = 46_000
 MOST_BYTES: Final = 66_000
 """Features whose products in bytes stay below 2^31."""
 EXACT_SHARE: Final = 1 / 32
-"""Of the pairs of a block: where more than are expected are summed exactly, products of bytes are too coarse."""
+"""Of the pairs of a block: where more than are expected would be summed exactly, products of bytes are too coarse."""
 ROUNDING: Final = 2.0**-19
 """More than what scaling in float32 changes of a cosine."""
 
@@ -79,11 +79,31 @@ class Search:
 
     def offer(self, rows: Array, scale: Array, first: int) -> None:
         """Take rows (n, d) from number `first` on, of which `scale` (n,) times the length is 1."""
-        queries, own, count = self._queries, self._packed, len(self._queries)
+        queries, count = self._queries, len(self._queries)
+        lowest, near = np.empty(count, np.float32), np.zeros(count, np.int64)
+        cosines = self._approximate(rows, scale, lowest, near)
+        if self._kind is integer_products.Bytes512:
+            # of rows in any order k / n are among the k nearest so far
+            expected = EXACT_SHARE + 2 * self.keys.shape[1] / max(1, self._seen + len(rows))
+            if near.sum() > expected * count * len(rows):
+                self._kind = self._wide
+                self._pack()
+                cosines = self._approximate(rows, scale, lowest, near)
+        run_ranges(
+            lambda start, stop: offer(
+                self.keys, cosines, lowest, (queries, self._scale), (rows, scale), first, start, stop
+            ),
+            even_ranges(count, ROWS),
+        )
+        self._seen += len(rows)
+
+    def _approximate(self, rows: Array, scale: Array, lowest: Array, near: Array) -> Array:
+        """Return approximate cosines; write from which on a row may be among the k nearest, and how many rows may."""
+        own, count = self._packed, len(self._queries)
         width = -(-len(rows) // self._panel) * self._panel
         products = self._products[: count * width].reshape(count, width)
         if own is None or self._kind is None:
-            np.matmul(queries, rows.T, out=products)
+            np.matmul(self._queries, rows.T, out=products)
             error = np.full(
                 count, rows.shape[1] * 2.0**-23, np.float32
             )  # twice that of any order of summation
@@ -101,20 +121,12 @@ class Search:
             # unsigned bytes of queries are 128 more than what they stand for
             shift = other.total << 7 if self._kind is integer_products.Bytes512 else other.total * 0
             sides = (own.scale, own.error, other.scale, other.error, shift)
-        exact = np.zeros(count, np.int64)
+        cosines: Array = products.view(np.float32)
         run_ranges(
-            lambda start, stop: offer(
-                self.keys, products, sides, (queries, self._scale), (rows, scale), first, exact, start, stop
-            ),
+            lambda start, stop: approximate(self.keys, products, sides, cosines, lowest, near, start, stop),
             even_ranges(count, ROWS),
         )
-        if self._kind is integer_products.Bytes512:
-            # of rows in any order k / n are among the k nearest so far
-            expected = EXACT_SHARE + 2 * self.keys.shape[1] / max(1, self._seen + len(rows))
-            if exact.sum() > expected * count * len(rows):
-                self._kind = self._wide
-                self._pack()
-        self._seen += len(rows)
+        return cosines
 
 
 def squares(rows: Array) -> Array:
@@ -216,39 +228,39 @@ def replace_lowest(heap: Array, key: float) -> None:
 
 
 @compiled
-def offer(
+def approximate(
     keys: Array,
     products: Array,
     sides: tuple[Array, Array, Array, Array, Array],
-    queries: tuple[Array, Array],
-    rows: tuple[Array, Array],
-    first: int,
-    exact: Array,
+    cosines: Array,
+    lowest: Array,
+    near: Array,
     start: int,
     stop: int,
 ) -> None:
-    """Offer a block of rows to queries start to stop; every row of `keys` is a heap, the lowest key first.
+    """Turn products with queries start to stop into approximate cosines, which take their place in memory.
 
-    products : of as many columns as there are rows, or more. sides : what brings a product to a cosine and its
-    error, for each query and for each row, and what a product with a row is too large by. queries, rows : values, and
-    their factors to length 1. exact : how many products of each query are summed exactly.
+    products : of as many columns as there are rows, or more. sides : what brings a product to a cosine and its error, for
+    each query and for each row, and what a product with a row is too large by. lowest : written, (m,), the cosine below
+    which no row can be among the k nearest. near : written, (m,), how many rows reach it.
     """
-    width = len(rows[0])
+    own, own_error, others, other_error, shift = sides
+    width = len(others)
     parts = (width + 63) // 64
     line = np.full(64 * parts, np.nan, np.float32)  # nothing reaches, or is reached by, what pads it
-    own, own_error, others, other_error, shift = sides
     word = np.empty(1, np.int32)
     value = word.view(np.float32)
     known = np.empty(keys.shape[1], np.float32)
     worst = np.float32(0)
     for column in range(width):
         worst = max(worst, other_error[column])
-    one, zero = np.uint64(1), np.float32(0)
+    one = np.uint64(1)
     for query in range(start, stop):
         heap, factor = keys[query], own[query]
         error = np.float32(own_error[query] + worst * (1 + own_error[query]) + ROUNDING)
         for column in range(width):
             line[column] = np.float32(products[query, column] - shift[column]) * factor * others[column]
+        cosines[query, :width] = line[:width]
         # k cosines are at least the lowest of `known`: those that are kept, and the approximate ones less their error
         for neighbour in range(len(known)):
             write_cosine(heap[neighbour], word, value)
@@ -260,13 +272,41 @@ def offer(
                 mask &= mask - one
                 if cosine > known[0]:
                     replace_lowest(known, cosine)
-        lowest = known[0] - error
+        lowest[query] = known[0] - error
+        near[query] = 0
         for part in range(parts):
-            mask = reach_mask(line, 64 * part, lowest)
+            near[query] += popcount(reach_mask(line, 64 * part, lowest[query]))
+
+
+@compiled
+def offer(
+    keys: Array,
+    cosines: Array,
+    lowest: Array,
+    queries: tuple[Array, Array],
+    rows: tuple[Array, Array],
+    first: int,
+    start: int,
+    stop: int,
+) -> None:
+    """Offer a block of rows to queries start to stop; every row of `keys` is a heap, the lowest key first.
+
+    cosines, lowest : of `approximate`. queries, rows : values, and their factors to length 1.
+    """
+    width = len(rows[0])
+    parts = (width + 63) // 64
+    line = np.full(64 * parts, np.nan, np.float32)
+    word = np.empty(1, np.int32)
+    value = word.view(np.float32)
+    one, zero = np.uint64(1), np.float32(0)
+    for query in range(start, stop):
+        heap = keys[query]
+        line[:width] = cosines[query, :width]
+        for part in range(parts):
+            mask = reach_mask(line, 64 * part, lowest[query])
             while mask != np.uint64(0):
                 column = 64 * part + lowest_bit(mask)
                 mask &= mask - one
-                exact[query] += 1
                 product = np.float32(dot_of_rows(queries[0], query, rows[0], column))
                 value[0] = (
                     product * queries[1][query] * rows[1][column] + zero
