@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -87,11 +89,19 @@ def like(reference: Array, x: Array) -> Any:
 
 def gpu_available() -> bool:
     """Return whether CuPy can be imported and sees a device; never raises."""
+    # plans ask thousands of times, and Python looks through all its folders for a module that it did not find before
+    if "cupy" not in sys.modules and not _cupy_installed():
+        return False
     try:
         cupy = importlib.import_module("cupy")
         return bool(cupy.cuda.runtime.getDeviceCount() > 0)
     except Exception:  # a broken driver shows itself in many ways, and all of them mean "no"
         return False
+
+
+@functools.cache
+def _cupy_installed() -> bool:
+    return importlib.util.find_spec("cupy") is not None
 
 
 def device_name() -> str | None:

@@ -27,7 +27,13 @@ CODED = {"patch": 4, "dictionary": 8, "rounds": 3, "n_components": 3, "positions
 RUNS = {
     "smt": (["fit", "IMAGES", *settings(patch=4, dictionary=12, n_components=3, drop=1)], "seed"),
     "k-means": (
-        ["fit", "IMAGES", *settings(patch=4, dictionary=12, n_components=3, dictionary_method="spherical")],
+        [
+            "fit",
+            "IMAGES",
+            *settings(
+                patch=4, dictionary=12, n_components=3, dictionary_method="spherical", dictionary_rounds=3
+            ),
+        ],
         "seed",
     ),
     "l1": (["fit", "IMAGES", *settings(feature="l1", **CODED)], "seed"),
