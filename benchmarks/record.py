@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import os
 import platform
 import shlex
 import sys
@@ -17,6 +18,9 @@ import psutil
 from smtdist.engine.executor import available_cores
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
+
+PROCESSOR = ("SMTDIST_PRODUCTS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "OPENBLAS_CORETYPE")
+"""Environment variables that let a processor appear as another one; they are part of the command."""
 
 
 def machine() -> dict[str, Any]:
@@ -50,7 +54,13 @@ def write_record(folder: str, name: str, result: dict[str, Any]) -> Path:
     today = datetime.date.today().isoformat()
     module = str(getattr(sys.modules["__main__"].__spec__, "name", "")).removesuffix(".__main__")
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    command = f"python -m {module} {shlex.join(words)}" if module else shlex.join(words)
+    words = ["python", "-m", module, *words] if module else words
+    given = [
+        f"{variable}={shlex.quote(os.environ[variable])}"
+        for variable in PROCESSOR
+        if variable in os.environ
+    ]
+    command = " ".join([*given, shlex.join(words)])
     path = _place(Path(folder), f"{today}-{name}", command)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
