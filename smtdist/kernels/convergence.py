@@ -13,8 +13,9 @@ import numpy as np
 
 SETTLED: Final = 0.01
 """Relative change of the last tenth of rounds from the tenth before, up to which rounds count as converged."""
-FEWEST: Final = 5
-"""Rounds in which a trend can be told from noise."""
+FEWEST: Final = 10
+"""Rounds in which a trend can be told from noise. With 5, ten rounds that had 14 % to fall were taken for converged in 43 of
+100 draws under a noise of 2 %, and in 96 under one of 10 %; with 10 in 19 and 6."""
 CHANCE: Final = 0.05
 """Rounds whose order is at least as likely by chance show no trend (Kendall's test)."""
 
