@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import context as cpu
 from smtdist.kernels.cpu import second_order
@@ -57,13 +59,29 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
     body.add_window_cooccurrence(out, codes, kept, min(d, max(kept.shape[1:])))
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
+def whole_weights(sites: int) -> tuple[int, int]:
+    """Return the diagonal of L = rint(2^20 D Dᵀ) and minus its other entries, of a whole image with so many kept patches.
+
+    So A L Aᵀ of such an image is (diagonal + rest) A Aᵀ - rest s sᵀ, s = A 1.
+
+    >>> [weight / 2**20 for weight in whole_weights(3)]
+    [1.5, 0.75]
+    """
+    diagonal, beside = generic.whole_weights(np.array([sites]))
+    return int(diagonal[0]), int(beside[0])
+
+
+def add_second_order(
+    out: Array, codes: Codes, kept: Array, reach: int | None, usual: int | None = None
+) -> None:
     """Add Σ A L Aᵀ with L = rint(2^20 D Dᵀ): the second-order objective ‖PAD‖² of SMT 2018 and 2023.
 
     Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column. For
     windows L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within
     2 d; for the whole image of n kept patches, n / (n - 1) on the diagonal and -n / (n - 1)² beside it.
 
+    usual : for whole images, how many patches most of them keep. Then L of such an image is taken off L of each image,
+    so that most add nothing: their sums follow from the second moment and the counts of all (`whole_weights`).
     out : int64 (K, K), in units of 2^-20. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work; on
     a CPU 4 K bytes a patch beside that, 32 MiB at most.
     Raises ConfigurationError for another type, and where a call could pass 2^63.
@@ -74,7 +92,8 @@ def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -
     if codes.n_patches * kept[0].size >= 2**38:
         raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
     body = second_order if is_host(out) else generic
-    body.add_second_order(out, codes, kept, None if reach is None else min(reach, max(kept.shape[1:])))
+    near = None if reach is None else min(reach, max(kept.shape[1:]))
+    body.add_second_order(out, codes, kept, near, usual)
 
 
 def _check_shape(codes: Codes, shape: tuple[int, ...]) -> None:

@@ -35,19 +35,20 @@ class CodeSums(Statistic):
     With L = D Dᵀ, deg(i) the kept neighbours of position i and deg₀ its largest possible value, the state
     holds
 
-    ============== ====================== ======================================= =================================
-    name           sum over samples of    kept when                               gives
-    ============== ====================== ======================================= =================================
-    activity       A 1                    always                                  second moment of one-hot
-    codes second_moment  A Aᵀ                   "gq"                                    V
-    outer          s sᵀ, s = A 1          whole-image context                     cooccurrence = outer - A Aᵀ
-    windows        Σ_{j in n(i)} a_i a_jᵀ context of d pixels                     cooccurrence
-    deficit        A diag(deg₀ - deg) Aᵀ  order 1 and degrees that differ         A diag(deg) Aᵀ = deg₀ A Aᵀ
-    - deficit scatter        A rint(2^20 L) Aᵀ      order 2                                 context_scatter
-    ============== ====================== ======================================= =================================
+    ============== ============================= ========================= ====================================
+    name           sum over samples of           kept when                 gives
+    ============== ============================= ========================= ====================================
+    activity       A 1                           always                    second moment of one-hot codes
+    second_moment  A Aᵀ                          "gq"                      V
+    outer          s sᵀ, s = A 1                 whole-image context       cooccurrence = outer - A Aᵀ
+    windows        Σ_{j in n(i)} a_i a_jᵀ        context of d pixels       cooccurrence
+    deficit        A diag(deg₀ - deg) Aᵀ         order 1, degrees differ   A diag(deg) Aᵀ = deg₀ A Aᵀ - deficit
+    scatter        A L Aᵀ                        order 2, d pixels         context_scatter
+    deviation      A (L - L of deg = deg₀) Aᵀ    order 2, whole image      context_scatter
+    ============== ============================= ========================= ====================================
 
-    (one-hot codes keep the diagonal of `deficit` only). Memory: that many K x K arrays of 4 or 8 bytes an
-    entry.
+    One-hot codes keep the diagonal of `deficit` only. At order 2 L is rounded to multiples of 2^-20, and a whole image of
+    which all patches are kept adds nothing to the deviation. Memory: that many K x K arrays of 4 or 8 bytes an entry.
 
     Of each image only the patches are made that the encoder's sampling chooses: the others are no one's
     neighbours. On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums
@@ -125,7 +126,7 @@ class CodeSums(Statistic):
         else:
             layout["windows"] = (matrix, smallest_integer(patches * self.full_degree))
         if self.second_order:
-            layout["scatter"] = (matrix, np.int64)
+            layout["deviation" if whole else "scatter"] = (matrix, np.int64)
         elif not self._uniform:
             layout["deficit"] = (
                 ((n_atoms,), np.int64)
@@ -203,6 +204,8 @@ class CodeSums(Statistic):
             context.add_window_cooccurrence(state["windows"], near, kept, self._reach)
         if "scatter" in state:
             context.add_second_order(state["scatter"], near, kept, self._reach)
+        elif "deviation" in state:
+            context.add_second_order(state["deviation"], near, kept, None, self.full_degree + 1)
         return int(to_host(kept.sum()))
 
     def _laid_out(self, codes: Codes, images: int, at: Array | None) -> tuple[Codes, Array, Array | None]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.spilled import forget
 from smtdist.errors import DataError, TooLargeError
+from smtdist.kernels.context import whole_weights
 from smtdist.kernels.scatter import mirror_upper
 from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics.base import State
@@ -18,6 +19,8 @@ from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums
 from smtdist.statistics.exchanged import add_exchanged, exchanged
 from smtdist.statistics.origin import Additive, Origin
 
+PANEL_ROWS = 64
+"""Rows at a time of what is made of a sum in passing, which is small beside a strip of it."""
 _MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 Integers: TypeAlias = NDArray[np.integer]
 Matrix: TypeAlias = Any
@@ -300,6 +303,25 @@ def _squares(state: State, lacking: bool) -> State:
     return taken
 
 
+def _add_usual(
+    scatter: Integers, sites: int, activity: Integers, second: Matrix | None, cooccurrence: Matrix
+) -> None:
+    """Add what A rint(2^20 L) Aᵀ is if every image keeps so many patches, to int64 `scatter`, panel by panel.
+
+    That is diagonal A Aᵀ - rest (s sᵀ - A Aᵀ) by the weights of L. second : A Aᵀ, or None for one-hot codes, where it is
+    the diagonal matrix of `activity`.
+    """
+    diagonal, rest = whole_weights(sites)
+    for start in range(0, len(scatter), PANEL_ROWS):
+        rows = slice(start, start + PANEL_ROWS)
+        scatter[rows] -= rest * cooccurrence[rows].astype(np.int64)
+        if second is not None:
+            scatter[rows] += diagonal * second[rows].astype(np.int64)
+    if second is None:
+        at = np.arange(len(scatter))
+        scatter[at, at] += diagonal * activity
+
+
 def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> Statistics:
     """Turn the raw sums of a pass into named, full matrices; consumes `state` to save memory.
 
@@ -325,7 +347,14 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
     equal_degree: int | None = degree
     degree_activity = None
     if sums.second_order:
-        matrices["context_scatter"] = mirrored(state.pop("scatter"))
+        if "scatter" in state:
+            matrices["context_scatter"] = mirrored(state.pop("scatter"))
+        else:
+            scatter = mirrored(state.pop("deviation"))
+            _add_usual(
+                scatter, degree + 1, activity if diagonal is None else diagonal, second, cooccurrence
+            )
+            matrices["context_scatter"] = scatter
         equal_degree = None
     elif one_hot:
         degree_activity = degree * activity

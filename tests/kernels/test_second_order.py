@@ -45,6 +45,27 @@ def test_both_ways(monkeypatch, sums, share, d):
     assert len(asked) == 3
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from([0.02, 0.1, 0.6]))
+def test_what_whole_images_add_beyond_the_usual(seed, usual, share):
+    """With what follows from the second moment and the counts it is all that they add, and of usual images it is nothing."""
+    shape, k = (4, 5, 4), 12
+    codes = random_codes(np.random.default_rng(seed), 80, k, share)
+    kept = scatter.kept_mask(codes, shape)
+    diagonal, rest = context.whole_weights(usual)
+    wanted, moment, outer = (np.zeros((k, k), np.int64) for _ in range(3))
+    context.add_second_order(wanted, codes, kept, None)
+    scatter.add_second_moment(moment, codes)
+    scatter.add_image_outer(outer, codes, 4)
+    for body in (context, plain):
+        found = np.zeros((k, k), np.int64)
+        body.add_second_order(found, codes, kept, None, usual)
+        np.testing.assert_array_equal(found + (diagonal + rest) * moment - rest * outer, wanted)
+    everything = np.zeros((k, k), np.int64)
+    full = Codes(codes.indptr, codes.indices, k, sites=np.ones(80, bool))
+    context.add_second_order(everything, full, scatter.kept_mask(full, shape), None, 20)
+    assert not everything.any()
+
+
 def test_rows_of_sums_beyond_a_block_of_columns():
     """Atoms on both sides of a cut of columns, active in more patches than are added in 32 bits at a time."""
     k, shape = second_order.COLUMNS + 70, (1, 15, 15)

@@ -138,12 +138,16 @@ def add_sums(out: Array, sums: Array, links: tuple[Array, Array], low: int, high
                     into[other] += line[other]
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
-    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
+def add_second_order(
+    out: Array, codes: Codes, kept: Array, reach: int | None, usual: int | None = None
+) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ); of whole images of which `usual` patches are kept, nothing."""
     if reach is None:
-        diagonal, beside = context.whole_weights(kept)
-        add_weighted_moment(out, codes, np.repeat(diagonal + beside, kept[0].size))
-        add_outer_of(out, image_counts(codes, len(kept)), -beside)
+        moments, outer = context.whole_multiples(kept, usual)
+        some = outer != 0
+        if some.any():
+            add_weighted_moment(out, codes, np.repeat(moments, kept[0].size))
+            add_outer_of(out, image_counts(codes, len(kept))[some], outer[some])
         return
     n, d = kept[0].size, reach
     step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))

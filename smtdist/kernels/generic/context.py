@@ -124,10 +124,15 @@ def _common(xp: Array, total: Array, here: slice, there: slice, down: int, acros
     return lower[:, :, right] - upper[:, :, right] - lower[:, :, left] + upper[:, :, left]
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
-    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
+def add_second_order(
+    out: Array, codes: Codes, kept: Array, reach: int | None, usual: int | None = None
+) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ); of whole images of which `usual` patches are kept, nothing."""
     if reach is None:
-        add_whole_second_order(out, codes, kept)
+        moments, outer = whole_multiples(kept, usual)
+        if bool((outer != 0).any()):
+            add_weighted_moment(out, codes, array_module(out).repeat(moments, kept[0].size))
+            add_outer_of(out, image_counts(codes, len(kept)), outer)
         return
     xp = array_module(out)
     images, rows, columns = kept.shape
@@ -146,13 +151,12 @@ def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -
         add_upper(out, block, matrix.reshape(step, step) @ block)
 
 
-def whole_weights(kept: Array) -> tuple[Array, Array]:
-    """Return the diagonal rint(2^20 n / (n - 1)) and minus the rest, rint(2^20 n / (n - 1)²), per image, int64 (B,).
+def whole_weights(n: Array) -> tuple[Array, Array]:
+    """Return the diagonal rint(2^20 n / (n - 1)) and minus the rest, rint(2^20 n / (n - 1)²), for int64 n (B,).
 
     Images with fewer than two kept patches have zeros.
     """
-    xp = array_module(kept)
-    n = kept.sum(axis=(1, 2)).astype(xp.int64)
+    xp = array_module(n)
     less = xp.maximum(n - 1, 1)
     one = 1 << SCALE_BITS
     diagonal = xp.where(n > 1, xp.rint(one * (n / less)), 0).astype(xp.int64)
@@ -160,9 +164,11 @@ def whole_weights(kept: Array) -> tuple[Array, Array]:
     return diagonal, beside
 
 
-def add_whole_second_order(out: Array, codes: Codes, kept: Array) -> None:
-    """Add Σ over images of (diagonal + beside) A Aᵀ - beside s sᵀ."""
-    xp = array_module(out)
-    diagonal, beside = whole_weights(kept)
-    add_weighted_moment(out, codes, xp.repeat(diagonal + beside, kept[0].size))
-    add_outer_of(out, image_counts(codes, len(kept)), -beside)
+def whole_multiples(kept: Array, usual: int | None) -> tuple[Array, Array]:
+    """Return which multiples of A Aᵀ and s sᵀ of each image are A L Aᵀ, less those of an image with `usual` kept patches."""
+    xp = array_module(kept)
+    diagonal, beside = whole_weights(kept.sum(axis=(1, 2)).astype(xp.int64))
+    if usual is not None:
+        for own, of_usual in zip((diagonal, beside), whole_weights(xp.asarray([usual])), strict=True):
+            own -= of_usual
+    return diagonal + beside, -beside
