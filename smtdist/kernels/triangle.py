@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.accumulate import add_product
 from smtdist.kernels.device import array_module, like, to_host
 from smtdist.kernels.scatter import mirror_upper
 
@@ -148,7 +149,7 @@ def product(starts: Iterable[tuple[int, NDArray[Any]]], block: NDArray[Any]) -> 
     result: NDArray[Any] = array_module(block).zeros(block.shape, block.dtype)
     for first, tile in starts:
         part, last = tile.astype(block.dtype, copy=False), first + len(tile)
-        result[first:last] += part @ block[first:]
+        add_product(result[first:last], part, block[first:])
         if last < len(block):
-            result[last:] += part[:, len(tile) :].T @ block[first:last]
+            add_product(result[last:], part[:, len(tile) :].T, block[first:last])
     return result

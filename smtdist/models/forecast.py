@@ -245,9 +245,8 @@ class Planner:
         costs = self.costs()
         if calibration is not None:
             distributed = not machines.worker.alone
-            costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed)
-            if self.settings.dictionary_mirrored:
-                costs = [_in_halves(cost) for cost in costs]
+            halves = 2 if self.settings.dictionary_mirrored else 1
+            costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed, halves)
         stored = cast(CodeSums, self.steps()[-1].statistic).finished_bytes()
         return FitPlan(tuple(costs), machines, checkpointed, calibration, self.largest_dictionary(), stored)
 
@@ -384,25 +383,24 @@ def _writable(size: int) -> int:
     return size_of(readable(math.ceil(size / step) * step))
 
 
-def _in_halves(cost: PassCost) -> PassCost:
-    """Return the cost of a solve in two halves; other costs as they are."""
-    if cost.name != SOLVE or cost.seconds is None:
-        return cost
-    return replace(cost, seconds=cost.seconds / 4)
-
-
 def with_seconds(
     costs: Sequence[PassCost],
     calibration: Calibration,
     solved: tuple[int, int, bool],
     distributed: bool,
     checkpointed: bool,
+    halves: int = 1,
 ) -> list[PassCost]:
-    """Return the costs with their times; `solved`: atoms and components of the solve, whether V is diagonal."""
+    """Return the costs with their times; `solved`: atoms and components of the solve, whether V is diagonal.
+
+    halves : 2 where that is two problems of half as many atoms, and each finds all components.
+    """
     timed = []
     for cost in costs:
         if cost.name == SOLVE and calibration.solve is not None:
-            seconds = forecast.solve_seconds(*solved, calibration.solve)
+            n_atoms, n_components, diagonal = solved
+            half = n_atoms // halves, n_components, diagonal
+            seconds = halves * forecast.solve_seconds(*half, calibration.solve)
         else:
             pace, rates = calibration.paces[cost.name], calibration.rates
             seconds = cost.rounds * forecast.pass_seconds(

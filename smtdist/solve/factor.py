@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from smtdist.kernels.accumulate import add_product
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.triangle import UpperTiles
 
@@ -62,7 +63,7 @@ def cholesky(matrix: UpperTiles) -> UpperTiles | None:
             tile[:, height:] = _solve(square, tile[:, height:], trans="T", check_finite=False)
         for start, below in tiles[index + 1 :]:
             part = tile[:, start - first :]
-            below -= part[:, : len(below)].T @ part
+            add_product(below, part[:, : len(below)].T, part, -1)
     return matrix
 
 
@@ -89,8 +90,8 @@ def whitened(scatter: UpperTiles, factor: UpperTiles) -> UpperTiles:
         for start, below in tiles[index + 1 :]:
             at = slice(start - first - height, start - first - height + len(below))
             rest = slice(start - first - height, None)
-            below -= right[:, at].T @ beside[:, rest]
-            below -= beside[:, at].T @ right[:, rest]
+            add_product(below, right[:, at].T, beside[:, rest], -1)
+            add_product(below, beside[:, at].T, right[:, rest], -1)
         right -= half
         _divide(right, uppers[index + 1 :], first + height)
     return scatter
@@ -103,7 +104,7 @@ def _divide(rows: Float64, uppers: list[tuple[int, Float64]], origin: int) -> No
         square = upper[:, : len(upper)].copy()
         rows[:, here] = _solve(square, rows[:, here].T, trans="T", check_finite=False).T
         if len(upper) < upper.shape[1]:
-            rows[:, here.stop :] -= rows[:, here] @ upper[:, len(upper) :]
+            add_product(rows[:, here.stop :], rows[:, here], upper[:, len(upper) :], -1)
 
 
 def back_substituted(factor: UpperTiles, block: Float64) -> Float64:
