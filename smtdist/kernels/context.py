@@ -35,8 +35,8 @@ def degrees(kept: Array, reach: int | None) -> Array:
     [[[1, 2, 1]]]
     """
     xp = array_module(kept)
-    near = max(kept.shape[1:]) if reach is None else reach
-    return xp.where(kept, generic.box_sum(kept, near) - 1, 0).astype(xp.int32)
+    near = kept.sum(axis=(1, 2), keepdims=True) if reach is None else generic.box_sum(kept, reach)
+    return xp.where(kept, near - 1, 0).astype(xp.int32)
 
 
 def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:
