@@ -16,6 +16,11 @@ from smtdist.kernels.generic import neighbours as plain
 BODIES = [name for name, flag in dictionary.BODIES.items() if flag in ["", *dictionary.processor_flags()]]
 
 
+@pytest.fixture(autouse=True)
+def bytes_always_pay(monkeypatch):
+    monkeypatch.setattr(cpu, "WORTH", 0)
+
+
 @pytest.fixture(params=[1, 2], autouse=True)
 def thread_count(request):
     before = threads.threads()
@@ -102,6 +107,14 @@ def test_products_of_bytes_that_are_too_coarse_lead_to_no_exact_sums(monkeypatch
     monkeypatch.setattr(cpu, "offer", lambda *given: (used.append(found._kind), own(*given)))
     found.offer(rows, scale, 0)
     assert set(used) == {integer_products.Atoms512}
+
+
+@pytest.mark.skipif(not dictionary.has_bytes(), reason="needs AVX-512 with VNNI")
+def test_few_rows_are_not_packed_as_bytes_first(monkeypatch):
+    monkeypatch.undo()
+    rows, one = np.ones((400, 8), np.float32), np.ones(400, np.float32)
+    kinds = [neighbours.search(rows, one, count, 3, packed=True)._kind for count in (400, 4000)]
+    assert kinds == [integer_products.Atoms512, integer_products.Bytes512]
 
 
 def test_the_partition_of_other_devices_keeps_the_same_rows():

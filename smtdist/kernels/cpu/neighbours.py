@@ -25,6 +25,8 @@ NORM: Final = 46_000
 """Length of a row in whole numbers of 16 bits, at most: products of two stay below 2^31, roundings included."""
 MOST_BYTES: Final = 66_000
 """Features whose products in bytes stay below 2^31."""
+WORTH: Final = 250
+"""Half the harmonic mean of queries and rows at which products of bytes save as much as packing the rows once more costs."""
 EXACT_SHARE: Final = 1 / 32
 """Of the pairs of a block: where more than are expected would be summed exactly, products of bytes are too coarse."""
 ROUNDING: Final = 2.0**-19
@@ -57,7 +59,8 @@ class Search:
         features = queries.shape[1]
         packs = packs and packed_bytes(features) > 0
         self._wide = dictionary.PACKED[dictionary.body()] if packs else None
-        few = packs and features <= MOST_BYTES and dictionary.has_bytes()
+        pays = len(queries) * block_rows >= WORTH * (len(queries) + block_rows)
+        few = packs and pays and features <= MOST_BYTES and dictionary.has_bytes()
         self._kind = integer_products.Bytes512 if few else self._wide
         self._packed: Packed | None = None
         self._pack()
