@@ -21,5 +21,8 @@ def add_product(out: Array, left: Array, right: Array, alpha: float = 1.0) -> No
     """
     if is_host(out):
         cpu.add_product(out, left, right, alpha)
-    else:
-        out += alpha * (left @ right)
+        return
+    product = left @ right
+    if alpha != 1:
+        product *= alpha
+    out += product

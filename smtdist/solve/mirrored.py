@@ -59,7 +59,7 @@ def smallest_mirrored_of_tiles(
     null_tolerance: float | None = None,
     means: Means | None = None,
 ) -> Solution:
-    """Solve the problem of `smallest_components_of_tiles` for matrices as above, in a quarter of its time.
+    """Solve the problem of `smallest_components_of_tiles` for matrices as above, in a quarter to a half of its time.
 
     Both halves keep a factor in files, if there are `means`. Raises Unsuitable where one of the two problems is.
     """
