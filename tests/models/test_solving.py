@@ -156,7 +156,9 @@ def test_a_stopped_solve_keeps_its_factor_for_the_same_sums(monkeypatch, tmp_pat
 
 @pytest.fixture
 def fake_cupy(monkeypatch):
-    """A machine with a card, as far as the solve can tell."""
+    """A machine with a card, as far as the solve can tell; sums are made before, without it."""
+    for name in SETTINGS:
+        sums_of(name)
     return install(monkeypatch, prompt=True)
 
 
