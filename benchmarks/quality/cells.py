@@ -21,6 +21,8 @@ SHARED: Final = {
 """Settings that readings of one fit may differ in, as they stand in its key."""
 SOLVED: Final = {"null_tolerance": None, "moment": "second"}
 """Settings that fits with the same sums may differ in beside those, as they stand in the key of the sums."""
+LATER: Final = {"dictionary_n_init": 1}
+"""Settings that came when cells were kept already: where they have these values, keys are as before."""
 FILES: Final = {
     "mnist": "mnist.h5",
     "cifar10": "cifar10_lossless.h5",
@@ -96,8 +98,11 @@ class Fit:
         return self._key({**SHARED, **SOLVED})
 
     def _key(self, changes: dict[str, Any]) -> str:
-        settings = self.settings.replace(**changes)
-        return _hash([FILES[self.data], self.n_train, settings.to_dict(), self.quality])
+        settings = self.settings.replace(**changes).to_dict()
+        told = {
+            name: value for name, value in settings.items() if name not in LATER or value != LATER[name]
+        }
+        return _hash([FILES[self.data], self.n_train, told, self.quality])
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from benchmarks.quality.cells import (
     HELD_OUT,
     IMAGES,
     JUDGES,
+    Fit,
     Scale,
     before_batch_5,
     deviation,
@@ -26,7 +27,7 @@ from benchmarks.quality.cells import (
 from benchmarks.quality.images import judges, read, without_scaling
 from benchmarks.quality.judged import Family, families
 from benchmarks.steps import Steps
-from smtdist.configuration import preset
+from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -193,6 +194,11 @@ def test_what_follows_the_codes(asked, data):
         best, other = (ours[one[name], one["group"]]["top1"] for name in ("best", "other"))
         assert one["points"] == round(100 * (best - other), 2) >= 0
         assert one["interval"][0] <= one["points"] <= one["interval"][1]
+
+
+def test_a_new_setting_leaves_what_is_kept_as_it_is():
+    """Where this fails, name the new setting with its default in `cells.LATER`. If another default changed, keys have to."""
+    assert Fit("cifar10", 1000, Configuration()).key == "e2ce61c57c44"
 
 
 def test_a_run_goes_on_where_it_ended(asked, data, monkeypatch, tmp_path):
