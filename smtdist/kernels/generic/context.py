@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from smtdist.kernels.device import array_module
+from smtdist.kernels.generic.patches import integral
 from smtdist.kernels.generic.scatter import (
     add_outer_of,
     add_upper,
@@ -57,13 +58,10 @@ def inverse_degrees(kept: Array, d: int) -> tuple[Array, Array, Array]:
     kept : bool (B, R, C). The totals (B, R + 1, C + 1) are sums over all positions above and to the left.
     """
     xp = array_module(kept)
-    images, rows, columns = kept.shape
     degree = xp.where(kept, box_sum(kept, d) - 1, 0)
     first, second = (xp.asarray(table, dtype=xp.int64) for table in reciprocals((2 * d + 1) ** 2))
     inverse, square = first[degree], second[degree]
-    total = xp.zeros((images, rows + 1, columns + 1), dtype=xp.int64)
-    total[:, 1:, 1:] = square.cumsum(axis=1).cumsum(axis=2)
-    return inverse, square, total
+    return inverse, square, integral(square)
 
 
 def window_weights(kept: Array, d: int) -> Array:
