@@ -26,7 +26,7 @@ NORM: Final = 46_000
 MOST_BYTES: Final = 66_000
 """Features whose products in bytes stay below 2^31."""
 WORTH: Final = 250
-"""Half the harmonic mean of queries and rows at which products of bytes save as much as packing the rows once more costs."""
+"""Products of bytes are tried from m n / (m + n) = 250 on, for m queries and n rows; packing fewer costs more than they save."""
 EXACT_SHARE: Final = 1 / 32
 """Of the pairs of a block: where more than are expected would be summed exactly, products of bytes are too coarse."""
 ROUNDING: Final = 2.0**-19
