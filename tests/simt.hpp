@@ -202,3 +202,24 @@ T __shfl_up_sync(unsigned, T value, unsigned apart)
     const unsigned lane = simt::own_lane();
     return simt::exchanged(value, lane >= apart ? lane - apart : lane);
 }
+
+// PTX's mma.m16n8k32 of int8, from the definition of its fragments: every lane shows where its numbers are.
+inline void multiply_bytes(int *sums, const unsigned *patches, const unsigned *atoms)
+{
+    struct Held {
+        const unsigned *patches, *atoms;
+    } held = {patches, atoms};
+    simt::shown((const Held *)&held, [sums](auto of) {
+        const unsigned group = simt::own_lane() / 4, quarter = simt::own_lane() % 4;
+        for (int i = 0; i < 4; i++) {
+            const unsigned row = group + (i < 2 ? 0 : 8), column = quarter * 2 + (i & 1);
+            for (unsigned k = 0; k < 32; k++) {
+                const unsigned among = k % 16 / 4, byte = k % 4;  // which lane of four, and where in its number
+                const unsigned left = of(row % 8 * 4 + among)->patches[(row < 8 ? 0 : 1) + (k < 16 ? 0 : 2)];
+                const unsigned right = of(column * 4 + among)->atoms[k < 16 ? 0 : 1];
+                sums[i] += (signed char)(left >> 8 * byte) * (signed char)(right >> 8 * byte);
+            }
+        }
+        return 0;
+    });
+}

@@ -113,7 +113,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 
-images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), dtype=np.uint8)
+images = np.random.default_rng(0).integers(0, 256, (40, 14, 14, 3), dtype=np.uint8)
 fit(as_source(images), preset("cifar10-gq").replace(dictionary=64).with_atoms(64), Engine(SerialExecutor(1)))
 ours = [one for one in gc.get_objects() if isinstance(one, Dispatcher) and "smtdist" in one.py_func.__module__]
 print(*(one.py_func.__name__ for one in ours for _ in one.signatures))

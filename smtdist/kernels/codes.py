@@ -9,7 +9,9 @@ import numpy as np
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.kernels.cpu import codes as cpu
 from smtdist.kernels.cpu import marked as cpu_marked
+from smtdist.kernels.cpu.codes import PatchSource
 from smtdist.kernels.cpu.dictionary import dictionary_of
+from smtdist.kernels.cpu.unit_patches import digits_of, fits, unit_patches
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
@@ -19,7 +21,7 @@ from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes, Encoder, Whitener
-from smtdist.kernels.whitening import contrast_floor, unit_grid
+from smtdist.kernels.whitening import contrast_floor, grid_scale, unit_grid
 
 SLICE_PATCHES = 2048
 """Patches that a thread takes from raw pixels to codes in one go, in whole images."""
@@ -135,16 +137,16 @@ def grid_patches(
     Memory: 4 p bytes a patch for the result; on the CPU the steps run in slices of images, 20 p bytes a
     patch.
     """
+    source = patch_source(images, whitener, mirror, at)
     if not is_host(images):
-        return grid_slice(images, whitener, mirror, 0, at)
+        return source(0, len(images))
     n = whitener.geometry.positions if at is None else at.shape[1]
     grid = np.empty((whitener.geometry.pixels, len(images) * n), np.float32)
     constant = np.empty(len(images) * n, np.bool_)
 
     def work(first: int, last: int) -> None:
         here = slice(first * n, last * n)
-        part = None if at is None else at[first:last]
-        grid[:, here], constant[here] = grid_slice(images[first:last], whitener, mirror, first, part)
+        grid[:, here], constant[here] = source(first, last)
 
     with single_blas():
         run_ranges(work, image_slices(len(images), n))
@@ -156,18 +158,28 @@ def image_slices(images: int, patches: int) -> list[tuple[int, int]]:
     return even_ranges(images, max(1, SLICE_PATCHES // patches))
 
 
-def grid_slice(
-    images: Array, whitener: Whitener, mirror: bool, first: int = 0, at: Array | None = None
-) -> tuple[Array, Array]:
-    """Return what `grid_patches` returns, in one go; `first` is the number of the first image, for messages."""
-    grid = pixel_grid(images, whitener.scale, whitener.grey, first)
-    grid = mirrored(grid) if mirror else grid
+def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | None = None) -> PatchSource:
+    """Return the function that makes what `grid_patches` returns, of a range of the images in one go."""
     geometry = whitener.geometry
-    centred = centred_patches(
-        grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean, at
-    )
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
-    return unit_grid(centred, whitener.whiten, floor_sum)
+    digits = digits_of(whitener) if is_host(images) and at is None else None
+
+    def source(first: int, last: int) -> tuple[Array, Array]:
+        grid = pixel_grid(images[first:last], whitener.scale, whitener.grey, first)
+        grid = mirrored(grid) if mirror else grid
+        if digits is not None and fits(grid, digits):
+            return unit_patches(grid, whitener, digits, floor_sum, grid_scale(geometry.pixels))
+        centred = centred_patches(
+            grid,
+            geometry,
+            whitener.mean,
+            whitener.mean_context,
+            whitener.global_mean,
+            None if at is None else at[first:last],
+        )
+        return unit_grid(centred, whitener.whiten, floor_sum)
+
+    return source
 
 
 def encode(images: Array, encoder: Encoder, mirror: bool) -> Codes:
@@ -256,9 +268,10 @@ def _host_pieces(
         len(images) * n if keeps(encoder.constant_patch, encoder.zero_code) else 0, np.bool_
     )
 
+    patches = patch_source(images, encoder.whitener, mirror, at)
+
     def source(first: int, last: int) -> tuple[Array, Array]:
-        part = None if at is None else at[first:last]
-        grid, constant = grid_slice(images[first:last], encoder.whitener, mirror, first, part)
+        grid, constant = patches(first, last)
         if len(constants):
             constants[first * n : last * n] = constant
         return grid, constant

@@ -10,10 +10,10 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.codes import (
     check_atoms,
     encode_pieces,
-    grid_slice,
     image_cuts,
     image_slices,
     keeps,
+    patch_source,
     sites,
 )
 from smtdist.kernels.cpu import codes as cpu
@@ -88,9 +88,10 @@ def nested_pieces(
     some_kept = any(keeps(one.constant_patch, one.zero_code) for one in encoders)
     constants = np.empty(len(images) * n if some_kept else 0, np.bool_)
 
+    patches = patch_source(images, longest.whitener, mirror, at)
+
     def source(first: int, last: int) -> tuple[Array, Array]:
-        part = None if at is None else at[first:last]
-        grid, constant = grid_slice(images[first:last], longest.whitener, mirror, first, part)
+        grid, constant = patches(first, last)
         if some_kept:
             constants[first * n : last * n] = constant
         return grid, constant

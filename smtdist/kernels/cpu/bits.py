@@ -20,6 +20,11 @@ from smtdist.kernels.types import Array
 TILE = 64
 
 
+def column_stride(tiles: int) -> int:
+    """Return how far the words of two atoms lie apart: an odd number of cache lines, so that they share no set of the cache."""
+    return 8 * (-(-tiles // 8) | 1)
+
+
 @compiled
 def count_bits(words: Array, start: int, stop: int) -> int:
     """Return the number of set bits of some words."""
@@ -66,6 +71,7 @@ def list_part(
     starts, counts, offsets = lists  # starts and counts (K,)
     tiles = (n_rows + TILE - 1) // TILE
     tile, columns = room
+    stride = len(columns) // BLOCK
     for number in range(tiles):
         there = base + TILE * number * BLOCK_WORDS
         inside = min(TILE, n_rows - TILE * number) * BLOCK_WORDS
@@ -74,12 +80,12 @@ def list_part(
         transpose_tiles(tile)
         for lane in range(BLOCK_WORDS):
             for bit in range(TILE):
-                columns[(lane * TILE + bit) * tiles + number] = tile[bit * BLOCK_WORDS + lane]
+                columns[(lane * TILE + bit) * stride + number] = tile[bit * BLOCK_WORDS + lane]
     at = begin
     for atom in range(min(BLOCK, len(starts) - block * BLOCK)):
         starts[block * BLOCK + atom] = at
         for number in range(tiles):
-            rest = columns[atom * tiles + number]
+            rest = columns[atom * stride + number]
             row = TILE * number * BLOCK_WORDS
             if at + TILE <= end:  # what is too much is written over by the words to come
                 write_set_bits(offsets, at, rest, row, BLOCK_WORDS)
@@ -118,7 +124,7 @@ def rows_from_bits(
         # made here: a compiled function takes longer to compile with it
         room = (
             np.empty(TILE * BLOCK_WORDS, np.uint64),
-            np.empty(BLOCK * -(-(last - first) // TILE), np.uint64),
+            np.empty(BLOCK * column_stride(-(-(last - first) // TILE)), np.uint64),
         )
         list_part(bits.words, place(part, block), last - first, block, begin, end, lists, room)
 

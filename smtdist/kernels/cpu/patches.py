@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled
-from smtdist.kernels.generic.patches import context_level
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Geometry
 
@@ -41,25 +40,73 @@ def subtract_context(grid: Array, size: int, reach: int, first: int, last: int, 
 
 
 @compiled
-def subtract_image_mean(grid: Array, size: int, first: int, last: int, out: Array) -> None:
-    """Write the patches of images first to last minus the mean patch of their image."""
+def mean_patches(grid: Array, size: int, means: Array) -> None:
+    """Write the mean patch of every image to `means` (B, p), in whole units, halves up."""
     height, width, channels = grid.shape[1:]
     rows, columns = height - size + 1, width - size + 1
     total = np.zeros((channels, height + 1, width + 1), np.int64)
     count = rows * columns
-    for image in range(first, last):
+    for image in range(len(grid)):
         integrate(grid[image], total)
-        for pixel in range(out.shape[0]):
+        for pixel in range(means.shape[1]):
             down = pixel // channels // size
             across = pixel // channels % size
             channel = pixel % channels
             upper, lower = total[channel, down], total[channel, down + rows]
             box = (lower[across + columns] - upper[across + columns]) - (lower[across] - upper[across])
-            mean = (2 * box + count) // (2 * count)
+            means[image, pixel] = (2 * box + count) // (2 * count)
+
+
+@compiled
+def subtract_image_mean(grid: Array, size: int, means: Array, first: int, last: int, out: Array) -> None:
+    """Write the patches of images first to last minus the mean patch of their image, (last - first, p)."""
+    height, width, channels = grid.shape[1:]
+    rows, columns = height - size + 1, width - size + 1
+    for image in range(first, last):
+        for pixel in range(out.shape[0]):
+            down = pixel // channels // size
+            across = pixel // channels % size
+            channel, mean = pixel % channels, means[image - first, pixel]
             for row in range(rows):
                 at = (image * rows + row) * columns
                 for column in range(columns):
                     out[pixel, at + column] = grid[image, row + down, column + across, channel] - mean
+
+
+@compiled
+def context_levels(grid: Array, size: int, reach: int, levels: Array) -> None:
+    """Write the mean pixel of all patches within reach of each patch to `levels` (B, n), in whole units, halves up."""
+    height, width, channels = grid.shape[1:]
+    rows, columns = height - size + 1, width - size + 1
+    pixels = np.zeros((height + 1, width + 1), np.int64)
+    patches = np.zeros((rows + 1, columns + 1), np.int64)
+    for image in range(len(grid)):
+        for row in range(height):
+            along = 0
+            for column in range(width):
+                for channel in range(channels):
+                    along += grid[image, row, column, channel]
+                pixels[row + 1, column + 1] = pixels[row, column + 1] + along
+        for row in range(rows):
+            along = 0
+            for column in range(columns):
+                along += pixels[row + size, column + size] - pixels[row, column + size]
+                along -= pixels[row + size, column] - pixels[row, column]
+                patches[row + 1, column + 1] = patches[row, column + 1] + along
+        for row in range(rows):
+            top, bottom = max(0, row - reach), min(rows, row + reach + 1)
+            for column in range(columns):
+                left, right = max(0, column - reach), min(columns, column + reach + 1)
+                count = (bottom - top) * (right - left) * size * size * channels
+                box = (
+                    patches[bottom, right]
+                    - patches[top, right]
+                    - patches[bottom, left]
+                    + patches[top, left]
+                )
+                levels[image, row * columns + column] = np.floor(
+                    np.float64(2 * box + count) / np.float64(2 * count)
+                )
 
 
 @compiled
@@ -172,7 +219,9 @@ def centred_patches(
             if places is not None:
                 subtract_chosen_context(grid, size, reach, places, first, last, out)
             elif whole:
-                subtract_image_mean(grid, size, first, last, out)
+                means = np.empty((last - first, geometry.pixels))
+                mean_patches(grid[first:last], size, means)
+                subtract_image_mean(grid, size, means, first, last, out)
             else:
                 subtract_context(grid, size, reach, first, last, out)
             return
@@ -182,10 +231,11 @@ def centred_patches(
             copy_chosen(grid, size, places, first, last, out)
         here = slice(first * n, last * n)
         if mean == "level":
-            level = context_level(grid[first:last], geometry, reach).reshape(last - first, -1)
-            out[:, here] -= (level if at is None else np.take_along_axis(level, at[first:last], 1)).reshape(
-                -1
-            )
+            levels = np.empty((last - first, geometry.positions))
+            context_levels(grid[first:last], size, reach, levels)
+            out[:, here] -= (
+                levels if at is None else np.take_along_axis(levels, at[first:last], 1)
+            ).reshape(-1)
         elif mean == "global" and offset is not None:
             out[:, here] -= offset[:, None]
         elif mean != "global":

@@ -1,17 +1,30 @@
-"""Codes of many atoms on a device: products by cuBLAS in float32, thresholds and lists by kernels of our own."""
+"""Codes of many atoms on a device: int8 products on tensor cores that never leave the registers, or cuBLAS in float32."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+import importlib
+import logging
+import os
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from smtdist.kernels.device import array_module
+from smtdist.kernels.device import array_module, to_host
 from smtdist.kernels.gpu.source import WARP, launch
 from smtdist.kernels.types import Array, Codes
 
 SLICE_BYTES = 1 << 30
-"""Size of the block of dot products that is held at a time: of 65,536 atoms 4,096 patches, enough to keep a GPU busy."""
+"""Size of the block of dot products, or of patches in halves, that is held at a time: of 65,536 atoms 4,096 patches."""
+VARIABLE: Final = "SMTDIST_PRODUCTS"
+"""Environment variable that keeps products to "float32", on a device too."""
+CAPABILITY: Final = 80
+"""Compute capability from which on tensor cores take the products of `mark_products`."""
+BYTES_STEP: Final = 32
+"""Rows of bytes are filled up to a multiple of so many pixels."""
+WARP_PATCHES: Final = 32
+WARP_WORDS: Final = 16
+"""Patches, and words of 32 atoms, that a warp takes at a time."""
 
 
 class Marks(NamedTuple):
@@ -31,12 +44,85 @@ class Marks(NamedTuple):
         return Marks(self.words[start:stop])
 
 
+def patch_bytes(n_atoms: int, pixels: int) -> int:
+    """Return what a patch takes while it is coded: its products in float32, or its halves and what they are made of."""
+    return max(4 * n_atoms, 12 * (pixels + BYTES_STEP))
+
+
+class Halves(NamedTuple):
+    """Rows of whole numbers of at most 4,096 as 128 high + low, int8 (n, 2, pixels), pixels filled up with zeros."""
+
+    table: Array
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.table)
+
+    @property
+    def pixels(self) -> int:
+        """Numbers of a row, those that fill it up included."""
+        return int(self.table.shape[2])
+
+
+def halves_of(rows: Array) -> Halves:
+    """Return rows (n, p) in halves. Memory: 10 bytes a number.
+
+    >>> halves_of(np.array([[-4096.0, 4095.0, 63.0]])).table[0, :, :3].tolist()
+    [[-32, 32, 0], [0, -1, 63]]
+    """
+    xp, (count, pixels) = array_module(rows), rows.shape
+    whole = rows.astype(xp.int16)
+    high = (whole + 64) >> 7
+    table = xp.zeros((count, 2, -(-pixels // BYTES_STEP) * BYTES_STEP), dtype=xp.int8)
+    table[:, 0, :pixels] = high
+    table[:, 1, :pixels] = whole - (high << 7)
+    return Halves(table)
+
+
+def by_tensor_cores(xp: Any) -> bool:
+    """Tell whether codes are made of int8 products: where the device has them, gives known sums right, and nobody forbids it."""
+    if xp is np or os.environ.get(VARIABLE) == "float32":
+        return False
+    device = xp.cuda.Device()
+    return int(device.compute_capability) >= CAPABILITY and _adds_up(int(device.id))
+
+
+@functools.cache
+def _adds_up(device: int) -> bool:
+    """Tell whether the kernel finds the bits of known products on this device; asked once a process."""
+    xp = importlib.import_module("cupy")
+    draw = np.random.default_rng(device)
+    patches, atoms = (draw.integers(-4096, 4097, (n, 40)) for n in (45, 70))
+    dots, cut = patches @ atoms.T, 12345
+    words = xp.empty((len(patches), -(-len(atoms) // WARP)), dtype=xp.uint32)
+    _mark(halves_of(xp.asarray(patches)), halves_of(xp.asarray(atoms)), cut, words)
+    bits = np.unpackbits(to_host(words).view(np.uint8), axis=1, bitorder="little")[:, : len(atoms)]
+    if (bits == (dots >= cut)).all():
+        return True
+    logging.getLogger("smtdist").warning(
+        "The tensor cores of device %d do not give the sums that they should; codes are made in float32.",
+        device,
+    )
+    return False
+
+
+def _mark(patches: Halves, atoms: Halves, cut: int, words: Array) -> None:
+    width = words.shape[1]
+    warps = -(-patches.rows // WARP_PATCHES) * -(-width // WARP_WORDS)
+    bound = np.int32(min(cut, 2**31 - 1))
+    launch(
+        "mark_products", warps, patches.table, patches.rows, atoms.table, atoms.rows, patches.pixels, bound, words, width
+    )  # fmt: skip
+
+
 def gq_codes(
     grid: Array, atoms: Array, cut: int, constant: Array, best_constant: bool, best_zero: bool
 ) -> Codes:
     """Return every atom whose dot product reaches `cut`; see `smtdist.kernels.codes`.
 
-    Each product is written and read once, and becomes a bit; nothing here waits for the device.
+    On tensor cores each product becomes a bit where it is summed; in float32 it is written and read once. Only the first
+    call of a process waits for the device, to see that its tensor cores add up.
     """
     xp = array_module(grid)
     n, n_atoms = grid.shape[1], len(atoms)
@@ -44,12 +130,21 @@ def gq_codes(
     words = xp.empty((n, width), dtype=xp.uint32)
     indptr = xp.zeros(n + 1, dtype=xp.int64)
     policy = (np.int32(best_constant), np.int32(best_zero))
-    step = max(1, SLICE_BYTES // (4 * n_atoms))
+    in_bytes = halves_of(atoms) if by_tensor_cores(xp) else None
+    step = max(1, SLICE_BYTES // patch_bytes(n_atoms, len(grid)))
     for start in range(0, n, step):
         stop = min(start + step, n)
-        dots = xp.ascontiguousarray(grid[:, start:stop].T @ atoms.T)
         flat = xp.ascontiguousarray(constant[start:stop])
         marks, counts = words[start:stop], indptr[1 + start : 1 + stop]
+        if in_bytes is not None:
+            patches = halves_of(grid[:, start:stop].T)
+            _mark(patches, in_bytes, cut, marks)
+            launch(
+                "settle_marks", stop - start, patches.table, stop - start, in_bytes.table, n_atoms, in_bytes.pixels, flat,
+                *policy, marks, width, counts,
+            )  # fmt: skip
+            continue
+        dots = xp.ascontiguousarray(grid[:, start:stop].T @ atoms.T)
         launch(
             "mark_reached", stop - start, dots, stop - start, n_atoms, np.float32(cut), flat, *policy, marks, width, counts
         )  # fmt: skip

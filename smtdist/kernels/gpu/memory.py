@@ -37,7 +37,8 @@ def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> 
     )
     whitening = pixels + box + chosen + 20 * geometry.pixels * patches + 48 * patches
     grid = (4 * geometry.pixels + 1) * patches + 4 * geometry.pixels * n_atoms
-    block = min(codes.SLICE_BYTES, 4 * n_atoms * patches) + 4 * n_atoms
+    each = codes.patch_bytes(n_atoms, geometry.pixels)
+    block = min(codes.SLICE_BYTES, each * patches) + (4 + 12 * geometry.pixels) * n_atoms
     if form == "bits":
         return whitening + grid + 4 * -(-n_atoms // WARP) * patches + 32 * patches + block
     return whitening + grid + 3 * block + 64 * patches  # scores and what they are made of
