@@ -16,6 +16,7 @@ from smtdist.kernels.cpu import integer_products as integer
 from smtdist.kernels.cpu.dictionary import PACKED, body
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.patches import context_levels, mean_patches
+from smtdist.kernels.device import to_host
 from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.types import Array, Geometry, Whitener
 
@@ -58,7 +59,7 @@ def digits_of(whitener: Whitener) -> Digits | None:
     kind, geometry, whiten = PACKED.get(body()), whitener.geometry, whitener.whiten
     if kind is None or whiten is None or geometry.positions < LEAST_PATCHES:
         return None
-    if whitener.mean == "context" and not _whole(whitener):
+    if whitener.mean == "context" and _reach(whitener) < max(geometry.rows, geometry.columns) - 1:
         return None
     eight_bits = not whitener.scale.is_float and not whitener.grey
     unit, zero, largest = (256, 0, 255) if eight_bits else (1, HALF, HALF)
@@ -66,31 +67,25 @@ def digits_of(whitener: Whitener) -> Digits | None:
     bits = int(limit).bit_length()
     if bits < LEAST_BITS:
         return None
-    parts, rest, half = [], whiten.astype(np.int64), 1 << (bits - 1)
-    while np.abs(rest).max() > limit:
+    matrix, half = to_host(whiten), 1 << (bits - 1)
+    parts: list[Array] = []
+    rest = matrix.astype(np.int64)
+    while not parts or np.abs(rest).max() > limit:  # two digits at least
         low = ((rest + half) & (2 * half - 1)) - half
         parts.append(low)
         rest = (rest - low) >> bits
     parts.append(rest)
     rows = integer.pack_atoms(np.concatenate(parts), integer.BLOCK_PATCHES)
     groups = geometry.channels if whitener.mean == "channel" else 1
-    sums = [whiten[:, group::groups].sum(axis=1) for group in range(groups)]
-    return Digits(
-        kind,
-        rows,
-        len(parts),
-        bits,
-        unit,
-        zero,
-        whiten,
-        np.array(sums, np.float64),
-    )
+    sums = np.array([matrix[:, group::groups].sum(axis=1) for group in range(groups)])
+    return Digits(kind, rows, len(parts), bits, unit, zero, matrix, sums)
 
 
-def _whole(whitener: Whitener) -> bool:
-    """Tell whether a contextual mean is over all patches of the image."""
-    longest = max(whitener.geometry.rows, whitener.geometry.columns) - 1
-    return whitener.mean_context == "whole" or int(whitener.mean_context) >= longest
+def _reach(whitener: Whitener) -> int:
+    """Return how many rows and columns away the patches of a contextual mean may lie."""
+    if whitener.mean_context == "whole":
+        return max(whitener.geometry.rows, whitener.geometry.columns)
+    return int(whitener.mean_context)
 
 
 @compiled
@@ -254,9 +249,8 @@ def unit_patches(
     geometry: Geometry = whitener.geometry
     images, n, p = len(grid), geometry.positions, geometry.pixels
     unit, zero = float(digits.unit), float(digits.zero)
-    grid = np.ascontiguousarray(
-        grid
-    )  # mirrored images are a view, for which loops would be compiled once more
+    # mirrored images are a view, for which loops would be compiled once more
+    grid = np.ascontiguousarray(grid)
     shape = geometry.patch, images, geometry.channels, geometry.height, geometry.columns
     shifted = np.empty(shape, np.int32)
     shift_pixels(grid, digits.zero, digits.unit.bit_length() - 1, shifted)
@@ -301,9 +295,3 @@ def unit_patches(
                 constant,
             )
     return result, constant
-
-
-def _reach(whitener: Whitener) -> int:
-    if whitener.mean_context == "whole":
-        return max(whitener.geometry.rows, whitener.geometry.columns)
-    return int(whitener.mean_context)
