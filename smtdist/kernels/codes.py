@@ -16,7 +16,7 @@ from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
 from smtdist.kernels.gpu.codes import Marks
-from smtdist.kernels.patches import centred_patches
+from smtdist.kernels.patches import centred_patches, check_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
@@ -168,6 +168,7 @@ def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | No
         grid = pixel_grid(images[first:last], whitener.scale, whitener.grey, first)
         grid = mirrored(grid) if mirror else grid
         if digits is not None and fits(grid, digits):
+            check_patches(grid, geometry, whitener.mean)
             return unit_patches(grid, whitener, digits, floor_sum, grid_scale(geometry.pixels))
         centred = centred_patches(
             grid,

@@ -13,6 +13,8 @@ from smtdist.kernels.cpu import moment as cpu_moment
 from smtdist.kernels.cpu import second_order as cpu_second_order
 from smtdist.kernels.cpu.counters import PLANES_WORDS
 from smtdist.kernels.cpu.scatter import WEIGHTED_PATCHES
+from smtdist.kernels.cpu.unit_patches import CHUNK as UNITS_CHUNK
+from smtdist.kernels.cpu.unit_patches import MOST_DIGITS, MOST_PIXELS
 from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.positions import DRAW_POSITIONS
 from smtdist.kernels.threads import threads
@@ -85,9 +87,13 @@ def batch_bytes(
     raw = numbers * raw_bytes
     capacity = code_capacity(geometry, n_atoms, form, images, sampling)
     codes = 2 * capacity + 20 * patches  # entries; where they begin, and which patches are sites
-    # one thread's slice of images: centred in float64, a chunk whitened, the grid, a tile of products
+    # one thread's slice of images: centred in float64, or as pixels in pairs with their means; a chunk whitened, the grid, a
+    # tile of products
     slice_images = min(images, max(1, SLICE_PATCHES // n))
-    work = threads() * (slice_images * n * 12 * p + TILE_BYTES + 8 * p * CHUNK + numbers // images * 8)
+    chunk = p * max(8 * CHUNK, (4 * MOST_DIGITS + 8) * UNITS_CHUNK)
+    work = threads() * (slice_images * n * (12 * p + 64) + TILE_BYTES + chunk + numbers // images * 8)
+    if p <= MOST_PIXELS:
+        work += 48 * p * p  # the digits of the whitening
     if n < geometry.positions:
         # few patches an image make slices of many images, whose pixels count; and where the patches lie
         work += threads() * passing * slice_images * (numbers // images)

@@ -49,13 +49,22 @@ def centred_patches(
     2^16; pixels run row, column, channel, and patches image, row, column. With `at`, int32 (B, m) of
     positions, those patches alone: (p, B m); a contextual mean is over all patches within reach nevertheless.
     Memory: 8 p bytes a patch that is returned; box sums take 8 bytes a number of the image.
-    Raises ConfigurationError for a contextual mean over images with one position.
+    Raises ConfigurationError for what `check_patches` refuses.
 
     >>> import numpy as np
     >>> image = np.array([[0, 512], [256, 768]], np.int32).reshape(1, 2, 2, 1)
     >>> centred_patches(image, Geometry(2, 2, 1, 1), "context", "whole", None).tolist()
     [[-384.0, 128.0, -128.0, 384.0]]
     """
+    check_patches(grid, geometry, mean)
+    reach = max(geometry.rows, geometry.columns) if mean_context == "whole" else int(mean_context)
+    offset = None if global_mean is None else like(grid, global_mean)
+    body = cpu if is_host(grid) else gpu
+    return body.centred_patches(grid, geometry, mean, reach, offset, None if at is None else like(grid, at))
+
+
+def check_patches(grid: Array, geometry: Geometry, mean: str) -> None:
+    """Refuse a mean that does not exist, images of another shape, and a contextual mean over images with one position."""
     if mean not in AVERAGES:
         raise ConfigurationError(f"The mean is {mean!r}; choose one of {', '.join(AVERAGES)}.")
     if grid.shape[1:] != geometry[:3]:
@@ -72,7 +81,3 @@ def centred_patches(
         raise ConfigurationError(
             'With one patch per image the contextual mean is the patch itself; choose mean "patch", "channel" or "global".'
         )
-    reach = max(geometry.rows, geometry.columns) if mean_context == "whole" else int(mean_context)
-    offset = None if global_mean is None else like(grid, global_mean)
-    body = cpu if is_host(grid) else gpu
-    return body.centred_patches(grid, geometry, mean, reach, offset, None if at is None else like(grid, at))

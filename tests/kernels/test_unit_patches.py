@@ -1,13 +1,16 @@
 """Unit patches from products of int16 are those of centring, whitening and dividing one step at a time, bit for bit."""
 
 import itertools
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.kernels import codes, patches, pixels, whitening
+from smtdist.errors import ConfigurationError
+from smtdist.kernels import codes, memory, patches, pixels, whitening
 from smtdist.kernels.cpu import unit_patches
 from smtdist.kernels.cpu.dictionary import BODIES, VARIABLE, processor_flags
 from smtdist.kernels.cpu.unit_patches import digits_of, fits
@@ -76,7 +79,7 @@ def test_they_are_those_of_the_single_steps(body, case, mirror):
 @pytest.mark.parametrize("body", ABLE)
 def test_the_largest_whitening_and_pixels_fit_the_sums(body, monkeypatch):
     monkeypatch.setenv(VARIABLE, body)
-    geometry = Geometry(18, 40, 3, 16)
+    geometry = Geometry(18, 40, 3, 13)
     largest = float(1 << min(28, 37 - (geometry.pixels - 1).bit_length()))
     for sign in (1, -1):
         whiten = np.full((geometry.pixels, geometry.pixels), sign * largest)
@@ -123,9 +126,50 @@ def test_where_pixels_means_or_processors_differ_the_steps_are_taken_one_by_one(
     agree(white, whitener)
     few = {"geometry": Geometry(9, 9, 1, 3)}
     for other in (few, {"whiten": None}, {"mean": "context", "mean_context": 2}):
-        assert digits_of(Whitener(**{**vars(whitener), **other})) is None
+        assert digits_of(replace(whitener, **other)) is None
     monkeypatch.setenv(VARIABLE, "float32")
     assert digits_of(whitener) is None
+
+
+@pytest.mark.parametrize("black", [0.1, 273.15])
+def test_black_pixels_that_are_rounded_to_less_than_black(black):
+    """A float16 or float32 of a decimal may lie a rounding below it."""
+    for dtype in (np.float16, np.float32):
+        images = np.full((1, 12, 12, 1), black + 0.6, dtype)
+        images[0, ::5] = dtype(black)
+        scale = pixels.pixel_scale(dtype, (black, black + 0.7))
+        whiten = whitening.integer_whitening(np.eye(9))
+        agree(images, Whitener(Geometry(12, 12, 1, 3), scale, False, "patch", "whole", None, 0.0, whiten))
+
+
+@pytest.mark.parametrize("shape", [(40, 12, 1), (12, 12, 3), (12, 20, 1), (11, 11, 1), (400, 400, 3)])
+def test_images_of_another_shape_are_refused(shape):
+    whiten = whitening.integer_whitening(np.eye(9))
+    whitener = Whitener(Geometry(12, 12, 1, 3), EIGHT_BITS, False, "patch", "whole", None, 0.0, whiten)
+    with pytest.raises(ConfigurationError, match="do not fit a model"):
+        codes.grid_patches(np.zeros((2, *shape), np.uint8), whitener, False)
+    with pytest.raises(ConfigurationError, match="The mean is 'median'"):
+        codes.grid_patches(np.zeros((2, 12, 12, 1), np.uint8), replace(whitener, mean="median"), False)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("size", [1, 3, 12, 13])
+def test_memory_is_planned(dtype, size):
+    geometry = Geometry(40, 41, 3, size)
+    matrix = np.random.default_rng(0).standard_normal((geometry.pixels, geometry.pixels))
+    whiten = whitening.integer_whitening(matrix)
+    scale = pixels.pixel_scale(dtype, None)
+    whitener = Whitener(geometry, scale, False, "channel", "whole", None, 0.0, whiten)
+    images = np.random.default_rng(0).integers(0, 256, (3, 40, 41, 3)).astype(dtype)
+    images = images / dtype(256) if dtype == np.float32 else images
+    assert digits_of(whitener) is not None or not ABLE
+    codes.grid_patches(images[:1], whitener, False)
+    tracemalloc.start()
+    codes.grid_patches(images, whitener, False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    planned = memory.batch_bytes(geometry, 8, "labels", 3, raw_bytes=np.dtype(dtype).itemsize)
+    assert peak <= planned.encoding
 
 
 def test_chunks_of_patches_do_not_show(monkeypatch):

@@ -21,7 +21,7 @@ TILE = 64
 
 
 def column_stride(tiles: int) -> int:
-    """Return how far the words of two atoms lie apart: an odd number of cache lines, so that they share no set of the cache."""
+    """Return how far the words of two atoms lie apart: an odd number of cache lines, which spreads them over all its sets."""
     return 8 * (-(-tiles // 8) | 1)
 
 

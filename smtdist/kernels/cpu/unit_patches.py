@@ -21,9 +21,11 @@ from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.types import Array, Geometry, Whitener
 
 CHUNK = 256
-"""Patches whose products stay in the second-level cache until they are unit vectors."""
-LEAST_BITS = 6
-"""Digits of fewer bits would be too many to pay."""
+"""Patches whose products stay in the second-level cache until they are unit vectors; whole panels."""
+MOST_DIGITS = 4
+"""Digits of a whitening of `MOST_PIXELS` pixels, at most."""
+MOST_PIXELS = 512
+"""Of a patch: with more, digits would have few bits, and take long to make."""
 LEAST_PATCHES = 64
 """Of images with fewer, panels would be mostly empty."""
 SURE = 0.5 - 2.0**-38
@@ -54,27 +56,26 @@ def digits_of(whitener: Whitener) -> Digits | None:
 
     That is: where patches are not whitened, where this processor has no products of int16, where patches have very many
     pixels or images very few patches, and for contextual means of a part of the image, which differ from pixel to pixel and
-    from patch to patch.
+    from patch to patch. Memory: 48 p² bytes at most while digits are made, `MOST_DIGITS` x 2 p² then.
     """
     kind, geometry, whiten = PACKED.get(body()), whitener.geometry, whitener.whiten
-    if kind is None or whiten is None or geometry.positions < LEAST_PATCHES:
+    p = geometry.pixels
+    if kind is None or whiten is None or p > MOST_PIXELS or geometry.positions < LEAST_PATCHES:
         return None
     if whitener.mean == "context" and _reach(whitener) < max(geometry.rows, geometry.columns) - 1:
         return None
     eight_bits = not whitener.scale.is_float and not whitener.grey
     unit, zero, largest = (256, 0, 255) if eight_bits else (1, HALF, HALF)
-    limit = min(HALF - 1, (2**31 - 1) // (geometry.pixels * largest))
+    limit = min(HALF - 1, (2**31 - 1) // (p * largest))
     bits = int(limit).bit_length()
-    if bits < LEAST_BITS:
-        return None
     matrix, half = to_host(whiten), 1 << (bits - 1)
-    parts: list[Array] = []
     rest = matrix.astype(np.int64)
+    parts: list[Array] = []
     while not parts or np.abs(rest).max() > limit:  # two digits at least
-        low = ((rest + half) & (2 * half - 1)) - half
-        parts.append(low)
-        rest = (rest - low) >> bits
-    parts.append(rest)
+        parts.append((((rest + half) & (2 * half - 1)) - half).astype(np.int16))
+        rest -= parts[-1]
+        rest >>= bits
+    parts.append(rest.astype(np.int16))
     rows = integer.pack_atoms(np.concatenate(parts), integer.BLOCK_PATCHES)
     groups = geometry.channels if whitener.mean == "channel" else 1
     sums = np.array([matrix[:, group::groups].sum(axis=1) for group in range(groups)])
@@ -179,7 +180,7 @@ def write_units(
     grid: Array,
     constant: Array,
 ) -> None:
-    """Write rint(scale y / ‖y‖) of some patches of an image to float32 `grid` (p, N), y = unit Σ_s 2^(bits s) D_s q - W m.
+    """Write rint(scale y / ‖y‖) of some patches of an image to float32 `grid` (p, N), y = W (unit q + zero - m).
 
     products : int32 (digits p, patches or more). form : digits, 2^bits and unit. base : W (zero - m) of the image (p,).
     levels : other means (G, n), and the sums of W that go with them (G, p). raw : Σ (g - m)² (n,). limits : the sum below
@@ -235,8 +236,13 @@ def write_units(
 
 
 def fits(grid: Array, digits: Digits) -> bool:
-    """Tell whether all pixels can be written as unit q + zero with q in int16."""
-    return digits.zero == 0 or int(grid.max()) < digits.zero + HALF
+    """Tell whether all pixels can be written as unit q + zero with q in int16.
+
+    White floats cannot, nor what is rounded to less than black.
+    """
+    return (
+        digits.zero == 0 or -HALF <= int(grid.min()) - digits.zero <= int(grid.max()) - digits.zero < HALF
+    )
 
 
 def unit_patches(
@@ -244,7 +250,7 @@ def unit_patches(
 ) -> tuple[Array, Array]:
     """Return whitened unit patches, float32 (p, B n), and which are constant, bool (B n,).
 
-    grid : (B, H, W, C) of `pixel_grid`, which fits the digits. Memory: 20 p bytes a patch.
+    grid : (B, H, W, C) of `pixel_grid`, which fits the digits. Memory: 12 p + 64 bytes a patch, and 24 p for each of a chunk.
     """
     geometry: Geometry = whitener.geometry
     images, n, p = len(grid), geometry.positions, geometry.pixels
@@ -279,7 +285,7 @@ def unit_patches(
     for image in range(images):
         for first, last in chunks:
             here, some = panels[image, first // width : -(-last // width)], last - first
-            room = products if some == most else np.empty((len(products), len(here) * width), np.int32)
+            room = products.reshape(-1)[: len(products) * len(here) * width].reshape(len(products), -1)
             integer.add_products(digits.kind(here), digits.rows, 0, len(digits.rows), len(room), room)
             write_units(
                 room,

@@ -90,27 +90,35 @@ def by_tensor_cores(xp: Any) -> bool:
 
 @functools.cache
 def _adds_up(device: int) -> bool:
-    """Tell whether the kernel finds the bits of known products on this device; asked once a process."""
-    xp = importlib.import_module("cupy")
-    draw = np.random.default_rng(device)
+    """Tell whether the kernel finds the bits of known products on this device; asked once a process.
+
+    Rows are long, with all halves, or short, with low halves alone; cuts are products, and what is one above them, so that
+    no sum may be off by one.
+    """
+    xp, draw = importlib.import_module("cupy"), np.random.default_rng(device)
     patches, atoms = (draw.integers(-4096, 4097, (n, 40)) for n in (45, 70))
-    dots, cut = patches @ atoms.T, 12345
+    patches[::2] %= 64
+    atoms[::2] %= 64
+    dots = patches @ atoms.T
     words = xp.empty((len(patches), -(-len(atoms) // WARP)), dtype=xp.uint32)
-    _mark(halves_of(xp.asarray(patches)), halves_of(xp.asarray(atoms)), cut, words)
-    bits = np.unpackbits(to_host(words).view(np.uint8), axis=1, bitorder="little")[:, : len(atoms)]
-    if (bits == (dots >= cut)).all():
-        return True
-    logging.getLogger("smtdist").warning(
-        "The tensor cores of device %d do not give the sums that they should; codes are made in float32.",
-        device,
-    )
-    return False
+    halves = [halves_of(xp.asarray(rows)) for rows in (patches, atoms)]
+    for dot in (dots[0, 0], dots[44, 68], dots[7, 33]):  # of two short rows, two of those, two long ones
+        for cut in (int(dot), int(dot) + 1):
+            _mark(halves[0], halves[1], cut, words)
+            bits = np.unpackbits(to_host(words).view(np.uint8), axis=1, bitorder="little")
+            if not np.array_equal(bits[:, : len(atoms)], dots >= cut):
+                logging.getLogger("smtdist").warning(
+                    "The tensor cores of device %d do not give the sums that they should; codes are made in float32.",
+                    device,
+                )
+                return False
+    return True
 
 
 def _mark(patches: Halves, atoms: Halves, cut: int, words: Array) -> None:
     width = words.shape[1]
     warps = -(-patches.rows // WARP_PATCHES) * -(-width // WARP_WORDS)
-    bound = np.int32(min(cut, 2**31 - 1))
+    bound = np.int32(np.clip(cut, -(2**31), 2**31 - 1))
     launch(
         "mark_products", warps, patches.table, patches.rows, atoms.table, atoms.rows, patches.pixels, bound, words, width
     )  # fmt: skip
@@ -121,8 +129,7 @@ def gq_codes(
 ) -> Codes:
     """Return every atom whose dot product reaches `cut`; see `smtdist.kernels.codes`.
 
-    On tensor cores each product becomes a bit where it is summed; in float32 it is written and read once. Only the first
-    call of a process waits for the device, to see that its tensor cores add up.
+    On tensor cores each product becomes a bit where it is summed; in float32 it is written and read once.
     """
     xp = array_module(grid)
     n, n_atoms = grid.shape[1], len(atoms)
@@ -130,7 +137,8 @@ def gq_codes(
     words = xp.empty((n, width), dtype=xp.uint32)
     indptr = xp.zeros(n + 1, dtype=xp.int64)
     policy = (np.int32(best_constant), np.int32(best_zero))
-    in_bytes = halves_of(atoms) if by_tensor_cores(xp) else None
+    whole = bool((xp.trunc(atoms) == atoms).all())
+    in_bytes = halves_of(atoms) if whole and by_tensor_cores(xp) else None
     step = max(1, SLICE_BYTES // patch_bytes(n_atoms, len(grid)))
     for start in range(0, n, step):
         stop = min(start + step, n)
