@@ -23,7 +23,14 @@ from benchmarks.steps import Steps
 from smtdist.engine.executor import Executor, available_cores
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
-from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest, vote
+from smtdist.evaluate.knn import (
+    PACKED_ROWS,
+    NearestSoFar,
+    SoftNeighbours,
+    evaluation_of,
+    neighbours_of,
+    vote,
+)
 from smtdist.evaluate.leading import Leading
 from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.probe import fit_probe
@@ -36,7 +43,7 @@ BLOCK: Final = 500
 BLOCK_BYTES: Final = 2**30
 """Most bytes of a step's representations."""
 KNN_BYTES: Final = 2**31
-"""Most bytes of rows that are compared at once."""
+"""Most bytes of test rows that are compared at once, where they do not stay in memory."""
 
 Made = tuple[str, int, int]
 """What makes a representation of codes: the way of solving, side and step of the pooling windows."""
@@ -57,6 +64,7 @@ class Family:
         self.fits = {part.fit.key: part.fit for cell in cells for part in cell.parts}
         parts = [part for cell in cells for part in cell.parts]
         self.models: dict[str, Model] = {}
+        self.searches: dict[str, NearestSoFar] = {}
         for key, asked in self.fits.items():
             needed = wanted_components([part for part in parts if part.fit.key == key])
             self.models[key] = fitted(work, asked, needed, data, executor)
@@ -105,6 +113,12 @@ class Family:
         """Return the steps of the images that a cell learns from: mirrored ones have steps of their own."""
         count = len(self.train.labels)
         return self.blocks(0, count) + (self.blocks(count, 2 * count) if cell.mirrored else [])
+
+    def blocks_so_far(self, start: int) -> list[tuple[int, int]]:
+        """Return the steps before the one that begins at `start`, in their order."""
+        count = len(self.train.labels)
+        every = self.blocks(0, count) + (self.blocks(count, 2 * count) if start >= count else [])
+        return [block for block in every if block[0] < start]
 
     def _leading(self, cell: Cell) -> Leading:
         """Return the directions in which a cell compares."""
@@ -207,10 +221,29 @@ class Family:
                 if (name := self._row_file(key, start)) in names:
                     self.work.keep_array(name, found[key])
                 if (name := self._near_file(key, start)) in names:
-                    most = min(self._most(key), stop - start)
-                    # rows that fit are brought to length 1 once a block, not once for each part of the test rows
-                    cosines, rows = nearest(asked[key], found[key], most, block_bytes=KNN_BYTES)
-                    self.work.keep_array(name, np.stack([cosines.astype(np.float64), rows + start]))
+                    self.work.keep_array(name, self._nearest(key, asked[key], found[key], start))
+
+    def _nearest(self, key: str, asked: Any, rows: NDArray[np.float32], start: int) -> NDArray[np.int64]:
+        """Return the keys of the nearest rows so far after those from number `start` on, whose block is the next."""
+        most, stays = self._most(key), isinstance(asked, np.ndarray)
+        part = len(asked) if stays else max(1, KNN_BYTES // (4 * asked.shape[1]))
+        known = [
+            begin for begin, _ in self.blocks_so_far(start) if self.work.done(self._near_file(key, begin))
+        ]
+        before = np.load(self.work.path(self._near_file(key, known[-1]))) if known else None
+        keys = []
+        for first in range(0, len(asked), part):
+            here = slice(first, first + part)
+            search = self.searches.get(key) if stays else None
+            if search is None:
+                own = None if before is None else before[here]
+                packed = min(len(asked[here]), self.step) >= PACKED_ROWS
+                search = NearestSoFar(asked[here], most, self.step, own, packed)
+                if stays:
+                    self.searches[key] = search
+            search.learn(rows, start)
+            keys.append(search.keys)
+        return np.concatenate(keys)
 
     def _most(self, key: str) -> int:
         """Return the neighbours of which the cells of a representation need the first."""
@@ -243,9 +276,10 @@ class Family:
             right = probe.classes[logits.argmax(axis=1)] == wanted
             more = {"C": probe.logistic.C, "converged": probe.logistic.converged}
         else:
-            files = [self._near_file(cell.representation, start) for start, _ in blocks]
-            parts = [np.load(self.work.path(name), mmap_mode="r") for name in files]
-            cosines, rows = merged(parts, min(cell.k, blocks[-1][1]))
+            keys = np.load(self.work.path(self._near_file(cell.representation, blocks[-1][0])))
+            cosines, rows = neighbours_of(keys)
+            k = min(cell.k, blocks[-1][1])
+            cosines, rows = cosines[:, :k], rows[:, :k]
             settings = SoftNeighbours(len(cosines[0]), cell.temperature, cell.vote)
             right = right_ones(cosines, rows, known, wanted, settings)
             found = evaluation_of(cosines, rows, known, wanted, settings)
@@ -315,24 +349,6 @@ def device() -> str:
 def model_without_sums(models: dict[str, Model], key: str) -> None:
     """Let go of the K x K sums of a model: nothing after its components needs them."""
     models[key] = replace(models[key], statistics=None)
-
-
-def merged(parts: Sequence[NDArray[np.float64]], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the k nearest of several blocks' neighbours, (2, m, k') each: cosines and row numbers.
-
-    >>> cosines, rows = merged([np.array([[[0.5, 0.1]], [[4, 2]]]), np.array([[[0.5]], [[1]]])], 2)
-    >>> cosines.tolist(), rows.tolist()
-    ([[0.5, 0.5]], [[1, 4]])
-    """
-    found = []
-    for start in range(
-        0, parts[0].shape[1], BLOCK
-    ):  # many blocks of many test images would not fit in memory
-        cosines, rows = np.concatenate([part[:, start : start + BLOCK] for part in parts], axis=2)
-        order = np.lexsort((rows, -cosines), axis=1)[:, :k]
-        found.append([np.take_along_axis(values, order, axis=1) for values in (cosines, rows)])
-    near, numbers = (np.concatenate(values) for values in zip(*found, strict=True))
-    return near.astype(np.float32), numbers.astype(np.int64)
 
 
 def right_ones(

@@ -80,7 +80,7 @@ def nearest(
             best.offer(block.values, block.scale, first)
             if progress is not None:
                 progress(start * n_train + (stop - start) * last, n_test * n_train)
-        cosines[start:stop], indices[start:stop] = _decoded(best.keys)
+        cosines[start:stop], indices[start:stop] = neighbours_of(best.keys)
     return cosines, indices
 
 
@@ -227,11 +227,49 @@ class SoftNeighbours:
         return GradualNeighbours(self, test_z, train_y, test_y, rows)
 
 
+class NearestSoFar:
+    """The k nearest of the training rows so far, for test rows that are kept while blocks of at most `rows` pass by.
+
+    keys : of an earlier one that took some blocks (`keys`), to go on where it was. packed : whether products are packed,
+    which pays for many rows. Memory: the test rows, 16 bytes for each of them and each row of a block, and where they are
+    packed half of the test rows at most.
+
+    >>> z = np.eye(3, dtype=np.float32)
+    >>> first = NearestSoFar(z, 1, 2)
+    >>> first.learn(z[:2], 0)
+    >>> second = NearestSoFar(z, 1, 2, first.keys)
+    >>> second.learn(z[2:], 2)
+    >>> second.found()[1].tolist()
+    [[0], [1], [2]]
+    """
+
+    def __init__(
+        self, test_z: Any, k: int, rows: int, keys: Int64 | None = None, packed: bool = False
+    ) -> None:
+        queries = _rows(test_z, 0, len(test_z), "test", None)
+        self._best = neighbours.search(place(queries.values), place(queries.scale), rows, k, packed)
+        if keys is not None:
+            self._best.keys[...] = place(keys)
+
+    @property
+    def keys(self) -> Int64:
+        """What is known so far, int64 (m, k)."""
+        return np.asarray(to_host(self._best.keys))
+
+    def learn(self, train_z: Any, first: int) -> None:
+        """Take the training rows from number `first` on; every row once, in any order."""
+        block = _rows(train_z, 0, len(train_z), "training", None, first)
+        self._best.offer(block.values, block.scale, first)
+
+    def found(self) -> tuple[Float32, Int64]:
+        """Return the cosines (m, k), in descending order, and row numbers; k rows must have come."""
+        return neighbours_of(self._best.keys)
+
+
 class GradualNeighbours:
     """Test rows that are classified by training rows which come block by block and need not stay.
 
-    Memory: the test rows, and 16 bytes for each of them and each row of a block. Raises what `evaluate_knn`
-    raises.
+    Memory: as `NearestSoFar`. Raises what `evaluate_knn` raises.
     """
 
     def __init__(self, settings: SoftNeighbours, test_z: Any, train_y: Any, test_y: Any, rows: int) -> None:
@@ -241,19 +279,15 @@ class GradualNeighbours:
         self._test_labels = checked_labels(test_y, len(test_z), "test labels")
         if not 1 <= settings.k <= len(train_y):
             raise _wrong_k(settings.k, len(train_y))
-        queries = _rows(test_z, 0, len(test_z), "test", None)
-        self._best = neighbours.search(place(queries.values), place(queries.scale), rows, settings.k)
+        self._best = NearestSoFar(test_z, settings.k, rows)
 
     def learn(self, train_z: Any, first: int) -> None:
         """Take the training rows from number `first` on; every row once, in any order."""
-        block = _rows(train_z, 0, len(train_z), "training", None, first)
-        self._best.offer(block.values, block.scale, first)
+        self._best.learn(train_z, first)
 
     def result(self) -> Evaluation:
         """Return what the nearest of all rows so far vote for."""
-        return evaluation_of(
-            *_decoded(self._best.keys), self._train_labels, self._test_labels, self._settings
-        )
+        return evaluation_of(*self._best.found(), self._train_labels, self._test_labels, self._settings)
 
 
 def check_vote(vote: str, temperature: float) -> None:
@@ -277,7 +311,8 @@ class _Rows:
     scale: Float32
 
 
-def _decoded(keys: Any) -> tuple[Float32, Int64]:
+def neighbours_of(keys: Any) -> tuple[Float32, Int64]:
+    """Return the cosines (m, k), in descending order, and row numbers of keys of `NearestSoFar`; of fewer rows the first."""
     cosines, rows = np.empty(keys.shape, np.float32), np.empty(keys.shape, np.int64)
     for start in range(0, len(rows), DECODED_ROWS):
         here = slice(start, start + DECODED_ROWS)
