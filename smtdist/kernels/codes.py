@@ -260,7 +260,7 @@ def _host_pieces(
     n = encoder.whitener.geometry.positions if at is None else at.shape[1]
     check_atoms(encoder.whitener.geometry.pixels, atoms)
     rule = cpu.Rule(
-        dictionary_of(atoms),
+        dictionary_of(atoms, at_cut=True),
         encoder.cut,
         encoder.constant_patch == "activate_best",
         encoder.zero_code == "activate_best",

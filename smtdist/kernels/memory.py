@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from smtdist.kernels import device
 from smtdist.kernels.codes import SLICE_PATCHES
+from smtdist.kernels.cpu import byte_tiles, jit
 from smtdist.kernels.cpu import context as cpu_context
 from smtdist.kernels.cpu import dictionary as cpu_dictionary
-from smtdist.kernels.cpu import jit
 from smtdist.kernels.cpu import moment as cpu_moment
 from smtdist.kernels.cpu import second_order as cpu_second_order
 from smtdist.kernels.cpu.counters import PLANES_WORDS
@@ -94,6 +94,8 @@ def batch_bytes(
     work = threads() * (slice_images * n * (12 * p + 64) + TILE_BYTES + chunk + numbers // images * 8)
     if p <= MOST_PIXELS:
         work += 48 * p * p  # the digits of the whitening
+    if form == "bits" and p >= cpu_dictionary.TILED_PIXELS:
+        work += byte_tiles.atoms_bytes(n_atoms, p) + byte_tiles.PACKING
     if n < geometry.positions:
         # few patches an image make slices of many images, whose pixels count; and where the patches lie
         work += threads() * passing * slice_images * (numbers // images)

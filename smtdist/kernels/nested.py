@@ -75,7 +75,7 @@ def nested_pieces(
     geometry = longest.whitener.geometry
     check_atoms(geometry.pixels, longest.atoms)
     n = geometry.positions if at is None else at.shape[1]
-    dictionary = dictionary_of(longest.atoms)
+    dictionary = dictionary_of(longest.atoms, at_cut=True)
     rules = [
         cpu.Rule(
             dictionary.first(len(one.atoms)),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, scatter
-from smtdist.kernels.cpu import dictionary, integer_products
+from smtdist.kernels.cpu import byte_tiles, dictionary, integer_products
 from smtdist.kernels.generic import codes as plain
 
 LONGEST = 4096
@@ -149,3 +149,82 @@ def test_outer_products_of_counts_leave_the_lower_triangle_alone(rows, n_atoms, 
     scatter.add_outer_of(start.astype(np.int64), counts)
     scatter.add_outer_of(start.copy(), counts)
     assert not taken
+
+
+needs_amx = pytest.mark.skipif(
+    "int8-amx" not in dictionary.BODIES
+    or "amx-int8" not in dictionary.processor_flags()
+    or not byte_tiles.allowed(),
+    reason="needs AMX with int8",
+)
+PIXELS = st.sampled_from([1, 9, 48, 63, 64, 65, 108, 129])
+
+
+def in_tiles(atoms):
+    return dictionary.dictionary_of(atoms)._replace(tiles=byte_tiles.packed_atoms(atoms))
+
+
+@needs_amx
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**16), st.integers(1, 500), st.integers(1, 700), PIXELS)
+def test_tiles_of_bytes_find_the_atoms_that_reach_a_cut(seed, n, k, p):
+    draw = np.random.default_rng(seed)
+    grid, atoms = np.ascontiguousarray(vectors(draw, n, p).T), vectors(draw, k, p)
+    dots = grid.T.astype(np.int64) @ atoms.T.astype(np.int64)
+    score = int(draw.choice(dots.reshape(-1)))
+    cuts = [score, score + 1, 0, -(2**24), 2**24, 2**24 + 1, 2**33]
+    for words in (8, -(-k // 64)):  # blocks of 512 atoms, and one block of all
+        blocks = -(-k // (64 * words))
+        bits = np.zeros((len(cuts), blocks, n + 2, words), np.uint64)
+        dictionary.mark_reaching(grid, in_tiles(atoms), cuts, bits, 1)
+        assert not bits[:, :, 0].any()
+        assert not bits[:, :, n + 1].any()
+        marked = np.unpackbits(bits[:, :, 1 : n + 1].view(np.uint8), axis=3, bitorder="little")
+        marked = marked.transpose(0, 2, 1, 3).reshape(len(cuts), n, -1)[:, :, :k]
+        np.testing.assert_array_equal(marked, dots >= np.array(cuts)[:, None, None])
+
+
+@needs_amx
+@pytest.mark.parametrize("wrong", [0.5, 4097.0])
+def test_tiles_leave_what_is_no_whole_number_or_too_long_to_others(wrong):
+    grid = np.zeros((50, 33), np.float32)
+    grid[49, 32] = wrong
+    assert byte_tiles.packed_patches(grid) is None
+    atoms = np.eye(50, dtype=np.float32)
+    bits = np.zeros((1, 1, 33, 8), np.uint64)
+    dictionary.mark_reaching(grid, in_tiles(atoms), [int(np.ceil(wrong))], bits, 0)
+    assert not bits[0, 0, :32].any()
+    assert bool(bits[0, 0, 32, 0] >> np.uint64(49) & np.uint64(1)) == (wrong > 1)
+
+
+@needs_amx
+def test_patches_of_many_pixels_are_compared_in_tiles(monkeypatch):
+    draw = np.random.default_rng(0)
+    grid, atoms = np.ascontiguousarray(vectors(draw, 3000, 108).T), vectors(draw, 600, 108)
+    constant = np.zeros(3000, bool)
+    given = grid, atoms, 2**22, constant, "leave_out", "activate_best"
+    called = []
+    monkeypatch.setattr(
+        byte_tiles,
+        "mark_reaching",
+        lambda *given, real=byte_tiles.mark_reaching: (called.append(1), real(*given)),
+    )
+    found = codes.gq_codes(*given)
+    assert called
+    monkeypatch.setenv(dictionary.VARIABLE, "int16-avx512")
+    called.clear()
+    plain = codes.gq_codes(*given)
+    assert not called
+    for name in ("indptr", "indices"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name))
+    assert dictionary.dictionary_of(atoms, at_cut=True).tiles is None
+    monkeypatch.delenv(dictionary.VARIABLE)
+    assert dictionary.dictionary_of(atoms, at_cut=True).tiles is not None
+    assert dictionary.dictionary_of(atoms).tiles is None
+    assert dictionary.dictionary_of(atoms[:, :36].copy(), at_cut=True).tiles is None
+
+
+@needs_amx
+def test_a_process_that_may_not_use_tiles_does_without(monkeypatch):
+    monkeypatch.setattr(byte_tiles, "allowed", lambda: False)
+    assert dictionary.body() == "int16-avx512"

@@ -109,7 +109,7 @@ def gq_codes(
         even_ranges(n, TILE_PATCHES),
         1,
         n,
-        Rule(dictionary_of(atoms), cut, best_constant, best_zero),
+        Rule(dictionary_of(atoms, at_cut=True), cut, best_constant, best_zero),
     )
     return Codes(indptr, None, len(atoms), bits)
 

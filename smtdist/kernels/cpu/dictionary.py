@@ -16,6 +16,7 @@ import numpy as np
 from numba.core.registry import cpu_target
 
 from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import byte_tiles
 from smtdist.kernels.cpu import integer_products as integer
 from smtdist.kernels.cpu.jit import compiled, reach_mask, score_block
 from smtdist.kernels.generic.codes import square_norms
@@ -24,10 +25,17 @@ from smtdist.kernels.types import Array
 
 VARIABLE = "SMTDIST_PRODUCTS"
 """Environment variable that names a body, for tests and comparisons."""
-BODIES = {"int16-avx512": "avx512bw", "int16-avx2": "avx2", "float32": ""}
+BODIES = {"int8-amx": "amx-int8", "int16-avx512": "avx512bw", "int16-avx2": "avx2", "float32": ""}
 """Bodies, the fastest first, and the flag of the processor that each needs."""
-PACKED: dict[str, type[Any]] = {"int16-avx512": integer.Atoms512, "int16-avx2": integer.Atoms256}
-SHOWN_FLAGS = ("avx2", "avxvnni", "avx512bw", "avx512vnni", "avx512vbmi2", "neon")
+PACKED: dict[str, type[Any]] = {
+    "int8-amx": integer.Atoms512,
+    "int16-avx512": integer.Atoms512,
+    "int16-avx2": integer.Atoms256,
+}
+"""How the bodies in int16 take atoms; that of AMX, too, for all but patches at a cut."""
+SHOWN_FLAGS = ("avx2", "avxvnni", "avx512bw", "avx512vnni", "avx512vbmi2", "amx-int8", "neon")
+TILED_PIXELS = 48
+"""Patches of fewer pixels would leave too much of a tile empty."""
 
 TILE_PATCHES = 768
 TILE_ATOMS = 256
@@ -52,6 +60,8 @@ def body() -> str:
     """
     flags = ["", *processor_flags()]
     able = [name for name, flag in BODIES.items() if flag in flags]
+    if able[0] == "int8-amx" and not byte_tiles.allowed():
+        del able[0]
     asked = os.environ.get(VARIABLE) or able[0]
     if asked not in able:
         raise ConfigurationError(
@@ -62,7 +72,7 @@ def body() -> str:
 
 def has_bytes() -> bool:
     """Tell whether products of bytes can be used beside the body in use: AVX-512 with VNNI."""
-    return body() == "int16-avx512" and "avx512vnni" in processor_flags()
+    return PACKED.get(body()) is integer.Atoms512 and "avx512vnni" in processor_flags()
 
 
 def in_use() -> dict[str, Any]:
@@ -71,10 +81,14 @@ def in_use() -> dict[str, Any]:
 
 
 class Dictionary(NamedTuple):
-    """Atoms float32 (K, p) on the grid: packed as pairs, or else column by column, which BLAS takes faster."""
+    """Atoms float32 (K, p) on the grid: packed as pairs, or else column by column, which BLAS takes faster.
+
+    tiles : the same in bytes, where AMX tells which of them reach a cut.
+    """
 
     atoms: Array
     packed: integer.PackedAtoms | None
+    tiles: Array | None = None
 
     def first(self, n_atoms: int) -> Self:
         """Return the dictionary of the first atoms, a view."""
@@ -82,16 +96,23 @@ class Dictionary(NamedTuple):
             return self._replace(atoms=self.atoms[:n_atoms])
         panels = -(-n_atoms // self.packed.pairs.shape[2])
         packed = self.packed._replace(pairs=self.packed.pairs[:panels])
-        return self._replace(atoms=self.atoms[:n_atoms], packed=packed)
+        # tiles are for all atoms: the longest dictionary alone is compared
+        tiles = self.tiles if n_atoms == len(self.atoms) else None
+        return self._replace(atoms=self.atoms[:n_atoms], packed=packed, tiles=tiles)
 
 
-def dictionary_of(atoms: Array) -> Dictionary:
-    """Return atoms (K, p) made ready for the body in use. Memory: 2 K p bytes, or 4 K p for float32."""
+def dictionary_of(atoms: Array, at_cut: bool = False) -> Dictionary:
+    """Return atoms (K, p) made ready for the body in use; `at_cut` says that it will be asked which reach a cut.
+
+    Memory: 2 K p bytes, and for AMX 3 K p in whole tiles; or 4 K p for float32.
+    """
     kind = PACKED.get(body())
     whole = np.array_equal(np.trunc(atoms), atoms) and int(square_norms(atoms).max()) <= LARGEST
     if kind is None or not whole:
         return Dictionary(np.asfortranarray(atoms), None)
-    return Dictionary(atoms, kind(integer.pack_atoms(atoms, integer.FORMS[kind].panel)))
+    tiled = at_cut and body() == "int8-amx" and atoms.shape[1] >= TILED_PIXELS
+    tiles = byte_tiles.packed_atoms(atoms) if tiled else None
+    return Dictionary(atoms, kind(integer.pack_atoms(atoms, integer.FORMS[kind].panel)), tiles)
 
 
 def packed_patches(grid: Array, factor: int) -> Array | None:
@@ -112,9 +133,13 @@ def mark_reaching(grid: Array, dictionary: Dictionary, cuts: list[int], bits: Ar
     Bits behind the last atom, up to the end of its word, are left undefined. Memory: `packed_patches`, or a
     tile of 0.75 MiB.
     """
+    bounds = np.clip(cuts, -(2**31), 2**31 - 1).astype(np.int32)
+    tiles = None if dictionary.tiles is None else byte_tiles.packed_patches(grid)
+    if tiles is not None:
+        byte_tiles.mark_reaching(grid.shape[1], tiles, dictionary.tiles, bounds, bits, first)
+        return
     pairs = None if dictionary.packed is None else packed_patches(grid, 1)
     if pairs is not None:
-        bounds = np.array(cuts, np.int32)
         integer.mark_panels(dictionary.packed, pairs, grid.shape[1], bounds, bits, first)
         return
     tile = new_tile(len(dictionary.atoms))

@@ -1,0 +1,318 @@
+"""Which atoms reach a cut, by AMX: tiles of 16 patches x 16 atoms, products of int8 with sums in int32.
+
+A whole number of at most 4,096 is 128 h + l with both halves in int8, and so is h + l. So three products give a dot product:
+with H = Σ h h', L = Σ l l' and S = Σ (h + l)(h' + l') it is 128 (128 H - H + S - L) + L. The sums of two tiles of atoms stay in
+six tile registers until they are compared. Tile registers are not LLVM's: they are named in the text of instructions, and hold
+their numbers from one to the next. A process must ask Linux once before it may use them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import sys
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+
+from smtdist.kernels.cpu.jit import I16, I32, I64, compiled, pointer, splat, vector_operation
+from smtdist.kernels.threads import even_ranges
+from smtdist.kernels.types import Array
+
+binding.initialize_native_asmparser()
+
+ROWS = 16
+"""Patches of a tile, and atoms."""
+ATOMS = 2 * ROWS
+"""Atoms that meet a tile of patches at a time."""
+STEP = 64
+"""Pixels of a row of a tile."""
+PARTS = 3
+"""High halves, low halves, and their sums."""
+TILE = ROWS * STEP
+"""Bytes of a tile."""
+GROUP = 24
+"""Tiles of patches that meet one pair of tiles of atoms after another: they stay in the second cache."""
+PACKING = 1 << 20
+"""Bytes of atoms that are cut into halves at a time."""
+LINE = 64
+ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
+"""Linux's numbers: of the system call, of the request for a part of the processor's state, and of that part."""
+
+
+@functools.cache
+def allowed() -> bool:
+    """Ask Linux for the tile registers; tell whether this process may use them. Children inherit them."""
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+        return False
+    return int(ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST, TILE_DATA)) == 0
+
+
+@functools.cache
+def shapes() -> Array:
+    """Return what `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes each."""
+    table = lines(LINE)
+    table[:] = 0
+    table[0] = 1  # the only palette
+    table[16:32:2] = STEP
+    table[48:56] = ROWS
+    return table
+
+
+def lines(size: int) -> Array:
+    """Return so many bytes that begin with a line of the cache: a row of a tile never lies across two."""
+    room = np.empty(size + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + size]
+
+
+def instructions(builder: Any, text: list[str], arguments: list[Any]) -> None:
+    """Add instructions whose arguments are registers; their order stays."""
+    kind = ir.FunctionType(ir.VoidType(), [one.type for one in arguments])
+    registers = [*["r"] * len(arguments), "~{memory}"]
+    builder.asm(kind, "\n\t".join(text), ",".join(registers), arguments, side_effect=True)
+
+
+@vector_operation
+def begin_tiles(_typing: Any, table: Any) -> Any:
+    """Give the tile registers of this thread their shapes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = pointer(context, builder, signature.args[0], arguments[0], I64(0), ir.IntType(8))
+        instructions(builder, ["ldtilecfg ($0)"], [place])
+        return context.get_dummy_value()
+
+    return types.void(table), generate
+
+
+@vector_operation
+def end_tiles(_typing: Any) -> Any:
+    """Give the tile registers of this thread back."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        instructions(builder, ["tilerelease"], [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@vector_operation
+def mark_two_tiles(
+    _typing: Any,
+    patches: Any,
+    tile: Any,
+    atoms: Any,
+    pair: Any,
+    steps: Any,
+    rows: Any,
+    room: Any,
+    cuts: Any,
+    bits: Any,
+    at: Any,
+    row_stride: Any,
+    cut_stride: Any,
+) -> Any:
+    """Write which of 32 atoms reach each of the cuts, for the first `rows` patches of a tile.
+
+    room : six tiles of sums. The bits of patch i and cut c begin at `at` + i row_stride + c cut_stride, in 16 bits.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        patches, tile, atoms, pair, steps, rows, room, cuts, bits, at, row_stride, cut_stride = arguments
+        kinds, byte = signature.args, ir.IntType(8)
+        length = builder.mul(steps, I64(PARTS * TILE))
+        left = pointer(context, builder, kinds[0], patches, builder.mul(tile, length), byte)
+        right = pointer(
+            context, builder, kinds[2], atoms, builder.mul(pair, builder.mul(length, I64(2))), byte
+        )
+        sums = pointer(context, builder, kinds[6], room, I64(0), byte)
+        instructions(builder, [f"tilezero %tmm{number}" for number in range(2 * PARTS)], [])
+        with cgutils.for_range(builder, steps) as loop:
+            there = builder.mul(loop.index, I64(PARTS * TILE))
+            text = []
+            for part in range(PARTS):
+                text += [f"tileloadd {part * TILE}($0,$2,1), %tmm6"]
+                for second in range(2):
+                    text += [
+                        f"tileloadd {(2 * part + second) * TILE}($1,$2,1), %tmm7",
+                        f"tdpbssd %tmm7, %tmm6, %tmm{PARTS * second + part}",
+                    ]
+            places = [builder.gep(left, [there]), builder.gep(right, [builder.mul(there, I64(2))])]
+            instructions(builder, text, [*places, I64(STEP)])
+        stores = [f"tilestored %tmm{number}, {number * TILE}($0,$1,1)" for number in range(2 * PARTS)]
+        instructions(builder, stores, [sums, I64(STEP)])
+        whole = ir.VectorType(I32, ROWS)
+        seven = ir.Constant(whole, ROWS * [7])
+        out = pointer(context, builder, kinds[8], bits, I64(0), I16)
+        n_cuts = context.make_array(kinds[7])(context, builder, value=cuts).nitems
+        with cgutils.for_range(builder, n_cuts) as loop:
+            cut = pointer(context, builder, kinds[7], cuts, loop.index, I32)
+            bound = splat(builder, builder.load(cut), ROWS)
+            begin = builder.add(at, builder.mul(loop.index, cut_stride))
+            for row in range(ROWS):
+                with builder.if_then(builder.icmp_signed("<", I64(row), rows)):
+                    for second in range(2):
+                        high, low, both = (
+                            builder.load(
+                                builder.bitcast(
+                                    builder.gep(sums, [I64((PARTS * second + part) * TILE + row * STEP)]),
+                                    whole.as_pointer(),
+                                ),
+                                align=4,
+                            )
+                            for part in range(PARTS)
+                        )
+                        middle = builder.add(
+                            builder.sub(builder.sub(builder.shl(high, seven), high), low), both
+                        )
+                        total = builder.add(builder.shl(middle, seven), low)
+                        reached = builder.bitcast(builder.icmp_signed(">=", total, bound), I16)
+                        where = builder.add(begin, builder.mul(I64(row), row_stride))
+                        builder.store(reached, builder.gep(out, [builder.add(where, I64(second))]), align=2)
+        return context.get_dummy_value()
+
+    integers = 2 * [types.int64]
+    return types.void(
+        patches, types.int64, atoms, types.int64, *integers, room, cuts, bits, types.int64, *integers
+    ), generate
+
+
+@compiled
+def fill_tiles(flat: Array, shape: tuple[int, int], room: tuple[Array, Array, Array], words: Array) -> bool:
+    """Write patches, float32 (p, N) flat, as four pixels a word to int32 `words` (tiles, steps, parts, 16, 16), zeros behind.
+
+    room : float32 (16,) twice and int32 (3, 16). Returns whether all are whole numbers and none is longer than 4,096.
+    """
+    pixels, count = shape
+    tiles, steps = words.shape[:2]
+    norms, strange, halves = room
+    fits = True
+    for tile in range(tiles):
+        first, here = np.uint64(tile * ROWS), min(ROWS, count - tile * ROWS)
+        for row in range(ROWS):
+            norms[row] = strange[row] = np.float32(0)
+        for step in range(steps):
+            for word in range(STEP // 4):
+                begin = step * STEP + 4 * word
+                halves[:] = 0
+                for byte in range(min(4, pixels - begin)):
+                    at, left = np.uint64((begin + byte) * count) + first, np.int32(8 * byte)
+                    if here == ROWS:  # a loop of fixed length becomes one vector
+                        for row in range(ROWS):
+                            add_halves(flat[at + np.uint64(row)], left, row, norms, strange, halves)
+                    else:
+                        for row in range(here):
+                            add_halves(flat[at + np.uint64(row)], left, row, norms, strange, halves)
+                for part in range(PARTS):
+                    out = words[tile, step, part]
+                    for row in range(ROWS):
+                        out[row, word] = halves[part, row]
+        for row in range(here):
+            fits &= bool(norms[row] <= np.float32(2**24) and strange[row] == 0)
+    return fits
+
+
+@compiled
+def add_halves(
+    value: np.float32, left: np.int32, row: int, norms: Array, strange: Array, halves: Array
+) -> None:
+    """Add the bytes of one number, moved to the left, to its words, and what tells whether it may be one."""
+    number = np.int32(value)
+    upper = (number + np.int32(64)) >> np.int32(7)
+    lower = number - (upper << np.int32(7))
+    halves[0, row] |= (upper & np.int32(0xFF)) << left
+    halves[1, row] |= (lower & np.int32(0xFF)) << left
+    halves[2, row] |= ((upper + lower) & np.int32(0xFF)) << left
+    norms[row] += value * value
+    strange[row] += abs(np.trunc(value) - value)
+
+
+def packed_patches(grid: Array) -> Array | None:
+    """Return patches (p, N) in tiles, or None where int32 need not hold their products. Memory: 3 bytes a pixel, whole tiles."""
+    pixels, count = grid.shape
+    shape = -(-count // ROWS), -(-pixels // STEP), PARTS, ROWS, ROWS
+    table = lines(4 * int(np.prod(shape)))
+    room = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32), np.empty((PARTS, ROWS), np.int32)
+    flat = np.ascontiguousarray(grid).reshape(-1)
+    words = table.view(np.int32).reshape(shape)
+    return table if fill_tiles(flat, (pixels, count), room, words) else None
+
+
+def atoms_bytes(count: int, pixels: int) -> int:
+    """Return the bytes of atoms in tiles: three a pixel, in pairs of whole tiles."""
+    return -(-count // ATOMS) * -(-pixels // STEP) * PARTS * 2 * TILE
+
+
+def packed_atoms(atoms: Array) -> Array:
+    """Return atoms (K, p), whole numbers of length at most 4,096, in pairs of tiles; four pixels of an atom to a word.
+
+    Memory: `atoms_bytes`, and 1 MiB in passing.
+    """
+    count, pixels = atoms.shape
+    pairs, steps = -(-count // ATOMS), -(-pixels // STEP)
+    table = lines(atoms_bytes(count, pixels))
+    tiles = table.view(np.int8).reshape(pairs, steps, PARTS, 2, ROWS, ROWS, 4)
+    for first, last in even_ranges(pairs, max(1, PACKING // (10 * ATOMS * steps * STEP))):
+        rows = np.zeros(((last - first) * ATOMS, steps * STEP), np.int16)
+        part = atoms[first * ATOMS : last * ATOMS]
+        rows[: len(part), :pixels] = part
+        high = (rows + 64) >> 7
+        low = rows - (high << 7)
+        for number, half in enumerate((high, low, high + low)):
+            bytes_of = half.astype(np.int8).reshape(last - first, 2, ROWS, steps, ROWS, 4)
+            tiles[first:last, :, number] = bytes_of.transpose(0, 3, 1, 4, 2, 5)
+    return table
+
+
+@compiled
+def mark_tiles(
+    table: Array,
+    patches: Array,
+    atoms: Array,
+    shape: tuple[int, int, int],
+    cuts: Array,
+    bits: Array,
+    first: int,
+    room: Array,
+) -> None:
+    """Write which atoms reach the cuts to bits (cuts, blocks, rows, words), patch 0 in row `first` of every block.
+
+    shape : patches, pairs of tiles of atoms, and steps. room : six tiles.
+    """
+    count, pairs, steps = shape
+    _, blocks, n_rows, words = bits.shape
+    tiles = (count + ROWS - 1) // ROWS
+    begin_tiles(table)
+    for group in range(0, tiles, GROUP):
+        for pair in range(pairs):
+            block, word = pair // 2 // words, pair // 2 % words
+            for tile in range(group, min(group + GROUP, tiles)):
+                row = block * n_rows + first + tile * ROWS
+                mark_two_tiles(
+                    patches,
+                    tile,
+                    atoms,
+                    pair,
+                    steps,
+                    min(ROWS, count - tile * ROWS),
+                    room,
+                    cuts,
+                    bits,
+                    4 * (row * words + word) + 2 * (pair % 2),
+                    4 * words,
+                    4 * blocks * n_rows * words,
+                )
+    end_tiles()
+
+
+def mark_reaching(
+    grid_count: int, patches: Array, atoms: Array, cuts: Array, bits: Array, first: int
+) -> None:
+    """Write which atoms reach the cuts, int32; see `mark_tiles`."""
+    tile_bytes = len(patches) // -(-grid_count // ROWS)
+    shape = grid_count, len(atoms) // (2 * tile_bytes), tile_bytes // (PARTS * TILE)
+    mark_tiles(shapes(), patches, atoms, shape, cuts, bits, first, lines(2 * PARTS * TILE))
