@@ -181,65 +181,141 @@ def mark_two_tiles(
     ), generate
 
 
-@compiled
-def fill_tiles(flat: Array, shape: tuple[int, int], room: tuple[Array, Array, Array], words: Array) -> bool:
-    """Write patches, float32 (p, N) flat, as four pixels a word to int32 `words` (tiles, steps, parts, 16, 16), zeros behind.
+def word_writer(scattered: bool) -> Any:
+    """Return the operation that writes four numbers each of 16 rows as three words of bytes: both halves, and their sums.
 
-    room : float32 (16,) twice and int32 (3, 16). Returns whether all are whole numbers and none is longer than 4,096.
+    The numbers of a row are flat[at + row + i apart], i < `present`, the others 0. The words of part k go to
+    words[place + k jump:], a row further 16 numbers further if `scattered`, else side by side. room : float32 (2, 16), to
+    which squares are added, and squares of what a number is from whole.
     """
-    pixels, count = shape
-    tiles, steps = words.shape[:2]
-    norms, strange, halves = room
+
+    def put(
+        _typing: Any,
+        flat: Any,
+        at: Any,
+        apart: Any,
+        present: Any,
+        room: Any,
+        words: Any,
+        place: Any,
+        jump: Any,
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            flat, at, apart, present, room, words, place, jump = arguments
+            kinds = signature.args
+            real, whole = ir.VectorType(ir.FloatType(), ROWS), ir.VectorType(I32, ROWS)
+
+            def constant(value: int) -> Any:
+                return ir.Constant(whole, ROWS * [value])
+
+            sums = [pointer(context, builder, kinds[4], room, I64(row * ROWS), real) for row in range(2)]
+            squares, off = (builder.load(one, align=4) for one in sums)
+            parts = [constant(0)] * PARTS
+            last = builder.sub(present, I64(1))
+            for byte in range(4):
+                inside = builder.icmp_signed("<", I64(byte), present)
+                index = builder.add(at, builder.mul(apart, builder.select(inside, I64(byte), last)))
+                value = builder.load(pointer(context, builder, kinds[0], flat, index, real), align=4)
+                value = builder.fmul(value, splat(builder, builder.uitofp(inside, ir.FloatType()), ROWS))
+                number = builder.fptosi(value, whole)
+                upper = builder.ashr(builder.add(number, constant(64)), constant(7))
+                lower = builder.sub(number, builder.shl(upper, constant(7)))
+                for part, half in enumerate((upper, lower, builder.add(upper, lower))):
+                    moved = builder.shl(builder.and_(half, constant(0xFF)), constant(8 * byte))
+                    parts[part] = builder.or_(parts[part], moved)
+                squares = builder.fadd(squares, builder.fmul(value, value))
+                rest = builder.fsub(value, builder.sitofp(number, real))
+                off = builder.fadd(off, builder.fmul(rest, rest))
+            for one, total in zip(sums, (squares, off), strict=True):
+                builder.store(total, one, align=4)
+            for part, word in enumerate(parts):
+                begin = builder.add(place, builder.mul(jump, I64(part)))
+                if not scattered:
+                    builder.store(word, pointer(context, builder, kinds[5], words, begin, whole), align=4)
+                    continue
+                for row in range(ROWS):
+                    index = builder.add(begin, I64(row * ROWS))
+                    target = pointer(context, builder, kinds[5], words, index, I32)
+                    builder.store(builder.extract_element(word, I32(row)), target, align=4)
+            return context.get_dummy_value()
+
+        integers = 3 * [types.int64]
+        return types.void(flat, *integers, room, words, types.int64, types.int64), generate
+
+    return vector_operation(put)
+
+
+put_rows, put_columns = word_writer(scattered=True), word_writer(scattered=False)
+
+
+@compiled
+def is_whole(room: Array, here: int) -> bool:
+    """Tell whether the first rows are whole numbers of length at most 4,096, by what was added up."""
     fits = True
-    for tile in range(tiles):
-        first, here = np.uint64(tile * ROWS), min(ROWS, count - tile * ROWS)
-        for row in range(ROWS):
-            norms[row] = strange[row] = np.float32(0)
-        for step in range(steps):
-            for word in range(STEP // 4):
-                begin = step * STEP + 4 * word
-                halves[:] = 0
-                for byte in range(min(4, pixels - begin)):
-                    at, left = np.uint64((begin + byte) * count) + first, np.int32(8 * byte)
-                    if here == ROWS:  # a loop of fixed length becomes one vector
-                        for row in range(ROWS):
-                            add_halves(flat[at + np.uint64(row)], left, row, norms, strange, halves)
-                    else:
-                        for row in range(here):
-                            add_halves(flat[at + np.uint64(row)], left, row, norms, strange, halves)
-                for part in range(PARTS):
-                    out = words[tile, step, part]
-                    for row in range(ROWS):
-                        out[row, word] = halves[part, row]
-        for row in range(here):
-            fits &= bool(norms[row] <= np.float32(2**24) and strange[row] == 0)
+    for row in range(here):
+        fits &= bool(room[0, row] <= np.float32(2**24) and room[1, row] == 0)
     return fits
 
 
 @compiled
-def add_halves(
-    value: np.float32, left: np.int32, row: int, norms: Array, strange: Array, halves: Array
-) -> None:
-    """Add the bytes of one number, moved to the left, to its words, and what tells whether it may be one."""
-    number = np.int32(value)
-    upper = (number + np.int32(64)) >> np.int32(7)
-    lower = number - (upper << np.int32(7))
-    halves[0, row] |= (upper & np.int32(0xFF)) << left
-    halves[1, row] |= (lower & np.int32(0xFF)) << left
-    halves[2, row] |= ((upper + lower) & np.int32(0xFF)) << left
-    norms[row] += value * value
-    strange[row] += abs(np.trunc(value) - value)
+def fill_patches(flat: Array, shape: tuple[int, int, int], room: Array, few: Array, words: Array) -> bool:
+    """Write patches, float32 (p, N) flat, to int32 `words` (tiles, steps, parts, 16, 16) flat, zeros behind the last.
+
+    shape : p, N and steps. few : float32 (p x 16,), for a tile that is not full. Returns whether all are whole numbers and none
+    is longer than 4,096.
+    """
+    pixels, count, steps = shape
+    fits = True
+    for tile in range((count + ROWS - 1) // ROWS):
+        first, here = tile * ROWS, min(ROWS, count - tile * ROWS)
+        room[:] = 0
+        if here < ROWS:
+            few[:] = 0
+            for pixel in range(pixels):
+                for row in range(here):
+                    few[pixel * ROWS + row] = flat[pixel * count + first + row]
+        for word in range(steps * ROWS):
+            begin = 4 * word
+            place = (tile * steps + word // ROWS) * PARTS * ROWS * ROWS + word % ROWS
+            if begin >= pixels:
+                for part in range(PARTS):
+                    for row in range(ROWS):
+                        words[place + (part * ROWS + row) * ROWS] = 0
+            elif here < ROWS:
+                put_rows(few, begin * ROWS, ROWS, min(4, pixels - begin), room, words, place, ROWS * ROWS)
+            else:
+                at, present = begin * count + first, min(4, pixels - begin)
+                put_rows(flat, at, count, present, room, words, place, ROWS * ROWS)
+        fits &= is_whole(room, here)
+    return fits
+
+
+@compiled
+def fill_atoms(flat: Array, shape: tuple[int, int, int], room: Array, words: Array) -> None:
+    """Write atoms, float32 (p, K) flat with K in whole pairs of tiles, to int32 `words` (pairs, steps, parts, 2, 16, 16) flat."""
+    pixels, count, steps = shape
+    for tile in range(count // ROWS):
+        for word in range(steps * ROWS):
+            begin = 4 * word
+            block = (tile // 2 * steps + word // ROWS) * PARTS
+            place = (2 * block + tile % 2) * ROWS * ROWS + word % ROWS * ROWS
+            if begin >= pixels:
+                for part in range(PARTS):
+                    for atom in range(ROWS):
+                        words[place + 2 * part * ROWS * ROWS + atom] = 0
+            else:
+                at, present = begin * count + tile * ROWS, min(4, pixels - begin)
+                put_columns(flat, at, count, present, room, words, place, 2 * ROWS * ROWS)
 
 
 def packed_patches(grid: Array) -> Array | None:
     """Return patches (p, N) in tiles, or None where int32 need not hold their products. Memory: 3 bytes a pixel, whole tiles."""
     pixels, count = grid.shape
-    shape = -(-count // ROWS), -(-pixels // STEP), PARTS, ROWS, ROWS
-    table = lines(4 * int(np.prod(shape)))
-    room = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32), np.empty((PARTS, ROWS), np.int32)
+    steps = -(-pixels // STEP)
+    table = lines(-(-count // ROWS) * steps * PARTS * TILE)
+    room, few = np.empty((2, ROWS), np.float32), np.empty(pixels * ROWS, np.float32)
     flat = np.ascontiguousarray(grid).reshape(-1)
-    words = table.view(np.int32).reshape(shape)
-    return table if fill_tiles(flat, (pixels, count), room, words) else None
+    return table if fill_patches(flat, (pixels, count, steps), room, few, table.view(np.int32)) else None
 
 
 def atoms_bytes(count: int, pixels: int) -> int:
@@ -253,18 +329,16 @@ def packed_atoms(atoms: Array) -> Array:
     Memory: `atoms_bytes`, and 1 MiB in passing.
     """
     count, pixels = atoms.shape
-    pairs, steps = -(-count // ATOMS), -(-pixels // STEP)
+    steps = -(-pixels // STEP)
     table = lines(atoms_bytes(count, pixels))
-    tiles = table.view(np.int8).reshape(pairs, steps, PARTS, 2, ROWS, ROWS, 4)
-    for first, last in even_ranges(pairs, max(1, PACKING // (10 * ATOMS * steps * STEP))):
-        rows = np.zeros(((last - first) * ATOMS, steps * STEP), np.int16)
+    pairs = table.view(np.int32).reshape(-(-count // ATOMS), -1)
+    room = np.zeros((2, ROWS), np.float32)
+    for first, last in even_ranges(len(pairs), max(1, PACKING // (4 * ATOMS * pixels))):
+        columns = np.zeros((pixels, (last - first) * ATOMS), np.float32)
         part = atoms[first * ATOMS : last * ATOMS]
-        rows[: len(part), :pixels] = part
-        high = (rows + 64) >> 7
-        low = rows - (high << 7)
-        for number, half in enumerate((high, low, high + low)):
-            bytes_of = half.astype(np.int8).reshape(last - first, 2, ROWS, steps, ROWS, 4)
-            tiles[first:last, :, number] = bytes_of.transpose(0, 3, 1, 4, 2, 5)
+        columns[:, : len(part)] = part.T
+        shape = pixels, columns.shape[1], steps
+        fill_atoms(columns.reshape(-1), shape, room, pairs[first:last].reshape(-1))
     return table
 
 
