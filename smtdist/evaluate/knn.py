@@ -266,7 +266,7 @@ class NearestSoFar:
         return neighbours_of(self._best.keys)
 
 
-class GradualNeighbours:
+class GradualNeighbours(NearestSoFar):
     """Test rows that are classified by training rows which come block by block and need not stay.
 
     Memory: as `NearestSoFar`. Raises what `evaluate_knn` raises.
@@ -279,15 +279,11 @@ class GradualNeighbours:
         self._test_labels = checked_labels(test_y, len(test_z), "test labels")
         if not 1 <= settings.k <= len(train_y):
             raise _wrong_k(settings.k, len(train_y))
-        self._best = NearestSoFar(test_z, settings.k, rows)
-
-    def learn(self, train_z: Any, first: int) -> None:
-        """Take the training rows from number `first` on; every row once, in any order."""
-        self._best.learn(train_z, first)
+        super().__init__(test_z, settings.k, rows)
 
     def result(self) -> Evaluation:
         """Return what the nearest of all rows so far vote for."""
-        return evaluation_of(*self._best.found(), self._train_labels, self._test_labels, self._settings)
+        return evaluation_of(*self.found(), self._train_labels, self._test_labels, self._settings)
 
 
 def check_vote(vote: str, temperature: float) -> None:
