@@ -114,12 +114,6 @@ class Family:
         count = len(self.train.labels)
         return self.blocks(0, count) + (self.blocks(count, 2 * count) if cell.mirrored else [])
 
-    def blocks_so_far(self, start: int) -> list[tuple[int, int]]:
-        """Return the steps before the one that begins at `start`, in their order."""
-        count = len(self.train.labels)
-        every = self.blocks(0, count) + (self.blocks(count, 2 * count) if start >= count else [])
-        return [block for block in every if block[0] < start]
-
     def _leading(self, cell: Cell) -> Leading:
         """Return the directions in which a cell compares."""
 
@@ -227,10 +221,12 @@ class Family:
         """Return the keys of the nearest rows so far after those from number `start` on, whose block is the next."""
         most, stays = self._most(key), isinstance(asked, np.ndarray)
         part = len(asked) if stays else max(1, KNN_BYTES // (4 * asked.shape[1]))
-        known = [
-            begin for begin, _ in self.blocks_so_far(start) if self.work.done(self._near_file(key, begin))
+        count = len(self.train.labels)
+        earlier = [
+            begin for begin, _ in self.blocks(0, count) + self.blocks(count, 2 * count) if begin < start
         ]
-        before = np.load(self.work.path(self._near_file(key, known[-1]))) if known else None
+        goes_on = bool(earlier) and key not in self.searches
+        before = np.load(self.work.path(self._near_file(key, earlier[-1]))) if goes_on else None
         keys = []
         for first in range(0, len(asked), part):
             here = slice(first, first + part)

@@ -49,26 +49,12 @@ def patch_bytes(n_atoms: int, pixels: int) -> int:
     return max(4 * n_atoms, 12 * (pixels + BYTES_STEP))
 
 
-class Halves(NamedTuple):
-    """Rows of whole numbers of at most 4,096 as 128 high + low, int8 (n, 2, pixels), pixels filled up with zeros."""
+def halves_of(rows: Array) -> Array:
+    """Return rows of whole numbers of at most 4,096 as 128 high + low, int8 (n, 2, p and zeros up to a whole step).
 
-    table: Array
+    Memory: 10 bytes a number.
 
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-        return len(self.table)
-
-    @property
-    def pixels(self) -> int:
-        """Numbers of a row, those that fill it up included."""
-        return int(self.table.shape[2])
-
-
-def halves_of(rows: Array) -> Halves:
-    """Return rows (n, p) in halves. Memory: 10 bytes a number.
-
-    >>> halves_of(np.array([[-4096.0, 4095.0, 63.0]])).table[0, :, :3].tolist()
+    >>> halves_of(np.array([[-4096.0, 4095.0, 63.0]]))[0, :, :3].tolist()
     [[-32, 32, 0], [0, -1, 63]]
     """
     xp, (count, pixels) = array_module(rows), rows.shape
@@ -77,7 +63,7 @@ def halves_of(rows: Array) -> Halves:
     table = xp.zeros((count, 2, -(-pixels // BYTES_STEP) * BYTES_STEP), dtype=xp.int8)
     table[:, 0, :pixels] = high
     table[:, 1, :pixels] = whole - (high << 7)
-    return Halves(table)
+    return table
 
 
 def by_tensor_cores(xp: Any) -> bool:
@@ -115,12 +101,12 @@ def _adds_up(device: int) -> bool:
     return True
 
 
-def _mark(patches: Halves, atoms: Halves, cut: int, words: Array) -> None:
+def _mark(patches: Array, atoms: Array, cut: int, words: Array) -> None:
     width = words.shape[1]
-    warps = -(-patches.rows // WARP_PATCHES) * -(-width // WARP_WORDS)
+    warps = -(-len(patches) // WARP_PATCHES) * -(-width // WARP_WORDS)
     bound = np.int32(np.clip(cut, -(2**31), 2**31 - 1))
     launch(
-        "mark_products", warps, patches.table, patches.rows, atoms.table, atoms.rows, patches.pixels, bound, words, width
+        "mark_products", warps, patches, len(patches), atoms, len(atoms), patches.shape[2], bound, words, width
     )  # fmt: skip
 
 
@@ -137,8 +123,7 @@ def gq_codes(
     words = xp.empty((n, width), dtype=xp.uint32)
     indptr = xp.zeros(n + 1, dtype=xp.int64)
     policy = (np.int32(best_constant), np.int32(best_zero))
-    whole = bool((xp.trunc(atoms) == atoms).all())
-    in_bytes = halves_of(atoms) if whole and by_tensor_cores(xp) else None
+    in_bytes = halves_of(atoms) if by_tensor_cores(xp) and bool((xp.trunc(atoms) == atoms).all()) else None
     step = max(1, SLICE_BYTES // patch_bytes(n_atoms, len(grid)))
     for start in range(0, n, step):
         stop = min(start + step, n)
@@ -148,7 +133,7 @@ def gq_codes(
             patches = halves_of(grid[:, start:stop].T)
             _mark(patches, in_bytes, cut, marks)
             launch(
-                "settle_marks", stop - start, patches.table, stop - start, in_bytes.table, n_atoms, in_bytes.pixels, flat,
+                "settle_marks", stop - start, patches, stop - start, in_bytes, n_atoms, in_bytes.shape[2], flat,
                 *policy, marks, width, counts,
             )  # fmt: skip
             continue
