@@ -225,6 +225,15 @@ def test_patches_of_many_pixels_are_compared_in_tiles(monkeypatch):
 
 
 @needs_amx
+def test_tiles_of_no_patch_mark_nothing():
+    bits = np.zeros((1, 1, 1, 8), np.uint64)
+    dictionary.mark_reaching(
+        np.zeros((108, 0), np.float32), in_tiles(np.ones((64, 108), np.float32)), [5], bits, 0
+    )
+    assert not bits.any()
+
+
+@needs_amx
 def test_a_process_that_may_not_use_tiles_does_without(monkeypatch):
     monkeypatch.setattr(byte_tiles, "allowed", lambda: False)
     assert dictionary.body() == "int16-avx512"

@@ -20,6 +20,7 @@ from numba import types
 from numba.core import cgutils
 
 from smtdist.kernels.cpu.jit import I16, I32, I64, compiled, pointer, splat, vector_operation
+from smtdist.kernels.cpu.marked import zero_words
 from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.types import Array
 
@@ -39,7 +40,6 @@ GROUP = 24
 """Tiles of patches that meet one pair of tiles of atoms after another: they stay in the second cache."""
 PACKING = 1 << 20
 """Bytes of atoms that are cut into halves at a time."""
-LINE = 64
 ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 """Linux's numbers: of the system call, of the request for a part of the processor's state, and of that part."""
 
@@ -52,22 +52,19 @@ def allowed() -> bool:
     return int(ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST, TILE_DATA)) == 0
 
 
+def zero_bytes(size: int) -> Array:
+    """Return so many zeros, uint8, that begin with a line of the cache: a row of a tile never lies across two."""
+    return zero_words(size // 8).view(np.uint8)
+
+
 @functools.cache
 def shapes() -> Array:
     """Return what `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes each."""
-    table = lines(LINE)
-    table[:] = 0
+    table = zero_bytes(STEP)
     table[0] = 1  # the only palette
     table[16:32:2] = STEP
     table[48:56] = ROWS
     return table
-
-
-def lines(size: int) -> Array:
-    """Return so many bytes that begin with a line of the cache: a row of a tile never lies across two."""
-    room = np.empty(size + LINE, np.uint8)
-    first = -room.ctypes.data % LINE
-    return room[first : first + size]
 
 
 def instructions(builder: Any, text: list[str], arguments: list[Any]) -> None:
@@ -259,7 +256,7 @@ def is_whole(room: Array, here: int) -> bool:
 
 @compiled
 def fill_patches(flat: Array, shape: tuple[int, int, int], room: Array, few: Array, words: Array) -> bool:
-    """Write patches, float32 (p, N) flat, to int32 `words` (tiles, steps, parts, 16, 16) flat, zeros behind the last.
+    """Write patches, float32 (p, N) flat, to int32 `words` (tiles, steps, parts, 16, 16) flat, zeros before.
 
     shape : p, N and steps. few : float32 (p x 16,), for a tile that is not full. Returns whether all are whole numbers and none
     is longer than 4,096.
@@ -274,45 +271,34 @@ def fill_patches(flat: Array, shape: tuple[int, int, int], room: Array, few: Arr
             for pixel in range(pixels):
                 for row in range(here):
                     few[pixel * ROWS + row] = flat[pixel * count + first + row]
-        for word in range(steps * ROWS):
-            begin = 4 * word
+        for word in range((pixels + 3) // 4):
+            begin, present = 4 * word, min(4, pixels - 4 * word)
             place = (tile * steps + word // ROWS) * PARTS * ROWS * ROWS + word % ROWS
-            if begin >= pixels:
-                for part in range(PARTS):
-                    for row in range(ROWS):
-                        words[place + (part * ROWS + row) * ROWS] = 0
-            elif here < ROWS:
-                put_rows(few, begin * ROWS, ROWS, min(4, pixels - begin), room, words, place, ROWS * ROWS)
+            if here < ROWS:
+                put_rows(few, begin * ROWS, ROWS, present, room, words, place, ROWS * ROWS)
             else:
-                at, present = begin * count + first, min(4, pixels - begin)
-                put_rows(flat, at, count, present, room, words, place, ROWS * ROWS)
+                put_rows(flat, begin * count + first, count, present, room, words, place, ROWS * ROWS)
         fits &= is_whole(room, here)
     return fits
 
 
 @compiled
 def fill_atoms(flat: Array, shape: tuple[int, int, int], room: Array, words: Array) -> None:
-    """Write atoms, float32 (p, K) flat with K in whole pairs of tiles, to int32 `words` (pairs, steps, parts, 2, 16, 16) flat."""
+    """Write atoms, float32 (p, K) flat with K in whole pairs of tiles, to zeros `words` (pairs, steps, parts, 2, 16, 16)."""
     pixels, count, steps = shape
     for tile in range(count // ROWS):
-        for word in range(steps * ROWS):
-            begin = 4 * word
+        for word in range((pixels + 3) // 4):
+            at, present = 4 * word * count + tile * ROWS, min(4, pixels - 4 * word)
             block = (tile // 2 * steps + word // ROWS) * PARTS
             place = (2 * block + tile % 2) * ROWS * ROWS + word % ROWS * ROWS
-            if begin >= pixels:
-                for part in range(PARTS):
-                    for atom in range(ROWS):
-                        words[place + 2 * part * ROWS * ROWS + atom] = 0
-            else:
-                at, present = begin * count + tile * ROWS, min(4, pixels - begin)
-                put_columns(flat, at, count, present, room, words, place, 2 * ROWS * ROWS)
+            put_columns(flat, at, count, present, room, words, place, 2 * ROWS * ROWS)
 
 
 def packed_patches(grid: Array) -> Array | None:
     """Return patches (p, N) in tiles, or None where int32 need not hold their products. Memory: 3 bytes a pixel, whole tiles."""
     pixels, count = grid.shape
     steps = -(-pixels // STEP)
-    table = lines(-(-count // ROWS) * steps * PARTS * TILE)
+    table = zero_bytes(-(-count // ROWS) * steps * PARTS * TILE)
     room, few = np.empty((2, ROWS), np.float32), np.empty(pixels * ROWS, np.float32)
     flat = np.ascontiguousarray(grid).reshape(-1)
     return table if fill_patches(flat, (pixels, count, steps), room, few, table.view(np.int32)) else None
@@ -330,7 +316,7 @@ def packed_atoms(atoms: Array) -> Array:
     """
     count, pixels = atoms.shape
     steps = -(-pixels // STEP)
-    table = lines(atoms_bytes(count, pixels))
+    table = zero_bytes(atoms_bytes(count, pixels))
     pairs = table.view(np.int32).reshape(-(-count // ATOMS), -1)
     room = np.zeros((2, ROWS), np.float32)
     for first, last in even_ranges(len(pairs), max(1, PACKING // (4 * ATOMS * pixels))):
@@ -384,9 +370,10 @@ def mark_tiles(
 
 
 def mark_reaching(
-    grid_count: int, patches: Array, atoms: Array, cuts: Array, bits: Array, first: int
+    shape: tuple[int, int], patches: Array, atoms: Array, cuts: Array, bits: Array, first: int
 ) -> None:
-    """Write which atoms reach the cuts, int32; see `mark_tiles`."""
-    tile_bytes = len(patches) // -(-grid_count // ROWS)
-    shape = grid_count, len(atoms) // (2 * tile_bytes), tile_bytes // (PARTS * TILE)
-    mark_tiles(shapes(), patches, atoms, shape, cuts, bits, first, lines(2 * PARTS * TILE))
+    """Write which atoms reach the cuts, int32, in patches of a grid of `shape` (p, N); see `mark_tiles`."""
+    pixels, count = shape
+    steps = -(-pixels // STEP)
+    sizes = count, len(atoms) // (steps * PARTS * 2 * TILE), steps
+    mark_tiles(shapes(), patches, atoms, sizes, cuts, bits, first, zero_bytes(2 * PARTS * TILE))

@@ -136,7 +136,7 @@ def mark_reaching(grid: Array, dictionary: Dictionary, cuts: list[int], bits: Ar
     bounds = np.clip(cuts, -(2**31), 2**31 - 1).astype(np.int32)
     tiles = None if dictionary.tiles is None else byte_tiles.packed_patches(grid)
     if tiles is not None:
-        byte_tiles.mark_reaching(grid.shape[1], tiles, dictionary.tiles, bounds, bits, first)
+        byte_tiles.mark_reaching(grid.shape, tiles, dictionary.tiles, bounds, bits, first)
         return
     pairs = None if dictionary.packed is None else packed_patches(grid, 1)
     if pairs is not None:
