@@ -178,71 +178,83 @@ def mark_two_tiles(
     ), generate
 
 
-def word_writer(scattered: bool) -> Any:
-    """Return the operation that writes four numbers each of 16 rows as three words of bytes: both halves, and their sums.
+@vector_operation
+def put_words(
+    _typing: Any, flat: Any, at: Any, apart: Any, present: Any, room: Any, words: Any, place: Any, jump: Any
+) -> Any:
+    """Write four numbers each of 16 columns as words of bytes: of the high halves, of the low ones, and of their sums.
 
-    The numbers of a row are flat[at + row + i apart], i < `present`, the others 0. The words of part k go to
-    words[place + k jump:], a row further 16 numbers further if `scattered`, else side by side. room : float32 (2, 16), to
-    which squares are added, and squares of what a number is from whole.
+    Number i of column c is flat[at + i apart + c], i < `present`, the others 0. The 16 words of part k begin at
+    words[place + k jump]. room : float32 (2, 16), to which squares are added, and squares of what a number is from whole.
     """
 
-    def put(
-        _typing: Any,
-        flat: Any,
-        at: Any,
-        apart: Any,
-        present: Any,
-        room: Any,
-        words: Any,
-        place: Any,
-        jump: Any,
-    ) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            flat, at, apart, present, room, words, place, jump = arguments
-            kinds = signature.args
-            real, whole = ir.VectorType(ir.FloatType(), ROWS), ir.VectorType(I32, ROWS)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        flat, at, apart, present, room, words, place, jump = arguments
+        kinds = signature.args
+        real, whole = ir.VectorType(ir.FloatType(), ROWS), ir.VectorType(I32, ROWS)
 
-            def constant(value: int) -> Any:
-                return ir.Constant(whole, ROWS * [value])
+        def constant(value: int) -> Any:
+            return ir.Constant(whole, ROWS * [value])
 
-            sums = [pointer(context, builder, kinds[4], room, I64(row * ROWS), real) for row in range(2)]
-            squares, off = (builder.load(one, align=4) for one in sums)
-            parts = [constant(0)] * PARTS
-            last = builder.sub(present, I64(1))
-            for byte in range(4):
-                inside = builder.icmp_signed("<", I64(byte), present)
-                index = builder.add(at, builder.mul(apart, builder.select(inside, I64(byte), last)))
-                value = builder.load(pointer(context, builder, kinds[0], flat, index, real), align=4)
-                value = builder.fmul(value, splat(builder, builder.uitofp(inside, ir.FloatType()), ROWS))
-                number = builder.fptosi(value, whole)
-                upper = builder.ashr(builder.add(number, constant(64)), constant(7))
-                lower = builder.sub(number, builder.shl(upper, constant(7)))
-                for part, half in enumerate((upper, lower, builder.add(upper, lower))):
-                    moved = builder.shl(builder.and_(half, constant(0xFF)), constant(8 * byte))
-                    parts[part] = builder.or_(parts[part], moved)
-                squares = builder.fadd(squares, builder.fmul(value, value))
-                rest = builder.fsub(value, builder.sitofp(number, real))
-                off = builder.fadd(off, builder.fmul(rest, rest))
-            for one, total in zip(sums, (squares, off), strict=True):
-                builder.store(total, one, align=4)
-            for part, word in enumerate(parts):
-                begin = builder.add(place, builder.mul(jump, I64(part)))
-                if not scattered:
-                    builder.store(word, pointer(context, builder, kinds[5], words, begin, whole), align=4)
+        sums = [pointer(context, builder, kinds[4], room, I64(row * ROWS), real) for row in range(2)]
+        squares, off = (builder.load(one, align=4) for one in sums)
+        parts = [constant(0)] * PARTS
+        last = builder.sub(present, I64(1))
+        for byte in range(4):
+            inside = builder.icmp_signed("<", I64(byte), present)
+            index = builder.add(at, builder.mul(apart, builder.select(inside, I64(byte), last)))
+            value = builder.load(pointer(context, builder, kinds[0], flat, index, real), align=4)
+            value = builder.fmul(value, splat(builder, builder.uitofp(inside, ir.FloatType()), ROWS))
+            number = builder.fptosi(value, whole)
+            upper = builder.ashr(builder.add(number, constant(64)), constant(7))
+            lower = builder.sub(number, builder.shl(upper, constant(7)))
+            for part, half in enumerate((upper, lower, builder.add(upper, lower))):
+                moved = builder.shl(builder.and_(half, constant(0xFF)), constant(8 * byte))
+                parts[part] = builder.or_(parts[part], moved)
+            squares = builder.fadd(squares, builder.fmul(value, value))
+            rest = builder.fsub(value, builder.sitofp(number, real))
+            off = builder.fadd(off, builder.fmul(rest, rest))
+        for one, total in zip(sums, (squares, off), strict=True):
+            builder.store(total, one, align=4)
+        for part, word in enumerate(parts):
+            begin = builder.add(place, builder.mul(jump, I64(part)))
+            builder.store(word, pointer(context, builder, kinds[5], words, begin, whole), align=4)
+        return context.get_dummy_value()
+
+    integers = 3 * [types.int64]
+    return types.void(flat, *integers, room, words, types.int64, types.int64), generate
+
+
+@vector_operation
+def transpose_tile(_typing: Any, columns: Any, source: Any, words: Any, target: Any) -> Any:
+    """Write the transpose of 16 x 16 words, int32, that begin at columns[source], to words[target:]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        columns, source, words, target = arguments
+        whole = ir.VectorType(I32, ROWS)
+
+        def place(kind: Any, array: Any, begin: Any, row: int) -> Any:
+            index = builder.add(begin, I64(row * ROWS))
+            return pointer(context, builder, kind, array, index, whole)
+
+        rows = [
+            builder.load(place(signature.args[0], columns, source, row), align=4) for row in range(ROWS)
+        ]
+        for far in (8, 4, 2, 1):  # blocks of that size change places across the diagonal
+            for row in range(ROWS):
+                if row & far:
                     continue
-                for row in range(ROWS):
-                    index = builder.add(begin, I64(row * ROWS))
-                    target = pointer(context, builder, kinds[5], words, index, I32)
-                    builder.store(builder.extract_element(word, I32(row)), target, align=4)
-            return context.get_dummy_value()
+                pair = rows[row], rows[row + far]
+                near = [lane + (ROWS - far if lane & far else 0) for lane in range(ROWS)]
+                other = [lane + (ROWS if lane & far else far) for lane in range(ROWS)]
+                rows[row], rows[row + far] = (
+                    builder.shuffle_vector(*pair, ir.Constant(whole, mask)) for mask in (near, other)
+                )
+        for row, vector in enumerate(rows):
+            builder.store(vector, place(signature.args[2], words, target, row), align=4)
+        return context.get_dummy_value()
 
-        integers = 3 * [types.int64]
-        return types.void(flat, *integers, room, words, types.int64, types.int64), generate
-
-    return vector_operation(put)
-
-
-put_rows, put_columns = word_writer(scattered=True), word_writer(scattered=False)
+    return types.void(columns, types.int64, words, types.int64), generate
 
 
 @compiled
@@ -255,13 +267,17 @@ def is_whole(room: Array, here: int) -> bool:
 
 
 @compiled
-def fill_patches(flat: Array, shape: tuple[int, int, int], room: Array, few: Array, words: Array) -> bool:
-    """Write patches, float32 (p, N) flat, to int32 `words` (tiles, steps, parts, 16, 16) flat, zeros before.
+def fill_patches(
+    flat: Array, shape: tuple[int, int, int], rooms: tuple[Array, Array, Array], words: Array
+) -> bool:
+    """Write patches, float32 (p, N) flat, to int32 `words` (tiles, steps, parts, 16, 16) flat.
 
-    shape : p, N and steps. few : float32 (p x 16,), for a tile that is not full. Returns whether all are whole numbers and none
-    is longer than 4,096.
+    shape : p, N and steps. rooms : float32 (2, 16); float32 (p x 16,), for a tile that is not full; and zeros, int32
+    (steps, parts, 16, 16) flat, for a tile whose patches are columns. Returns whether all are whole numbers and none is longer
+    than 4,096.
     """
     pixels, count, steps = shape
+    room, few, columns = rooms
     fits = True
     for tile in range((count + ROWS - 1) // ROWS):
         first, here = tile * ROWS, min(ROWS, count - tile * ROWS)
@@ -273,11 +289,14 @@ def fill_patches(flat: Array, shape: tuple[int, int, int], room: Array, few: Arr
                     few[pixel * ROWS + row] = flat[pixel * count + first + row]
         for word in range((pixels + 3) // 4):
             begin, present = 4 * word, min(4, pixels - 4 * word)
-            place = (tile * steps + word // ROWS) * PARTS * ROWS * ROWS + word % ROWS
+            place = word // ROWS * PARTS * ROWS * ROWS + word % ROWS * ROWS
             if here < ROWS:
-                put_rows(few, begin * ROWS, ROWS, present, room, words, place, ROWS * ROWS)
+                put_words(few, begin * ROWS, ROWS, present, room, columns, place, ROWS * ROWS)
             else:
-                put_rows(flat, begin * count + first, count, present, room, words, place, ROWS * ROWS)
+                put_words(flat, begin * count + first, count, present, room, columns, place, ROWS * ROWS)
+        for block in range(steps * PARTS):
+            begin = block * ROWS * ROWS
+            transpose_tile(columns, begin, words, tile * steps * PARTS * ROWS * ROWS + begin)
         fits &= is_whole(room, here)
     return fits
 
@@ -291,7 +310,7 @@ def fill_atoms(flat: Array, shape: tuple[int, int, int], room: Array, words: Arr
             at, present = 4 * word * count + tile * ROWS, min(4, pixels - 4 * word)
             block = (tile // 2 * steps + word // ROWS) * PARTS
             place = (2 * block + tile % 2) * ROWS * ROWS + word % ROWS * ROWS
-            put_columns(flat, at, count, present, room, words, place, 2 * ROWS * ROWS)
+            put_words(flat, at, count, present, room, words, place, 2 * ROWS * ROWS)
 
 
 def packed_patches(grid: Array) -> Array | None:
@@ -300,8 +319,9 @@ def packed_patches(grid: Array) -> Array | None:
     steps = -(-pixels // STEP)
     table = zero_bytes(-(-count // ROWS) * steps * PARTS * TILE)
     room, few = np.empty((2, ROWS), np.float32), np.empty(pixels * ROWS, np.float32)
+    rooms = room, few, zero_bytes(steps * PARTS * TILE).view(np.int32)
     flat = np.ascontiguousarray(grid).reshape(-1)
-    return table if fill_patches(flat, (pixels, count, steps), room, few, table.view(np.int32)) else None
+    return table if fill_patches(flat, (pixels, count, steps), rooms, table.view(np.int32)) else None
 
 
 def atoms_bytes(count: int, pixels: int) -> int:
