@@ -43,7 +43,7 @@ ANSWER_SECONDS: Final = 300.0
 """How long after its deadline a process may answer: it keeps that between measurements, and compiles kernels before."""
 PIECE: Final = 32 * 2**20
 """Bytes that are copied, added, stored and sent."""
-TRIED_ROWS: Final = (256, 512, 1024)
+TRIED_ROWS: Final = (384, 1024)
 """Eigensolves that are tried, as time allows."""
 CACHED: Final = 1024
 STREAMED: Final = 3072
@@ -259,7 +259,8 @@ def _loopback_seconds(data: bytes) -> float:
 def solve_speed(n_atoms: int, n_components: int, diagonal: bool, deadline: Deadline) -> SolveSpeed:
     """Measure products of matrices, of a matrix in and beyond the caches with a vector, and real solves of few rows.
 
-    The time at K follows from `forecast.solve_seconds`, brought to the largest solve that was tried.
+    The time at K follows from `forecast.solve_seconds`, of which a factor and a time for each row are fitted to the
+    solves that were tried.
     """
     draw = np.random.default_rng(0)
     square = draw.standard_normal((CACHED, CACHED))
@@ -268,20 +269,42 @@ def solve_speed(n_atoms: int, n_components: int, diagonal: bool, deadline: Deadl
     rows = min(STREAMED, max(CACHED, n_atoms))
     stream = stream_cached if rows == CACHED else _stream(np.ones((rows, rows)))
     speed = SolveSpeed(multiply, min(stream, stream_cached), stream_cached, 4 * CACHED**2)
+    sizes: list[int] = []
+    times: list[float] = []
+    modelled: list[float] = []
     for size in TRIED_ROWS:
-        if speed.size and solve_seconds(size, n_components, diagonal, speed) > deadline.left:
+        if sizes and solve_seconds(size, n_components, diagonal, speed) > deadline.left:
             break
         count = max(1, min(size, round(n_components * size / n_atoms)))
         tried = draw.standard_normal((size, 2 * size))
         moment = tried @ tried.T / size + np.eye(size)
         scatter = moment[::-1, ::-1].copy()
         given = np.diagonal(moment).copy() if diagonal else moment
-        taken = timed(lambda c=scatter, v=given, k=count: generalized.smallest_components(c, v, k))  # type: ignore[misc]
-        factor = taken / solve_seconds(size, count, diagonal, replace(speed, factor=1.0))
-        speed = replace(speed, factor=factor, size=size)
+        sizes.append(size)
+        times.append(timed(lambda c=scatter, v=given, k=count: generalized.smallest_components(c, v, k)))  # type: ignore[misc]
+        modelled.append(solve_seconds(size, count, diagonal, replace(speed, factor=1.0, row_seconds=0.0)))
+        factor, row_seconds = fitted_factors(np.array(sizes), np.array(times), np.array(modelled))
+        speed = replace(speed, factor=factor, row_seconds=row_seconds, size=size)
         if size >= n_atoms:
             break
     return speed
+
+
+def fitted_factors(
+    sizes: NDArray[np.int64], times: NDArray[np.float64], modelled: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return f and r, neither negative, for which f modelled + r sizes comes nearest to times, relative to each.
+
+    >>> f, r = fitted_factors(np.array([10, 20]), np.array([3.0, 10.0]), np.array([1.0, 4.0]))
+    >>> round(f, 6), round(r, 6)
+    (2.0, 0.1)
+    """
+    parts = np.stack([modelled / times, sizes / times], axis=1)
+    if len(sizes) > 1:  # of one solve nobody can tell what goes with its rows
+        factor, row = np.linalg.lstsq(parts, np.ones(len(sizes)))[0].tolist()
+        if factor > 0 and row > 0:
+            return factor, row
+    return float(times[-1] / modelled[-1]), 0.0
 
 
 def _stream(square: NDArray[np.float64]) -> float:

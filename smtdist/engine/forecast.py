@@ -18,6 +18,7 @@ from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.engine.executor import writers
 from smtdist.engine.plan import PassPlan
 from smtdist.solve import lanczos
+from smtdist.solve.lapack import finds_all
 from smtdist.solve.tiled import suits
 
 FILE_BYTES: Final = 10_200
@@ -193,7 +194,8 @@ class SolveSpeed:
     multiply : multiplications a second of products of matrices.
     stream : bytes a second of a symmetric matrix that a product with a vector reads from memory, and from
         caches while it has at most `cached_bytes`.
-    factor : a real solve of `size` rows, over what the model says of it.
+    factor, row_seconds : a real solve of n rows, up to `size`, takes `factor` times what the model says of it,
+        and `row_seconds` n.
     """
 
     multiply: float
@@ -201,6 +203,7 @@ class SolveSpeed:
     stream_cached: float
     cached_bytes: int
     factor: float = 1.0
+    row_seconds: float = 0.0
     size: int = 0
 
     def to_dict(self) -> dict[str, float]:
@@ -212,27 +215,30 @@ def solve_seconds(n_atoms: int, n_components: int, diagonal: bool, speed: SolveS
     """Return the time of `smallest_components` for K atoms and L components.
 
     Reducing a matrix of n rows to tridiagonal form takes n products of what is left of it (half of it read,
-    4/3 n³ bytes) with a vector, and 2/3 n³ multiplications; E eigenvectors n² E more. A full V is
-    diagonalised first (E = K), and C brought to its space by two products. Where iterations are faster
-    (`suits`), they are products alone.
+    4/3 n³ bytes) with a vector, and 2/3 n³ multiplications. All eigenvectors by divide and conquer cost
+    4/3 n³ more, E of them one by one some 60 n E²; bringing them back n² E. For a full V a Cholesky factor
+    takes n³ / 6 multiplications, C behind it n³ / 2, and bringing vectors back n² E / 2. Where V has a null
+    space it is diagonalised instead, and all takes about 1.6 times as long; that shows only in the solve.
+    Where iterations are faster (`suits`), they are products alone.
     """
+    every = finds_all(n_atoms, n_components)
 
-    def reduced(vectors: int) -> float:
+    def reduced() -> float:
         n = float(n_atoms)
         inside = min(n, math.sqrt(speed.cached_bytes / 4))  # rows whose half fits the caches
         streamed = (n**3 - inside**3) * 4 / 3 / speed.stream + inside**3 * 4 / 3 / speed.stream_cached
-        return streamed + (2 / 3 * n**3 + n * n * vectors) / speed.multiply
+        vectors = 7 / 3 * n**3 if every else 60 * n * n_components**2 + n * n * n_components
+        return streamed + (2 / 3 * n**3 + vectors) / speed.multiply
 
     quality = 2.0 * n_atoms * n_atoms * n_components / speed.multiply
     if suits(n_atoms, n_components):
         whitening = 0.0 if diagonal else 2 / 3 * float(n_atoms) ** 3
         return whitening / speed.multiply + _iterating(n_atoms, n_components, speed) + 2 * quality
-    few = reduced(n_atoms if 2 * n_components > n_atoms else n_components)
-    if diagonal:
-        return speed.factor * (few + quality)
-    # all eigenvectors by divide and conquer cost 4/3 n³ more
-    products = (2 + 4 / 3) * float(n_atoms) ** 3 / speed.multiply
-    return speed.factor * (reduced(n_atoms) + products + few + 2 * quality)
+    taken = reduced() + quality
+    if not diagonal:
+        products = 2 / 3 * float(n_atoms) ** 3 + n_atoms * n_atoms * n_components / 2
+        taken += products / speed.multiply + quality
+    return speed.factor * taken + speed.row_seconds * n_atoms
 
 
 def _iterating(n_atoms: int, n_components: int, speed: SolveSpeed) -> float:

@@ -18,9 +18,22 @@ INT32_WORKSPACE_ROWS: Final = 32_766
 """The largest n whose 1 + 6 n + 2 n² work numbers LAPACK can still count in 32 bits."""
 
 
+def finds_all(rows: int, count: int) -> bool:
+    """Tell whether all eigenvectors of a matrix of so many rows are found where `count` are wanted.
+
+    Chosen ones are found one by one, and orthogonalised against one another, in a time that goes with the
+    square of their number: 2.4 s of 3,072 x 922 on two cores (9.8 s of 3,072 x 1,382), where all of them
+    take 3.1 s by divide and conquer, for two arrays of memory more.
+
+    >>> finds_all(2048, 400), finds_all(2048, 600)
+    (False, True)
+    """
+    return 4 * count > rows
+
+
 def smallest_eigenvectors(matrix: Float64, count: int) -> Float64:
     """Return eigenvectors of the `count` smallest eigenvalues as columns; `matrix`, its upper triangle, is overwritten."""
-    if 2 * count > len(matrix):
+    if finds_all(len(matrix), count):
         return all_eigenvectors(matrix)[1][:, :count]
     try:
         # the transpose of a symmetric array is the same matrix in the order LAPACK overwrites without a copy
