@@ -18,6 +18,8 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.gpu.staging import Uploads
 from smtdist.kernels.types import Array
 
+PRODUCTS_VARIABLE = "SMTDIST_PRODUCTS"
+"""Environment variable that names how patches and atoms are multiplied; a GPU heeds "float32" alone."""
 Batches: TypeAlias = Iterator[tuple[int, Array]]
 _uploads: ContextVar[Uploads | None] = ContextVar("uploads", default=None)
 

@@ -57,7 +57,7 @@ def centred_patches(
     [[-384.0, 128.0, -128.0, 384.0]]
     """
     check_patches(grid, geometry, mean)
-    reach = max(geometry.rows, geometry.columns) if mean_context == "whole" else int(mean_context)
+    reach = geometry.reach(mean_context)
     offset = None if global_mean is None else like(grid, global_mean)
     body = cpu if is_host(grid) else gpu
     return body.centred_patches(grid, geometry, mean, reach, offset, None if at is None else like(grid, at))

@@ -37,6 +37,10 @@ class Geometry(NamedTuple):
         """Numbers in one patch, p."""
         return self.patch * self.patch * self.channels
 
+    def reach(self, context: int | str) -> int:
+        """Return how many rows and columns away a context of so many pixels, or "whole", reaches."""
+        return max(self.rows, self.columns) if context == "whole" else int(context)
+
 
 class Sampling(NamedTuple):
     """Which patches of an image are coded: those on a lattice, and in a fit a seeded random few of them.

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, scatter
 from smtdist.kernels.cpu import byte_tiles, dictionary, integer_products
+from smtdist.kernels.device import PRODUCTS_VARIABLE
 from smtdist.kernels.generic import codes as plain
 
 LONGEST = 4096
@@ -18,7 +19,7 @@ HERE = [
 
 @pytest.fixture(params=HERE)
 def body(request, monkeypatch):
-    monkeypatch.setenv(dictionary.VARIABLE, request.param)
+    monkeypatch.setenv(PRODUCTS_VARIABLE, request.param)
     return request.param
 
 
@@ -43,7 +44,7 @@ def each_body(work):
     """Return what `work` returns with every body that this processor has."""
     with pytest.MonkeyPatch.context() as patch:
         for name in HERE:
-            patch.setenv(dictionary.VARIABLE, name)
+            patch.setenv(PRODUCTS_VARIABLE, name)
             yield name, work()
 
 
@@ -118,9 +119,9 @@ def test_a_body_is_chosen_by_name(body):
 
 
 def test_the_fastest_is_used_and_names_that_there_are_not_are_refused(monkeypatch):
-    monkeypatch.delenv(dictionary.VARIABLE, raising=False)
+    monkeypatch.delenv(PRODUCTS_VARIABLE, raising=False)
     assert dictionary.body() == HERE[0]
-    monkeypatch.setenv(dictionary.VARIABLE, "int8")
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "int8")
     with pytest.raises(
         ConfigurationError, match=r"SMTDIST_PRODUCTS is 'int8'; this processor can use .*float32"
     ):
@@ -130,7 +131,7 @@ def test_the_fastest_is_used_and_names_that_there_are_not_are_refused(monkeypatc
 @pytest.mark.parametrize("body", [name for name in HERE if name != "float32"])
 @pytest.mark.parametrize(("rows", "n_atoms", "images"), [(64, 64, 1), (448, 448, 7), (100, 320, 250)])
 def test_outer_products_of_counts_leave_the_lower_triangle_alone(rows, n_atoms, images, body, monkeypatch):
-    monkeypatch.setenv(dictionary.VARIABLE, body)
+    monkeypatch.setenv(PRODUCTS_VARIABLE, body)
     rng = np.random.default_rng(rows)
     counts = rng.integers(0, 700, (images, n_atoms)).astype(np.int32)
     counts[0, :3] = 32767 if images == 1 else 900
@@ -211,14 +212,14 @@ def test_patches_of_many_pixels_are_compared_in_tiles(monkeypatch):
     )
     found = codes.gq_codes(*given)
     assert called
-    monkeypatch.setenv(dictionary.VARIABLE, "int16-avx512")
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "int16-avx512")
     called.clear()
     plain = codes.gq_codes(*given)
     assert not called
     for name in ("indptr", "indices"):
         np.testing.assert_array_equal(getattr(found, name), getattr(plain, name))
     assert dictionary.dictionary_of(atoms, at_cut=True).tiles is None
-    monkeypatch.delenv(dictionary.VARIABLE)
+    monkeypatch.delenv(PRODUCTS_VARIABLE)
     assert dictionary.dictionary_of(atoms, at_cut=True).tiles is not None
     assert dictionary.dictionary_of(atoms).tiles is None
     assert dictionary.dictionary_of(atoms[:, :36].copy(), at_cut=True).tiles is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smtdist.kernels import codes, context, whitening
-from smtdist.kernels.device import to_host
+from smtdist.kernels.device import PRODUCTS_VARIABLE, to_host
 from smtdist.kernels.gpu import codes as gpu
 from smtdist.kernels.gpu import source
 
@@ -15,7 +15,7 @@ POLICIES = ("keep", "leave_out", "activate_best")
 def products(request, monkeypatch):
     """Codes from products of int8, and from those of float32."""
     if request.param == "float32":
-        monkeypatch.setenv(gpu.VARIABLE, "float32")
+        monkeypatch.setenv(PRODUCTS_VARIABLE, "float32")
     launched, launch = [], source.launch
     monkeypatch.setattr(gpu, "launch", lambda name, *given: (launched.append(name), launch(name, *given)))
     yield

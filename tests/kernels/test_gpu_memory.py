@@ -5,8 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from smtdist.kernels.device import place
-from smtdist.kernels.gpu.codes import VARIABLE
+from smtdist.kernels.device import PRODUCTS_VARIABLE, place
 from smtdist.kernels.gpu.memory import POOL_ROUNDING
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Sampling, Whitener
@@ -48,7 +47,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_takes_what_is_planned(fake_cupy, monkeypatch, name, products):
     """A plan does not know the worker's card, and counts products of both kinds."""
-    monkeypatch.setenv(VARIABLE, "float32" if products == "float32" else "")
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "float32" if products == "float32" else "")
     statistic = CASES[name]
     images = np.random.default_rng(1).integers(0, 256, (IMAGES, 16, 16, 3), dtype=np.uint8)
     state = {key: place(value) for key, value in statistic.zero().items()}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, memory, patches, pixels, whitening
 from smtdist.kernels.cpu import unit_patches
-from smtdist.kernels.cpu.dictionary import BODIES, VARIABLE, processor_flags
+from smtdist.kernels.cpu.dictionary import BODIES, processor_flags
 from smtdist.kernels.cpu.unit_patches import digits_of, fits
+from smtdist.kernels.device import PRODUCTS_VARIABLE
 from smtdist.kernels.types import Geometry, Whitener
 
 ABLE = [name for name, flag in BODIES.items() if flag and flag in processor_flags()]
@@ -72,13 +73,13 @@ def cases(draw):
 @given(cases(), st.booleans())
 def test_they_are_those_of_the_single_steps(body, case, mirror):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, body)
+        patch.setenv(PRODUCTS_VARIABLE, body)
         agree(*case, mirror)
 
 
 @pytest.mark.parametrize("body", ABLE)
 def test_the_largest_whitening_and_pixels_fit_the_sums(body, monkeypatch):
-    monkeypatch.setenv(VARIABLE, body)
+    monkeypatch.setenv(PRODUCTS_VARIABLE, body)
     geometry = Geometry(18, 40, 3, 13)
     largest = float(1 << min(28, 37 - (geometry.pixels - 1).bit_length()))
     for sign in (1, -1):
@@ -127,7 +128,7 @@ def test_where_pixels_means_or_processors_differ_the_steps_are_taken_one_by_one(
     few = {"geometry": Geometry(9, 9, 1, 3)}
     for other in (few, {"whiten": None}, {"mean": "context", "mean_context": 2}):
         assert digits_of(replace(whitener, **other)) is None
-    monkeypatch.setenv(VARIABLE, "float32")
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "float32")
     assert digits_of(whitener) is None
 
 

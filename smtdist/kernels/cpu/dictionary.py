@@ -19,12 +19,11 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import byte_tiles
 from smtdist.kernels.cpu import integer_products as integer
 from smtdist.kernels.cpu.jit import compiled, reach_mask, score_block
+from smtdist.kernels.device import PRODUCTS_VARIABLE
 from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.types import Array
 
-VARIABLE = "SMTDIST_PRODUCTS"
-"""Environment variable that names a body, for tests and comparisons."""
 BODIES = {"int8-amx": "amx-int8", "int16-avx512": "avx512bw", "int16-avx2": "avx2", "float32": ""}
 """Bodies, the fastest first, and the flag of the processor that each needs."""
 PACKED: dict[str, type[Any]] = {
@@ -62,10 +61,10 @@ def body() -> str:
     able = [name for name, flag in BODIES.items() if flag in flags]
     if able[0] == "int8-amx" and not byte_tiles.allowed():
         del able[0]
-    asked = os.environ.get(VARIABLE) or able[0]
+    asked = os.environ.get(PRODUCTS_VARIABLE) or able[0]
     if asked not in able:
         raise ConfigurationError(
-            f"{VARIABLE} is {asked!r}; this processor can use {', '.join(able)}. Name one of them, or unset it."
+            f"{PRODUCTS_VARIABLE} is {asked!r}; this processor can use {', '.join(able)}. Name one of them, or unset it."
         )
     return asked
 

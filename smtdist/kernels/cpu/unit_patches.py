@@ -62,7 +62,10 @@ def digits_of(whitener: Whitener) -> Digits | None:
     p = geometry.pixels
     if kind is None or whiten is None or p > MOST_PIXELS or geometry.positions < LEAST_PATCHES:
         return None
-    if whitener.mean == "context" and _reach(whitener) < max(geometry.rows, geometry.columns) - 1:
+    if (
+        whitener.mean == "context"
+        and geometry.reach(whitener.mean_context) < max(geometry.rows, geometry.columns) - 1
+    ):
         return None
     eight_bits = not whitener.scale.is_float and not whitener.grey
     unit, zero, largest = (256, 0, 255) if eight_bits else (1, HALF, HALF)
@@ -80,13 +83,6 @@ def digits_of(whitener: Whitener) -> Digits | None:
     groups = geometry.channels if whitener.mean == "channel" else 1
     sums = np.array([matrix[:, group::groups].sum(axis=1) for group in range(groups)])
     return Digits(kind, rows, len(parts), bits, unit, zero, matrix, sums)
-
-
-def _reach(whitener: Whitener) -> int:
-    """Return how many rows and columns away the patches of a contextual mean may lie."""
-    if whitener.mean_context == "whole":
-        return max(whitener.geometry.rows, whitener.geometry.columns)
-    return int(whitener.mean_context)
 
 
 @compiled
@@ -268,7 +264,9 @@ def unit_patches(
     elif whitener.mean == "global" and whitener.global_mean is not None:
         fixed[0] = whitener.global_mean
     elif whitener.mean == "level":
-        context_levels(grid, geometry.patch, _reach(whitener), levels.reshape(images, n))
+        context_levels(
+            grid, geometry.patch, geometry.reach(whitener.mean_context), levels.reshape(images, n)
+        )
     elif whitener.mean in ("patch", "channel"):
         own_means(shifted, unit, zero, levels)
     raw = np.empty((images, n))

@@ -1,6 +1,21 @@
 // From dot products to lists of atoms in two sweeps of a warp a patch: mark the atoms that reach the threshold and count
 // them; then, once it is known where each list begins, write it.
 
+// The best atom of what the lanes of a warp found, each its own best one or `atoms`: the first of equals.
+template <typename T>
+__device__ inline int64 best_of_warp(T best, int64 winner, int64 atoms)
+{
+    for (unsigned apart = WARP / 2; apart > 0; apart /= 2) {
+        const T other = __shfl_xor_sync(0xffffffffu, best, apart);
+        const int64 rival = __shfl_xor_sync(0xffffffffu, winner, apart);
+        if (rival < atoms && (winner == atoms || other > best || (other == best && rival < winner))) {
+            best = other;
+            winner = rival;
+        }
+    }
+    return winner;
+}
+
 // Of a patch's products, a row of `dots`, those that are at least `cut` become bits: atom a is bit a % 32 of word a / 32.
 // A patch without any, as a constant one always is, gets its best atom (the first of equals) where its policy says so.
 extern "C" __global__ void mark_reached(
@@ -28,14 +43,7 @@ extern "C" __global__ void mark_reached(
             }
         }
         if (count == 0 && (flat ? best_constant : best_zero)) {
-            for (unsigned apart = WARP / 2; apart > 0; apart /= 2) {
-                const float other = __shfl_xor_sync(all, best, apart);
-                const int64 rival = __shfl_xor_sync(all, winner, apart);
-                if (rival < atoms && (winner == atoms || other > best || (other == best && rival < winner))) {
-                    best = other;
-                    winner = rival;
-                }
-            }
+            winner = best_of_warp(best, winner, atoms);
             if (lane == 0)
                 marks[winner / WARP] = 1u << winner % WARP;
             count = 1;
@@ -162,14 +170,7 @@ extern "C" __global__ void settle_marks(
                     winner = atom;
                 }
             }
-            for (unsigned apart = WARP / 2; apart > 0; apart /= 2) {
-                const int other = __shfl_xor_sync(all, best, apart);
-                const int64 rival = __shfl_xor_sync(all, winner, apart);
-                if (rival < n_atoms && (winner == n_atoms || other > best || (other == best && rival < winner))) {
-                    best = other;
-                    winner = rival;
-                }
-            }
+            winner = best_of_warp(best, winner, n_atoms);
             if (lane == 0)
                 marks[winner / WARP] = 1u << winner % WARP;
             found = 1;

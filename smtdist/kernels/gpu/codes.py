@@ -10,14 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from smtdist.kernels.device import array_module, to_host
+from smtdist.kernels.device import PRODUCTS_VARIABLE, array_module, to_host
 from smtdist.kernels.gpu.source import WARP, launch
 from smtdist.kernels.types import Array, Codes
 
 SLICE_BYTES = 1 << 30
 """Size of the block of dot products, or of patches in halves, that is held at a time: of 65,536 atoms 4,096 patches."""
-VARIABLE: Final = "SMTDIST_PRODUCTS"
-"""Environment variable that keeps products to "float32", on a device too."""
 CAPABILITY: Final = 80
 """Compute capability from which on tensor cores take the products of `mark_products`."""
 BYTES_STEP: Final = 32
@@ -68,7 +66,7 @@ def halves_of(rows: Array) -> Array:
 
 def by_tensor_cores(xp: Any) -> bool:
     """Tell whether codes are made of int8 products: where the device has them, gives known sums right, and nobody forbids it."""
-    if xp is np or os.environ.get(VARIABLE) == "float32":
+    if xp is np or os.environ.get(PRODUCTS_VARIABLE) == "float32":
         return False
     device = xp.cuda.Device()
     return int(device.compute_capability) >= CAPABILITY and _adds_up(int(device.id))
