@@ -98,7 +98,7 @@ def beside_first(sweeps: dict[str, Any], name: str) -> dict[str, Any]:
     return {
         other: [
             {"labels": ours["labels"]}
-            | mean_interval(list(np.array(ours["draws"]) - np.array(theirs["draws"])))
+            | mean_interval(list(np.array(ours["draws"]) - np.array(theirs["draws"])), least=-1)
             for ours, theirs in zip(sweeps[first][name], sweeps[other][name], strict=True)
         ]
         for other in others

@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
             }
             for count, one in row[name].items() if table else ():
                 first = np.array(table[0][name][count]["draws"])
-                one["beside_first"] = mean_interval(list(np.array(one["draws"]) - first))
+                one["beside_first"] = mean_interval(list(np.array(one["draws"]) - first), least=-1)
             print(
                 text or "as it is", scaling, {c: round(100 * one["mean"], 1) for c, one in row[name].items()},
                 flush=True,

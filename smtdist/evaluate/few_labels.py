@@ -244,8 +244,10 @@ def judged_draw(
     return float((fitted.predict(far) == test_y).mean()), fitted.C
 
 
-def mean_interval(values: Sequence[float]) -> dict[str, Any]:
-    """Return the mean of several draws and its 95 % interval by Student's t, within [0, 1]; of one draw there is none.
+def mean_interval(values: Sequence[float], least: float = 0.0) -> dict[str, Any]:
+    """Return the mean of several draws and its 95 % interval by Student's t, within [least, 1]; of one draw there is none.
+
+    least : 0 for accuracies; -1 for differences of two.
 
     >>> mean_interval([0.5, 0.5, 0.5])
     {'mean': 0.5, 'interval': [0.5, 0.5]}
@@ -258,4 +260,4 @@ def mean_interval(values: Sequence[float]) -> dict[str, Any]:
         * float(np.std(values, ddof=1))
         / len(values) ** 0.5
     )
-    return {"mean": mean, "interval": [max(0.0, mean - reach), min(1.0, mean + reach)]}
+    return {"mean": mean, "interval": [max(least, mean - reach), min(1.0, mean + reach)]}

@@ -166,5 +166,8 @@ def test_more_labels_classify_better(digits):
     assert all(one["interval"][0] <= one["mean"] <= one["interval"][1] for one in sweep)
     assert mean_interval([0.4])["interval"] is None
     assert mean_interval([0.1, 0.9, 1.0])["interval"][1] == 1
+    low, high = mean_interval([-0.02, 0.0, 0.01], least=-1)["interval"]
+    assert low < 0
+    assert low + high == pytest.approx(2 * -0.01 / 3)
     again = label_sweep(z[:1000], y[:1000], z[1000:], y[1000:], [50], draws=3)
     assert again[0] == sweep[1]
