@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 import scipy.linalg
 import scipy.optimize
+import scipy.special
 
 SCALE_2 = 2**20
 """Second-order operators are rounded to this grid: rint(2^20 D Dᵀ) (2, contract 2)."""
@@ -674,6 +675,44 @@ class ExactPosterior:
             )
             total += q * (np.log(q) - log_p + between)
         return total
+
+
+def spike_slab_energy(v, h, s, W, mu, alpha, bias, beta):
+    """E_Q[log p(v, h, s)] + H(Q) of one v, term by term, for the Q of `ExactPosterior.divergence`."""
+    gains = np.einsum("di,d,di->i", W, beta, W)
+    on = alpha + gains  # precision of an active slab
+    second = h * (s**2 + 1 / on)  # E[h s²]
+    mean = h * s
+    away = v - W @ mean
+    likelihood = 0.5 * np.log(beta / (2 * np.pi)).sum()
+    likelihood += -0.5 * (beta * away**2).sum() - 0.5 * (gains * (second - mean**2)).sum()
+    spikes = (h * bias - np.log1p(np.exp(bias))).sum()
+    active = 0.5 * np.log(alpha / (2 * np.pi)) - 0.5 * alpha * ((s - mu) ** 2 + 1 / on)
+    idle = 0.5 * np.log(alpha / (2 * np.pi)) - 0.5  # a slab at its prior, N(0, 1/α)
+    slabs = (h * active + (1 - h) * idle).sum()
+    entropy = -(scipy.special.xlogy(h, h) + scipy.special.xlogy(1 - h, 1 - h)).sum()
+    entropy += (
+        h * 0.5 * np.log(2 * np.pi * np.e / on) + (1 - h) * 0.5 * np.log(2 * np.pi * np.e / alpha)
+    ).sum()
+    return likelihood + spikes + slabs + entropy
+
+
+def spike_slab_one_by_one(v, W, mu, alpha, bias, beta, sweeps):
+    """ŝ_i, then ĥ_i, of one unit after another, each where the energy is highest (section 4): returns ĥ and ŝ.
+
+    With r what the other units leave of v: ŝ_i = (α_i μ_i + W_iᵀ β r) / (α_i + W_iᵀ β W_i), and the log-odds of ĥ_i are
+    the energy at h_i = 1 less that at h_i = 0.
+    """
+    h, s = 1 / (1 + np.exp(-bias)), np.array(mu, float)
+    for _ in range(sweeps):
+        for i in range(len(mu)):
+            rest = v - W @ (h * s) + W[:, i] * h[i] * s[i]
+            gain, pull = W[:, i] @ (beta * W[:, i]), W[:, i] @ (beta * rest)
+            s[i] = (alpha[i] * mu[i] + pull) / (alpha[i] + gain)
+            odds = bias[i] + 0.5 * np.log(alpha[i] / (alpha[i] + gain)) - 0.5 * alpha[i] * mu[i] ** 2
+            odds += 0.5 * (alpha[i] + gain) * s[i] ** 2
+            h[i] = 1 / (1 + np.exp(-odds))
+    return h, s
 
 
 def draw_spike_slab(rng, n, W, mu, alpha, bias, beta):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 from smtdist.errors import ConfigurationError, SmtdistError
 
@@ -49,6 +49,8 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], bool]]]] = {
 def require_kinds(settings: Any) -> None:
     """Raise ConfigurationError for the first setting that is annotated bool, int, float or str and is something else.
 
+    Settings that are annotated with one of these or None may be None, too.
+
     >>> @dataclasses.dataclass(frozen=True)
     ... class Asked:
     ...     twice: bool = False
@@ -59,10 +61,16 @@ def require_kinds(settings: Any) -> None:
     hints = get_type_hints(type(settings))
     for one in dataclasses.fields(settings):
         value = getattr(settings, one.name)
-        if hints[one.name] in _KINDS:
-            what, fine = _KINDS[hints[one.name]]
-            if not fine(value):
-                raise ConfigurationError(f"{one.name} is {value!r}; it must be {what}.")
+        kinds = set(get_args(hints[one.name]) or [hints[one.name]])
+        optional = type(None) in kinds
+        kinds.discard(type(None))
+        if len(kinds) != 1 or not kinds <= set(_KINDS) or (optional and value is None):
+            continue
+        what, fine = _KINDS[kinds.pop()]
+        if not fine(value):
+            raise ConfigurationError(
+                f"{one.name} is {value!r}; it must be {what}{', or none' if optional else ''}."
+            )
 
 
 def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -86,14 +86,14 @@ def alignment(sums: Moments | Terms, weights: Matrix) -> float:
     """Return the centred kernel alignment of SΠSᵀ and XXᵀ (equation 2), in [0, 1]; 0 where either is constant."""
     found = terms(sums)
     norms = float(weights @ found.overlap @ weights) * found.norm
-    return float(weights @ found.pull) / float(np.sqrt(norms)) if norms > 0 else 0.0
+    return min(1.0, float(weights @ found.pull) / float(np.sqrt(norms))) if norms > 0 else 0.0
 
 
 def reached(sums: Terms, weights: Matrix) -> tuple[float, float]:
     """Return loss, without a penalty, and alignment: what both share is worked out once."""
     norm, pull = float(weights @ sums.overlap @ weights), float(weights @ sums.pull)
     both = norm * sums.norm
-    return norm - 2 * pull + sums.norm, pull / float(np.sqrt(both)) if both > 0 else 0.0
+    return norm - 2 * pull + sums.norm, min(1.0, pull / float(np.sqrt(both))) if both > 0 else 0.0
 
 
 def best_scale(sums: Moments | Terms, weights: Matrix, penalty: float = 0.0) -> float:

@@ -66,7 +66,8 @@ def divide(design: Matrix, goal: Matrix, weights: Matrix, tilt: Matrix) -> Matri
     )
     if flag < 1:
         raise ModelError(
-            f"The quadratic program of an item was not solved (daqp says {flag}); try another seed."
+            f"The quadratic program of an item was not solved (daqp says {flag}); divide the points by their largest number, "
+            f"or try another seed."
         )
     return np.clip(np.asarray(solution, np.float64), 0, upper)
 

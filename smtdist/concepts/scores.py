@@ -36,6 +36,8 @@ CHUNK_BYTES: Final = 2 * 2**20
 MOST_CHUNK_BYTES: Final = 16 * 2**20
 CHUNKS: Final = 16
 IN_MEMORY: Final = 256 * 2**20
+SMALLEST, LARGEST = 1e-75, 1e75
+"""Sum of squares of points: equation 3 has its square, products have the square of that."""
 NEGLIGIBLE: Final = 1e-10
 """Eigenvalues of XᵀX below this share of the largest are the rounding of the sums."""
 
@@ -128,7 +130,8 @@ def prepare(
 
     `rank` keeps the leading components only. Scores of more than `spill` bytes are written to `folder` as
     scores.npy, which all workers must see. Memory: 8 n² bytes a sum; 4 p r bytes for the scores unless they
-    are written. Raises DataError for fewer than two points or points that are all equal.
+    are written. Raises DataError for fewer than two points, points that are all equal, and numbers whose fourth
+    powers leave float64.
     """
     source = as_table(table)
     if source.n_samples < 2:
@@ -136,6 +139,12 @@ def prepare(
     shift = read_rows(source, 0, 1)[0].astype(np.float64)
     state = _table_sums(source, TableSums(shift), engine)
     points = int(state["points"])
+    size = float(np.trace(state["gram"]))
+    if not (size == 0 or SMALLEST <= size <= LARGEST):
+        raise DataError(
+            f"{source.name}: squares of differences of points sum to {size:.3g}, and powers of that leave float64; divide "
+            f"the points by their largest number."
+        )
     offset = state["total"] / points
     gram = state["gram"] - np.outer(offset, state["total"])
     with single_blas():

@@ -18,6 +18,8 @@ FEWEST: Final = 10
 100 draws under a noise of 2 %, and in 96 under one of 10 %; with 10 in 19 and 6."""
 CHANCE: Final = 0.05
 """Rounds whose order is at least as likely by chance show no trend (Kendall's test)."""
+LEVEL: Final = 0.25
+"""Relative difference of the halves of late rounds above which their noise is too great to say that they have no trend."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Convergence:
     Attributes
     ----------
     converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding; of rounds, whether
-        the last tenth of them changed the mean loss by no more than a hundredth, or the last half shows no trend: losses
-        of mini-batches vary for ever.
+        the last tenth of them changed the mean loss by no more than a hundredth (of fewer than twenty, each of the last two
+        rounds), or the last half shows no trend: losses of mini-batches vary for ever.
     n_iter : steps taken, or rounds.
     loss : value at the end; of rounds the mean of the last tenth.
     gradient_norm : largest entry of the gradient at the end, over that of the start (of an autoencoder over the objective
@@ -46,7 +48,7 @@ def of_rounds(losses: Sequence[float]) -> Convergence | None:
 
     >>> of_rounds([5.0, 3.0, 2.0, 1.0]).converged, of_rounds([1.0] * 20).converged
     (False, True)
-    >>> of_rounds([9.0, 9.5, 5.0, 7.0, 6.0, 4.0, 6.5, 5.0, 7.0, 4.5]).converged  # up and down
+    >>> of_rounds([7.0, 6.5, 5.0, 7.0, 6.0, 5.0, 6.5, 5.0, 7.0, 5.5]).converged  # up and down
     True
     """
     if not losses:
@@ -54,15 +56,28 @@ def of_rounds(losses: Sequence[float]) -> Convergence | None:
     tenth = max(1, len(losses) // 10)
     last = float(np.mean(losses[-tenth:]))
     before = float(np.mean(losses[-2 * tenth : -tenth] or losses[:1]))
-    change = abs(last - before) / max(abs(last), abs(before), 1e-300)
-    settled = len(losses) > 1 and (change <= SETTLED or _without_trend(losses))
+    change = _apart(last, before)
+    # one small step may be chance
+    small = change <= SETTLED and (tenth > 1 or len(losses) < 3 or _apart(*losses[-3:-1]) <= SETTLED)
+    settled = len(losses) > 1 and (small or _without_trend(losses))
     return Convergence(settled, len(losses), last, change)
+
+
+def _apart(one: float, other: float) -> float:
+    """Return the difference of two losses over the larger of them."""
+    return abs(one - other) / max(abs(one), abs(other), 1e-300)
+
+
+def late_rounds(count: int) -> int:
+    """Return how many rounds at the end are looked at for a trend."""
+    return max(FEWEST, count // 2)
 
 
 def _without_trend(losses: Sequence[float]) -> bool:
     """Tell whether the last half of losses rises as often as it falls, as far as that many can show."""
-    late = losses[-max(FEWEST, len(losses) // 2) :]
-    if len(late) < FEWEST:
+    late = losses[-late_rounds(len(losses)) :]
+    half = len(late) // 2
+    if len(late) < FEWEST or _apart(float(np.mean(late[:half])), float(np.mean(late[half:]))) > LEVEL:
         return False
     from scipy.stats import kendalltau  # a fifth of a second that other uses need not wait
 
@@ -82,14 +97,14 @@ def told(facts: Mapping[str, Any]) -> str:
     >>> told({"n_iter": 20, "converged": False, "change": 0.031})
     'not converged in 20 rounds, the last tenth of which changed the objective by 3.1%'
     >>> told({"n_iter": 20, "converged": True, "change": 0.26})
-    'converged in 20 rounds, the last half of which shows no trend'
+    'converged in 20 rounds, the last 10 of which show no trend'
     """
     if "n_iter" not in facts:
         return ""
     ended = "converged" if facts["converged"] else "not converged"
     changed = f"the last tenth of which changed the objective by {facts['change']:.1%}"
     if facts["converged"] and facts["change"] > SETTLED:
-        changed = "the last half of which shows no trend"
+        changed = f"the last {late_rounds(facts['n_iter']):,} of which show no trend"
     return f"{ended} in {facts['n_iter']:,} rounds, {changed}"
 
 
@@ -123,14 +138,18 @@ def read(attributes: Mapping[str, Any]) -> Convergence | None:
 
 
 def keep(estimator: Any, found: Convergence | None) -> None:
-    """Set the attributes of a fitted estimator that say how its iterations ended: n_iter_ and converged_.
+    """Set the attributes of a fitted estimator that say how its iterations ended: n_iter_, converged_, and gap_, what was left.
 
-    An estimator that was fitted again without iterations has neither.
+    An estimator that was fitted again without iterations has none of them.
     """
     if found is not None:
-        estimator.n_iter_, estimator.converged_ = found.n_iter, found.converged
+        estimator.n_iter_, estimator.converged_, estimator.gap_ = (
+            found.n_iter,
+            found.converged,
+            found.gradient_norm,
+        )
         return
-    for name in ("n_iter_", "converged_"):
+    for name in ("n_iter_", "converged_", "gap_"):
         vars(estimator).pop(name, None)
 
 

@@ -102,9 +102,9 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (time and memory
     of each pass), `n_features_out_`, and where the dictionary is learned (k-means or a learned code) `n_iter_`,
-    rounds of learning, and `converged_`, whether the last tenth of them changed the objective by no more than
-    a hundredth or moved no atom, or the last half shows no trend. There is no `n_features_in_`, because images
-    have a shape (`model_.geometry`).
+    rounds of learning, `gap_`, the relative change of the objective over the last tenth of them, and
+    `converged_`, whether that is no more than a hundredth, or no atom moved, or the last half shows no trend.
+    There is no `n_features_in_`, because images have a shape (`model_.geometry`).
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

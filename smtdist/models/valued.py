@@ -141,8 +141,8 @@ def solved(
     """
     if not any(limb.any() for limb in statistics.context_scatter):
         raise DataError(
-            "No two sites with a code are neighbours, so nothing says which are alike; raise context or positions, lower stride, "
-            "threshold or penalty, or give more data."
+            "No two sites with a code are neighbours, or all neighbours have the same code, so nothing says which are alike; "
+            "give data that vary, more of them, a wider context, or a lower threshold or penalty."
         )
     # a model that is only used needs no SciPy
     from smtdist.solve import generalized

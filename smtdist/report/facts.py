@@ -279,8 +279,15 @@ def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
         ("decoder", "yes" if facts["has_decoder"] else "none"),
     ]
     known = ("rank", "n_positive", "n_negative", "ridge", "loss", "n_iter", "converged", "gradient_norm")
+    names = (
+        {"gradient_norm": "change in the last tenth of rounds"}
+        if facts["configuration"].get("features")
+        else {}
+    )
     return rows + [
-        (name.replace("_", " "), str(facts[name])) for name in known if facts.get(name) is not None
+        (names.get(name, name.replace("_", " ")), str(facts[name]))
+        for name in known
+        if facts.get(name) is not None
     ]
 
 

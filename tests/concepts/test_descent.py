@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import ThreadpoolController
 
+from smtdist import BinaryConcepts
 from smtdist.concepts import rows
 from smtdist.concepts.descent import DescentSettings, descend
 from smtdist.concepts.few_points import FewPoints, are_few
@@ -21,7 +22,7 @@ from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import flip_to_sparse, random_projection, state_of
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import CheckpointError, ConfigurationError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError
 
 
 @pytest.fixture
@@ -225,6 +226,20 @@ def test_a_penalty_makes_concepts_sparser(engine):
         for penalty in (0.0, 0.05)
     ]
     assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize("name", ["n_init", "exchanges", "rank", "kernel_rank"])
+@pytest.mark.parametrize("value", [1.5, "2", True])
+def test_settings_that_may_be_none_are_whole_numbers_else(name, value):
+    with pytest.raises(ConfigurationError, match=f"{name} is .*; it must be a whole number, or none"):
+        ConceptSettings(n_concepts=3, **{name: value})
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_points_whose_products_leave_float64_are_refused(scale):
+    points = scale * np.random.default_rng(0).standard_normal((30, 5))
+    with pytest.raises(DataError, match="divide the points by their largest number"):
+        BinaryConcepts(n_concepts=2).fit(points)
 
 
 def test_settings_without_meaning_are_refused():

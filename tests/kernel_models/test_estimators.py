@@ -20,6 +20,7 @@ from smtdist.models.kernel import encoder
 from smtdist.models.kernel.choose import BANDWIDTHS, choose
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
 from smtdist.models.kernel.files import load_kernel, save_kernel
+from smtdist.models.kernel.model import fit_exact
 from smtdist.models.kernel.settings import KernelSettings
 
 # many of these fits are cut short
@@ -310,3 +311,22 @@ def test_settings_are_refused_by_name():
     with pytest.raises(ConfigurationError, match="not settings of a kernel model"):
         KernelSettings.from_json("nonsense")
     assert KernelSettings.from_json(KernelSettings(noise=0.2).to_json()) == KernelSettings(noise=0.2)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_descent_that_stalls_goes_on_or_says_so(seed):
+    # with so small a ridge one step of no progress ended descents at gradients a hundred times the tolerance
+    rows = np.random.default_rng(seed).standard_normal((20, 4))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = KernelAutoencoder(2, ridge=1e-6, n_init=1).fit(rows)
+    assert found.gap_ == found.convergence_.gradient_norm
+    assert found.converged_ == (found.gap_ <= found.tolerance)
+    said = [str(one.message) for one in caught if one.category is ConvergenceWarning]
+    assert [("raise ridge" in one) for one in said] == ([] if found.converged_ else [True])
+
+
+@pytest.mark.parametrize("model", ["contrastive", "spectral", "autoencoder"])
+def test_one_sample_is_refused(model):
+    with pytest.raises(DataError, match="one sample"):
+        fit_exact(np.ones((1, 4)), KernelSettings(model=model, n_components=1))

@@ -27,9 +27,9 @@ from smtdist.models.transform import Represents, represented
 class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator whose fitted model turns images into features; subclasses say how it is fitted.
 
-    `workers` and `cluster` are parameters of every subclass. Fitted: `n_iter_`, rounds of learning, and `converged_`,
-    whether the last tenth of them changed the objective by no more than a hundredth, or the last half shows no trend; if
-    not, a ConvergenceWarning says so.
+    `workers` and `cluster` are parameters of every subclass. Fitted: `n_iter_`, rounds of learning, `gap_`, the relative
+    change of the objective over the last tenth of them, and `converged_`, whether that is no more than a hundredth, or the
+    last half shows no trend; if not, a ConvergenceWarning says so.
     """
 
     workers: int | None
@@ -92,6 +92,8 @@ class SpikeSlabCoder(CoderEstimator):
     ----------
     coder_ : the fitted PatchCoder.
     passes_ : records of the passes.
+    n_iter_, converged_, gap_ : rounds of learning, whether they converged, and the relative change of the objective over the
+        last tenth of them.
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
@@ -142,6 +144,8 @@ class SparseCoding(CoderEstimator):
     ----------
     coder_ : the fitted SparseCoder.
     passes_ : records of the passes.
+    n_iter_, converged_, gap_ : rounds of learning, whether they converged, and the relative change of the objective over the
+        last tenth of them.
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
@@ -193,6 +197,8 @@ class CodedSMT(CoderEstimator):
     ----------
     coder_ : the fitted Manifold.
     passes_ : records of the passes.
+    n_iter_, converged_, gap_ : rounds of learning, whether they converged, and the relative change of the objective over the
+        last tenth of them.
 
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)

@@ -32,9 +32,9 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     temporary file, which workers on other machines cannot read.
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
-    `n_features_in_` (pixels of a patch), `n_iter_` (rounds of the dictionary) and `converged_` (whether the last tenth
-    of them changed its objective by no more than a hundredth, or the last half shows no trend; with `sgd_rounds` those of
-    the mini-batches theirs, too; `model_.ended()` has both).
+    `n_features_in_` (pixels of a patch), `n_iter_` (rounds of the dictionary), `gap_` (relative change of its objective
+    over the last tenth of them) and `converged_` (whether that is no more than a hundredth, or the last half shows no
+    trend; with `sgd_rounds` those of the mini-batches theirs, too; `model_.ended()` has both).
 
     >>> frames = np.random.default_rng(0).integers(0, 256, (24, 12, 12), dtype=np.uint8)
     >>> video = VideoSMT(patch=4, length=4, places=4, atoms=12, n_components=3)

@@ -22,6 +22,8 @@ SUFFICIENT: Final = 1e-4
 SMALLEST_STEP: Final = 1e-20
 ROUNDING: Final = 1e-14
 """Relative fall of the loss below which float64 shows no progress; ten such steps in a row end a descent."""
+PROGRESS: Final = 1e-9
+"""Relative fall below which a descent that is begun anew where it stopped, without its memory, has not gone on."""
 
 
 def descend(
@@ -75,19 +77,28 @@ def _scaled(value: Value, scale: float) -> Value:
 def _lbfgs(
     value: Value, start: Float64, tolerance: float, max_iterations: int
 ) -> tuple[Float64, int, bool]:
-    found = scipy.optimize.minimize(
-        value,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": max_iterations,
-            "maxfun": 3 * max_iterations,
-            "gtol": tolerance,
-            "ftol": ROUNDING,
-        },
-    )
-    return np.asarray(found.x, np.float64), int(found.nit), bool(found.status == 0)
+    point, steps, before = start, 0, math.inf
+    while True:
+        found = scipy.optimize.minimize(
+            value,
+            point,
+            jac=True,
+            method="L-BFGS-B",
+            options={
+                "maxiter": max_iterations - steps,
+                "maxfun": 3 * max_iterations,
+                "gtol": tolerance,
+                "ftol": ROUNDING,
+            },
+        )
+        point, steps = np.asarray(found.x, np.float64), steps + int(found.nit)
+        flat = float(np.abs(found.jac).max(initial=0.0)) <= tolerance
+        if flat or steps >= max_iterations or not math.isfinite(found.fun):
+            return point, steps, flat
+        # one step that falls by less than rounding ends it, far from the minimum where the curvature misleads
+        if before - found.fun <= PROGRESS * abs(found.fun):
+            return point, steps, bool(found.status == 0)
+        before = float(found.fun)
 
 
 def _gradient(

@@ -199,8 +199,8 @@ class SpectralContrastiveKernel(_KernelEstimator):
     Attributes
     ----------
     model_ : the fitted KernelModel.
-    convergence_, n_iter_, converged_ : how the minimisation ended, its number of steps, and whether it reached `tolerance`;
-        a ConvergenceWarning says if not.
+    convergence_, n_iter_, converged_, gap_ : how the minimisation ended, its number of steps, whether it reached
+        `tolerance`, and the gradient that was left; a ConvergenceWarning says if not.
     passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
@@ -284,8 +284,8 @@ class KernelAutoencoder(_KernelEstimator):
     Attributes
     ----------
     model_ : the fitted KernelModel.
-    convergence_, n_iter_, converged_ : how the minimisation ended, its number of steps, and whether it reached `tolerance`;
-        a ConvergenceWarning says if not.
+    convergence_, n_iter_, converged_, gap_ : how the minimisation ended, its number of steps, whether it reached
+        `tolerance`, and the gradient that was left; a ConvergenceWarning says if not.
     passes_ : records of the passes, with `features`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))

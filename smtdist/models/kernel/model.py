@@ -14,7 +14,7 @@ from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.convergence import Convergence, advice, facts_of
@@ -120,9 +120,12 @@ class KernelModel(Shown):
         if found is None or found.converged:
             return ""
         if settings.features is None:
+            more = "raise max_iterations or tolerance"
+            if found.n_iter < settings.max_iterations:
+                more = "no lower point was found along the slope: raise ridge or tolerance"
             return (
                 f"The fit stopped after {found.n_iter} steps with a relative gradient of {found.gradient_norm:.2g}, "
-                f"above the tolerance of {settings.tolerance:.2g}; raise max_iterations or tolerance."
+                f"above the tolerance of {settings.tolerance:.2g}; {more}."
             )
         return advice(facts_of(found))
 
@@ -178,6 +181,8 @@ def fit_exact(
     """
     rows = prepared(samples, settings)
     require_rows(rows)
+    if len(rows) < 2:
+        raise DataError("The data have one sample, which is like nothing else; give at least 2 samples.")
     shape = image_shape_of(samples)
     if settings.triplets == "given" and triplets is None:
         if rows.shape[1] % 3:

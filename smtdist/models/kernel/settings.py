@@ -109,6 +109,10 @@ class KernelSettings:
         for name, word in (("bandwidth", "median"), ("ridge", "auto")):
             if getattr(self, name) != word:
                 _number(name, getattr(self, name), word)
+        if self.tolerance == 0:
+            raise ConfigurationError(
+                "tolerance is 0, which no descent reaches; give a small number above 0."
+            )
         if self.model != "autoencoder" and self.triplets == "drawn":
             self.augmentation()
 
