@@ -92,8 +92,13 @@ def clips_of(X: Any) -> Iterator[tuple[Clip, ...]]:
     with tempfile.TemporaryDirectory(prefix="smtdist-clips-") as folder:
         path = os.path.join(folder, "clips.h5")
         with h5py.File(path, "w") as file:
-            for number, frames in enumerate(given):
-                file[f"clip{number}/frames"] = np.asarray(frames)
+            for number, one in enumerate(given):
+                frames = np.asarray(one)
+                if 0 in frames.shape:
+                    raise DataError(
+                        f"Clip {number} is empty, of the shape {frames.shape}; give frames (time, row, column)."
+                    )
+                file[f"clip{number}/frames"] = frames
         yield open_clips(path, [f"clip{number}" for number in range(len(given))])
 
 

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist.data.video import PatchSequences, open_clips
+from smtdist.data.video import PatchSequences, clips_of, open_clips
 from smtdist.data.video_frames import (
     centre_crop,
     cuts_of,
@@ -236,6 +236,11 @@ def test_what_has_no_sequences_is_refused(clips, tmp_path):
         file["x"] = np.zeros(2)
     with pytest.raises(DataError, match="no clips"):
         open_clips(str(empty))
+    with (
+        pytest.raises(DataError, match="Clip 1 is empty"),
+        clips_of([np.zeros((9, 4, 4)), np.zeros((0, 4, 4))]),
+    ):
+        pass
 
 
 def test_a_clip_that_changed_is_an_error(clips):
