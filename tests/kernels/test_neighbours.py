@@ -11,6 +11,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels import neighbours, threads
 from smtdist.kernels.cpu import dictionary, integer_products
 from smtdist.kernels.cpu import neighbours as cpu
+from smtdist.kernels.device import PRODUCTS_VARIABLE
 from smtdist.kernels.generic import neighbours as plain
 
 BODIES = [name for name, flag in dictionary.BODIES.items() if flag in ["", *dictionary.processor_flags()]]
@@ -33,7 +34,7 @@ def searched(queries, scale, rows, others, k, cuts, body=None):
     """Offer rows in blocks between the cuts, in any order."""
     with pytest.MonkeyPatch.context() as patch:
         if body is not None:
-            patch.setenv(dictionary.VARIABLE, body)
+            patch.setenv(PRODUCTS_VARIABLE, body)
         found = neighbours.search(queries, scale, len(rows), k, packed=True)
         for start, stop in cuts:
             found.offer(rows[start:stop], others[start:stop], start)
