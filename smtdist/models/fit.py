@@ -17,6 +17,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
+from smtdist.kernels.cpu.dictionary import body
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Whitener
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
@@ -91,6 +92,7 @@ def fit_joined(
 
 def _checked(source: Source, settings: Configuration, engine: Engine, base: Model | None) -> Whitener:
     """Refuse what cannot end well before any data is read; return what is known of the whitener by then."""
+    body()  # refuses a wrong SMTDIST_PRODUCTS
     geometry = image_geometry(settings, source.shape, source.name)
     scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
     if base is not None and geometry != base.geometry:

@@ -16,6 +16,7 @@ from smtdist.configuration import Configuration
 from smtdist.data import leaves
 from smtdist.data.array import as_source
 from smtdist.engine import plan
+from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -497,3 +498,16 @@ def test_each_chunk_of_a_file_is_read_once_a_pass(monkeypatch, tmp_path):
         for start, stop in ranges:
             times_read[start:stop] += 1
         assert set(times_read) == {3}, "whitening, dictionary and statistics read every sample once each"
+
+
+def test_a_wrong_name_of_products_is_refused_before_data_are_read(monkeypatch):
+    monkeypatch.setenv("SMTDIST_PRODUCTS", "abacus")
+    events = []
+    engine = Engine(SerialExecutor(), EventStream(events.append))
+    with pytest.raises(ConfigurationError, match="SMTDIST_PRODUCTS is 'abacus'"):
+        fit(
+            as_source(small_images(0, 4, 8, 8)),
+            Configuration(patch=3, dictionary=8, n_components=2),
+            engine,
+        )
+    assert not events
