@@ -84,9 +84,7 @@ def loss(sums: Moments | Terms, weights: Matrix, penalty: float = 0.0) -> float:
 
 def alignment(sums: Moments | Terms, weights: Matrix) -> float:
     """Return the centred kernel alignment of SΠSᵀ and XXᵀ (equation 2), in [0, 1]; 0 where either is constant."""
-    found = terms(sums)
-    norms = float(weights @ found.overlap @ weights) * found.norm
-    return min(1.0, float(weights @ found.pull) / float(np.sqrt(norms))) if norms > 0 else 0.0
+    return reached(terms(sums), weights)[1]
 
 
 def reached(sums: Terms, weights: Matrix) -> tuple[float, float]:
