@@ -2,13 +2,19 @@
 
 import ast
 import json
+import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from packaging.requirements import Requirement
 
 from smtdist.kernels import cpu
+
+ROOT = Path(__file__).parents[1]
 
 PROGRAM = """
 import json, sys
@@ -123,3 +129,74 @@ print(*(one.py_func.__name__ for one in ours for _ in one.signatures))
     assert {"mark_tiles", "mark_panels", "scan_tile"} & set(called)
     assert "best_in_panels" not in called  # the nearest atom, which only some policies ask for
     assert len(called) == len(set(called))  # each for one kind of array
+
+
+def test_a_first_fit_needs_nothing_that_was_not_compiled_at_installation():
+    program = """
+import gc
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from smtdist.cli.demo import SETTINGS
+from smtdist.compile import compile_kernels
+from smtdist.configuration import Configuration, defaults_for, preset
+from smtdist.data.array import as_source
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.evaluate.knn import nearest
+from smtdist.models.fit import fit
+from smtdist.models.transform import represented
+
+def kinds():
+    ours = (one for one in gc.get_objects() if isinstance(one, Dispatcher) and "smtdist" in one.py_func.__module__)
+    return {(one.py_func.__name__, str(kind)) for one in ours for kind in one.signatures}
+
+assert compile_kernels() >= 0
+known, noise = kinds(), np.random.default_rng(1)
+colour, grey, digits = (
+    noise.integers(0, 256, (60, side, side, channels), dtype=np.uint8) for side, channels in ((32, 3), (28, 1), (8, 1))
+)
+for images, settings in (
+    (colour, defaults_for(colour.shape)),
+    (colour, preset("cifar10-gq")),
+    (grey, defaults_for(grey.shape)),
+    (grey, preset("mnist-vq")),
+    (digits, Configuration(patch=3)),
+    (digits, SETTINGS),
+):
+    source, engine = as_source(images), Engine(SerialExecutor(1))
+    model, _ = fit(source, settings.replace(dictionary=300, n_components=8, drop=0), engine)
+    z = represented(model, source, engine).reshape(60, -1)
+    nearest(z, np.repeat(z, 20, 0), 10)
+print(*kinds() - known, sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
+
+
+def test_what_is_compiled_at_installation_needs_no_more_than_a_build_has():
+    """Its packages are installed once more for a build, so they are few."""
+    program = """
+import sys
+import smtdist.compile
+print(*{name.split(".")[0] for name in sys.modules} - sys.stdlib_module_names)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert set(hook["dependencies"]) <= set(project["project"]["dependencies"])
+    names = {Requirement(one).name.replace("pillow", "PIL") for one in hook["dependencies"]}
+    assert not {"dask", "distributed", "sklearn", "typer"} & set(done.stdout.split())
+    assert names <= set(done.stdout.split()) | {"scipy"}
+
+
+def test_pip_compiles_kernels_for_the_package_that_it_builds(tmp_path):
+    class Build:
+        warnings: ClassVar = []
+        display_warning = warnings.append
+
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["CompileKernels"](
+        str(ROOT), {}, None, None, str(tmp_path), "wheel", app=Build
+    )
+    hook.initialize("editable", {})
+    assert not Build.warnings
+    hook.finalize("editable", {}, "")

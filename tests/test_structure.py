@@ -27,6 +27,7 @@ BELOW["concepts"] = BELOW["models"] | {"models"}
 BELOW["plot"] = BELOW["models"] | {"models"}
 BELOW["report"] = BELOW["models"] | {"models", "concepts", "evaluate", "monitor", "plot"}
 BELOW["datasets"] = {"errors", "kernels", "data"}
+BELOW["compile"] = BELOW["models"] | {"models", "evaluate"}
 BELOW["cli"] = BELOW["report"] | {"report", "datasets"}
 # images are decoded on the threads of the kernels
 DATA_MAY_USE = {"types", "hashing", "lzf", "pixels", "threads"}

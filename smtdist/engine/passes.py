@@ -39,7 +39,8 @@ T = TypeVar("T")
 
 ON_BAD_CHUNK: Final = ("raise", "skip")
 SOLVE_ON: Final = ("driver", "workers")
-
+WORTH_TELLING: Final = 1.0
+"""Seconds of compiling before a pass that the user is told of."""
 
 STAYING_SHARE: Final = 0.25
 """Of a worker's memory: what samples that stay there may take."""
@@ -185,7 +186,7 @@ class Engine:
             while executor.wait([handle], POLL_SECONDS) is None:
                 self.heed_stop()
             try:
-                baseline, device = executor.result(handle)
+                baseline, device, compiling = executor.result(handle)
                 break
             except TaskLost as lost:
                 failures = count_failure(failures, lost)
@@ -193,7 +194,15 @@ class Engine:
                 executor.release([handle])
         slots = executor.slots()
         alone = slots == 1 and executor.alone
-        return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), slots, alone, device)
+        return WorkerLimits(
+            executor.limit_bytes(),
+            baseline,
+            executor.threads(),
+            slots,
+            alone,
+            device,
+            compile_seconds=compiling,
+        )
 
     def reduce(
         self,
@@ -230,6 +239,11 @@ class Engine:
         whole = known.source() is source
         checks = known.checks if whole else None
         limits = self.limits(statistic, source)
+        if limits.compile_seconds >= WORTH_TELLING:
+            self.note(
+                f"{name}: kernels were compiled for {limits.compile_seconds:.0f} s; this happens once for each kind of "
+                "processor."
+            )
         if limits.alone:
             limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes, held_bytes=held_bytes)
         plan = plan_pass(
@@ -627,6 +641,9 @@ def _mapped(
 
 def _probe(
     statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int, *, report: Any, permit: Any
-) -> tuple[int, int | None]:
-    used = worker.probe(statistic, shape, dtype, threads)
-    return used, device_memory() if gpu_available() else None
+) -> tuple[int, int | None, float]:
+    from smtdist.kernels.cpu.jit import compile_timer  # half a second, which only workers need
+
+    with compile_timer() as compiled:
+        used = worker.probe(statistic, shape, dtype, threads)
+    return used, device_memory() if gpu_available() else None, compiled()

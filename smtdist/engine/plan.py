@@ -48,7 +48,8 @@ class WorkerLimits:
 
     `alone`: no second worker will ever join, so that two sums meet only where an earlier run has left
     several. `device_bytes`: memory of its GPU, where it has one. `held_bytes`: what the process keeps for
-    itself, which is in `baseline_bytes` and no longer in `limit_bytes`.
+    itself, which is in `baseline_bytes` and no longer in `limit_bytes`. `compile_seconds`: what compiling
+    kernels took before their memory could be measured.
     """
 
     limit_bytes: int
@@ -58,6 +59,7 @@ class WorkerLimits:
     alone: bool = False
     device_bytes: int | None = None
     held_bytes: int = 0
+    compile_seconds: float = 0.0
 
     @property
     def room(self) -> int:

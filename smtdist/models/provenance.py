@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import numpy as np
@@ -77,5 +77,11 @@ def few_versions() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a model is made with."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    """Return the versions of what a model is made with: a fit in one process does without Dask, where that is not installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
