@@ -9,6 +9,8 @@ from smtdist.engine.executor import Finished, SerialExecutor, TaskLost, run
 class ThreadsExecutor(SerialExecutor):
     """The whole of a second executor."""
 
+    alone = False
+
     def __init__(self, workers):
         super().__init__(threads=1)
         self._workers, self._pool = workers, futures.ThreadPoolExecutor(workers)
@@ -38,6 +40,8 @@ class ThreadsExecutor(SerialExecutor):
 
 class LossyExecutor(SerialExecutor):
     """Loses tasks at random, before or after they did their work, or their results later; runs some twice."""
+
+    alone = False
 
     def __init__(self, seed, slots=3, losses=6):
         super().__init__(threads=1)

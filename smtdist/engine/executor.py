@@ -55,10 +55,10 @@ class Cluster(Protocol):
 class Executor(Protocol):
     """Runs tasks. Everything else (plans, trees, checkpoints, retries) is shared code above this seam.
 
-    alone : no other worker will ever join, so that with one slot no two sums of a run meet. cluster : what
-    runs the tasks, None where it is this process. A task function is called with its arguments and two
-    keywords: `report`, which takes progress events, and `permit`, which makes the context for writing a
-    partial.
+    alone : this process does the work and no worker will ever join, so that with one slot no two sums of a
+    run meet and no task is lost. cluster : what runs the tasks, None where it is this process. A task
+    function is called with its arguments and two keywords: `report`, which takes progress events, and
+    `permit`, which makes the context for writing a partial.
     """
 
     @property
@@ -112,6 +112,7 @@ class SerialExecutor:
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or available_cores()
         self._receiver: Report = lambda event: None
+        self._looking = threading.Lock()
 
     def slots(self) -> int:
         """Return 1."""
@@ -149,17 +150,19 @@ class SerialExecutor:
 
     def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call the function here."""
-        value = getattr(handle, "value", None)
-        return None if value is None else function(value, *arguments)
+        with self._looking:
+            value = getattr(handle, "value", None)
+            return None if value is None else function(value, *arguments)
 
     def peek_inside(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Sight | None:
         """Ask the task, which runs in another thread than whoever looks."""
         return ask(key, function, arguments)
 
     def release(self, handles: list[Handle]) -> None:
-        """Drop the results."""
-        for handle in handles:
-            handle.value = None
+        """Drop the results, when nobody looks at one any more."""
+        with self._looking:
+            for handle in handles:
+                handle.value = None
 
     @contextmanager
     def reports_to(self, receiver: Report) -> Iterator[None]:

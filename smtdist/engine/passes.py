@@ -288,6 +288,7 @@ class Engine:
                 self.on_bad_chunk == "skip",
                 self.skipped.get((source.name, source.n_samples)),
                 checks,
+                limits.alone,
             )
             with self.executor.reports_to(counted):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)

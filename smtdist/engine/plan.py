@@ -298,8 +298,8 @@ def _sums_held(
 
     From a checkpoint a task loads the sum it continues, and a merge loads two and adds one to the other. In
     memory the sums that a task is given are never changed: it works on a copy, unless there is one task
-    only. Where a worker may join or be lost, two sums may meet. A GPU's sum is copied back beside the one
-    on the host.
+    only, or this process does all the work. Where a worker may join or be lost, two sums may meet. A GPU's
+    sum is copied back beside the one on the host.
     """
     if not statistic.exact:
         # along the fixed tree a sum waits on each level for its sibling, one more is made when two meet, and one that has
@@ -307,7 +307,7 @@ def _sums_held(
         held = (n_leaves - 1).bit_length() + 3
         return held, held
     n_tasks = -(-n_leaves // per_task)
-    streaming = 1 if checkpointed or n_tasks == 1 else 2
+    streaming = 1 if checkpointed or n_tasks == 1 or limits.alone else 2
     if limits.device_bytes is not None and statistic.on_device:
         streaming += 1
     meets = n_tasks > 1 and not limits.alone

@@ -124,7 +124,12 @@ class Reduction:
             data = self._data(self.job.bounds[covers[0][0]], self.job.bounds[covers[-1][1]])
             whole = join(start.covers if start else (), covers)
             self.growing = {**self.growing, name: whole}  # now: an executor may work at once
-            self._start(ended, worker.accumulate, name, covers, start, data, near=start)
+            given: Any = start
+            if self.job.alone and start is not None and not isinstance(start.handle, StoredPartial):
+                # no task is lost here, so that no other will need the sum: it is this task's own
+                given = self.executor.result(start.handle)
+                self.executor.release([start.handle])
+            self._start(ended, worker.accumulate, name, covers, given, data, near=start)
 
         def meet(left: _Sum, right: _Sum) -> None:
             def ended(handle: Handle | None) -> None:

@@ -52,6 +52,7 @@ class Job:
     skip: bool = False  # leave out samples that cannot be read
     expected: Ranges | None = None  # what an earlier pass over the same samples has left out
     checks: Checks | None = None  # what an earlier pass over the same samples has read
+    alone: bool = False  # this process does all the work: the sum that a task is given is its own
     token: str = ""  # of this pass alone, for those who look at its tasks
 
 
@@ -69,7 +70,7 @@ def accumulate(
 
     Without a checkpoint folder the result is the partial itself. With one it is a file, and running twice is
     harmless: the file of the same leaves is the same sum. `start` in memory may be another task's too, so
-    it is copied; in a file it is replaced once the new file is whole.
+    it is copied, unless this process does all the work; in a file it is replaced once the new file is whole.
     """
     reset_peak()
     set_threads(job.threads)
@@ -80,7 +81,7 @@ def accumulate(
         assert job.folder is not None
         partial = job.folder.load(start)
     elif start is not None:
-        partial = copy(start)
+        partial = start if job.alone else copy(start)
     else:
         partial = Partial(job.statistic.zero(), (), Counters())
     with opened((job.token, task)) as window:

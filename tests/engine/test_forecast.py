@@ -66,7 +66,7 @@ def plan_of(
 @pytest.mark.parametrize(
     ("workers", "alone", "checkpointed", "n_samples", "streaming", "meeting"),
     [
-        (1, True, False, 2560, 2, 0),  # a copy of the sum it continues; nobody to meet
+        (1, True, False, 2560, 1, 0),  # every task adds to the sum of the one before it; nobody to meet
         (1, True, True, 2560, 1, 0),  # loaded, added to, written
         (1, True, False, 256, 1, 0),  # the one task begins the one sum
         (2, False, False, 2560, 2, 3),

@@ -39,6 +39,40 @@ def test_every_executor_gives_the_bits_of_the_serial_one(exact):
         np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
 
 
+@pytest.mark.parametrize(("executor", "sums"), [(SerialExecutor(1), 1), (ThreadsExecutor(1), 51)])
+def test_a_process_alone_adds_to_one_sum_where_others_copy(executor, sums, monkeypatch):
+    """K x K sums decide how many tiles of rows there are: a copy would be half of the memory."""
+    held = []
+
+    class Watched(Total):
+        def update(self, state, images, first_sample):
+            if not any(one is state["total"] for one in held):
+                held.append(state["total"])  # kept, so that no other is made in its place
+            return super().update(state, images, first_sample)
+
+        def miniature(self):
+            return Total()
+
+    monkeypatch.setattr(plan, "MAX_TASKS", 51)
+    engine = Engine(executor)
+    seen = []
+
+    def look(event):
+        if event["kind"] == "sums" and engine.current is not None:
+            seen.extend(engine.current.peek(lambda state: int(state["numbers"])))
+
+    engine.events.subscribe(look)
+    got, _ = total(engine, Watched())
+    assert got.state["numbers"] == sum(range(203))
+    assert len(held) == sums
+    for (
+        (start, stop),
+    ), numbers in seen:  # a sum that a task has taken over is never seen as what it was before
+        assert start == 0
+        assert numbers == sum(range(min(4 * stop, 203)))
+    assert len(seen) > 40 or not executor.alone  # threads of tests let nobody look
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**16), exact=st.booleans(), checkpointed=st.booleans(), per_task=st.integers(1, 9)

@@ -23,10 +23,6 @@ BLOCK = np.random.default_rng(1).integers(-9, 9, (SIZE, 70)).astype(float)
 KINDS = {"symmetric": MATRIX, "upper": np.triu(MATRIX), "transposed": np.triu(MATRIX).T}
 
 
-class Lossy(LossyExecutor):
-    alone = False
-
-
 def rows(start, stop):
     return MATRIX[start:stop, start:].copy()
 
@@ -57,7 +53,7 @@ def test_lost_tiles_are_made_again(seed):
         calls.append(start)
         return rows(start, stop)
 
-    matrix = spread(Engine(Lossy(seed)), SIZE, counted, 20)
+    matrix = spread(Engine(LossyExecutor(seed)), SIZE, counted, 20)
     for _ in range(2):
         np.testing.assert_array_equal(matrix.symmetric(BLOCK), MATRIX @ BLOCK)
     assert len(calls) > 8
@@ -82,7 +78,7 @@ def test_a_killed_worker_changes_nothing():
 
 
 def test_losses_without_end_are_said():
-    class Losing(Lossy):
+    class Losing(LossyExecutor):
         def result(self, handle):
             raise TaskLost("again")
 

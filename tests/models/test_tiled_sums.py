@@ -217,7 +217,7 @@ class Narrow(SerialExecutor):
 @pytest.fixture
 def empty(monkeypatch):
     """Let a worker have nothing in memory before a pass."""
-    monkeypatch.setattr(passes, "_probe", lambda *_, **__: (0, None))
+    monkeypatch.setattr(passes, "_probe", lambda *_, **__: (0, None, 0.0))
 
 
 @pytest.mark.usefixtures("empty")
