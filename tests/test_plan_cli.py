@@ -101,6 +101,14 @@ def test_a_plan_states_time_and_bytes_of_every_pass(data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("share", "said"), [(0.1, False), (0.4, True)])
+def test_a_plan_on_a_busy_machine_says_so(data, monkeypatch, share, said):
+    monkeypatch.setattr("smtdist.engine.calibration.others_share", lambda: lambda: share)
+    words = " ".join(run(data, "--workers", 0).split())
+    assert ("Other work took 40 % of this machine's processors meanwhile" in words) == said
+    assert planned(data, "--workers", 0)["calibration"]["others"] == share
+
+
 def test_workers_are_measured_in_processes_of_their_own(data):
     found = planned(data, "--workers", 2, "--threads", 1, "--memory", "2GB")
     assert found["machines"]["worker_bytes"] == 2 * 10**9

@@ -27,6 +27,8 @@ from smtdist.monitor import tables
 
 LARGE_MODEL: Final = 64 << 20
 """Bytes of sums from which on the size of the model file is said."""
+MUCH: Final = 0.2
+"""Share of the processors that other work took while times were measured, from which on that is said."""
 
 
 def plan(
@@ -237,6 +239,11 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         + "".join(f"; {name} {basis}" for name, basis in guessed.items())
         + (f"; the solve by n³ from {calibration.solve.size} rows." if calibration.solve else ".")
     )
+    if calibration.others >= MUCH:
+        lines.append(
+            f"Other work took {100 * calibration.others:.0f} % of this machine's processors meanwhile; without it the fit "
+            "takes less time than planned here."
+        )
     if planned.seconds_range is not None:
         lines.append(f"Expect the fit to take {tables.between(*planned.seconds_range)}.")
     if calibration.compile_seconds >= 1:

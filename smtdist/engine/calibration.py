@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import h5py
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsymv
 
@@ -56,7 +57,8 @@ class Calibration:
 
     `solve` is None of a run that solves nothing. `seconds` is what measuring took, `compile_seconds` what
     compiling kernels took before, which a fit then finds on disk, `start_seconds` what a worker process took
-    to start, `where` says what was measured.
+    to start, `where` says what was measured. `others` is the share of this machine's processors that other
+    work had meanwhile.
     """
 
     paces: Mapping[str, Pace]
@@ -66,6 +68,7 @@ class Calibration:
     start_seconds: float
     where: str
     compile_seconds: float = 0.0
+    others: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return all figures as plain JSON types."""
@@ -74,10 +77,33 @@ class Calibration:
             "compile_seconds": self.compile_seconds,
             "start_seconds": self.start_seconds,
             "where": self.where,
+            "others": self.others,
             "passes": {name: pace.to_dict() for name, pace in self.paces.items()},
             "rates": self.rates.to_dict(),
             "solve": self.solve and self.solve.to_dict(),
         }
+
+
+def others_share() -> Callable[[], float]:
+    """Return a function that says what share of this machine's processors other work has had since, from 0 to 1.
+
+    On a virtual machine that includes what its host gave to others (steal).
+    """
+
+    def seconds() -> tuple[float, float, float]:
+        times, own = psutil.cpu_times(), os.times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        # guests of this machine are counted in `user` already
+        whole = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        return whole, whole - idle, own.user + own.system + own.children_user + own.children_system
+
+    before = seconds()
+
+    def share() -> float:
+        whole, busy, own = (now - then for now, then in zip(seconds(), before, strict=True))
+        return min(1.0, max(0.0, busy - own) / whole) if whole > 0 else 0.0
+
+    return share
 
 
 def mean_paces(found: Sequence[Mapping[str, Pace]]) -> dict[str, Pace]:

@@ -427,6 +427,7 @@ def calibrated(
     workers; the solve and the disk here.
     """
     started, due = time.perf_counter(), Deadline.after(PASSES_SHARE * timing.SECONDS)
+    others = timing.others_share()
     if measure is not None:
         answers = measure(question, due)
     elif planner.machines.worker.alone:
@@ -448,6 +449,7 @@ def calibrated(
         max(start for start, _ in answers),
         where,
         compiling,
+        others() if measure is None else 0.0,
     )
     names = answers[0][1].baselines
     baselines = {name: max(found.baselines[name] for _, found in answers) for name in names}

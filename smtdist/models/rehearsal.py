@@ -178,7 +178,7 @@ def planned_run(
 
     Raises MemoryBudgetError for a pass that does not fit, and what the fit itself raises before it reads.
     """
-    worker, started = machines.worker, time.perf_counter()
+    worker, started, others = machines.worker, time.perf_counter(), timing.others_share()
     executor = PlannedCluster(0 if worker.alone else worker.workers, worker.threads, worker.limit_bytes)
     engine = Rehearsal(executor, machines=machines, checkpointed=checkpoint is not None)
     with contextlib.suppress(_Planned):
@@ -194,7 +194,7 @@ def planned_run(
     rates = timing.byte_rates(checkpoint, deadline)
     taken = time.perf_counter() - started - engine.compile_seconds
     calibration = Calibration(
-        engine.paces, rates, speed, taken, 0.0, "in this process", engine.compile_seconds
+        engine.paces, rates, speed, taken, 0.0, "in this process", engine.compile_seconds, others()
     )
     costs = with_seconds(engine.costs, calibration, solved, not worker.alone, checkpoint is not None)
     return FitPlan(tuple(costs), machines, checkpoint is not None, calibration, None)

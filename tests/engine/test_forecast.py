@@ -1,6 +1,7 @@
 """What a pass is said to cost, as tables: sums held, tasks, merges, bytes and seconds."""
 
 import math
+from collections import namedtuple
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +81,18 @@ def test_sums_that_a_worker_holds(workers, alone, checkpointed, n_samples, strea
     assert (plan.streaming_sums, plan.meeting_sums) == (streaming, meeting)
     most = max(streaming * GIB + plan.working_bytes, meeting * GIB + ALLOWANCE if meeting else 0)
     assert plan.projected_bytes == 7 + most
+
+
+def test_what_other_work_took_is_neither_ours_nor_idle(monkeypatch):
+    """Of 20 s of two processors 4 were idle, 6 were this process's and its children's, 2 a host's other guests'."""
+    kinds = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
+    before, after = kinds(100, 0, 10, 50, 5, 0, 0, 1, 7, 0), kinds(112, 0, 12, 53, 6, 0, 0, 3, 9, 0)
+    own = namedtuple("Own", "user system children_user children_system elapsed")
+    times = iter([before, after])
+    used = iter([own(1, 1, 0, 0, 0), own(4, 2, 2, 0, 10)])
+    monkeypatch.setattr(calibration.psutil, "cpu_times", lambda: next(times))
+    monkeypatch.setattr(calibration.os, "times", lambda: next(used))
+    assert calibration.others_share()() == pytest.approx((12 + 2 + 2 - 6) / 20)
 
 
 def test_sums_carry_the_hashes_of_their_samples():
