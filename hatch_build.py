@@ -30,8 +30,12 @@ class CompileKernels(BuildHookInterface):  # type: ignore[type-arg]
             return
         self._folder = Path(tempfile.mkdtemp(prefix="smtdist-kernels-"))
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(Path(self.root, "smtdist"), self._folder / "smtdist", ignore=ignored)
-        self._compile(self._folder)
+        try:
+            shutil.copytree(Path(self.root, "smtdist"), self._folder / "smtdist", ignore=ignored)
+            self._compile(self._folder)
+        except BaseException:  # an interrupt, too
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         for path in self._folder.rglob("*.nb[ic]"):
             build_data["force_include"][str(path)] = path.relative_to(self._folder).as_posix()
 

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from smtdist.kernels import cpu
+from smtdist.kernels.cpu import jit
 
 ROOT = Path(__file__).parents[1]
 
@@ -166,7 +167,8 @@ for images, settings in (
     source, engine = as_source(images), Engine(SerialExecutor(1))
     model, _ = fit(source, settings.replace(dictionary=300, n_components=8, drop=0), engine)
     z = represented(model, source, engine).reshape(60, -1)
-    nearest(z, np.repeat(z, 20, 0), 10)
+    for known_rows in (z, np.repeat(z, 20, 0)):
+        nearest(z, known_rows, 10)
 print(*kinds() - known, sep="\\n")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -200,3 +202,28 @@ def test_pip_compiles_kernels_for_the_package_that_it_builds(tmp_path):
     hook.initialize("editable", {})
     assert not Build.warnings
     hook.finalize("editable", {}, "")
+
+
+def test_what_was_compiled_at_installation_is_used_where_the_package_is_read_only(tmp_path, monkeypatch):
+    shipped, kept = tmp_path / "shipped", tmp_path / "kept"
+    for folder in (shipped, kept):
+        folder.mkdir()
+    (shipped / "a.nbi").write_bytes(b"index")
+    (shipped / "a.1.nbc").write_bytes(b"code")
+    (shipped / "a.pyc").write_bytes(b"python's")
+    (kept / "a.nbi").write_bytes(b"own")
+    jit._take_along(shipped, kept)  # what can be written to is Numba's own choice
+    assert not (kept / "a.1.nbc").exists()
+    monkeypatch.setattr(jit.os, "access", lambda *_: False)
+    jit._take_along(shipped, kept)
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == {
+        "a.nbi": b"own",
+        "a.1.nbc": b"code",
+    }
+
+
+def test_kernels_work_where_nothing_can_be_kept(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    monkeypatch.setattr("numba.core.config.CACHE_LOCATOR_CLASSES", "")
+    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to one"):
+        assert jit.compiled(lambda a: a + 1)(1) == 2

@@ -176,7 +176,7 @@ def _stream(
         read_ahead(opened_reader, blocks) as reader,
         uploading() as ahead,
     ):
-        for leaf in leaves:
+        for number, leaf in enumerate(leaves):
             digests: list[Digests] | None = [] if job.fingerprint else None
             begin, end = job.bounds[leaf], job.bounds[leaf + 1]
             check = Check()
@@ -187,7 +187,7 @@ def _stream(
                     counters.n_positions += job.statistic.update(state, images, first)
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
-                ended += first + len(images) == end
+                ended = number + (first + len(images) == end)
                 report(
                     {"pass": job.name, "task": task, "leaves": ended, **_counted(counters), **memory_now()}
                 )

@@ -7,9 +7,13 @@ contracted. Masks are read as bytes in little-endian order, which holds on every
 
 from __future__ import annotations
 
+import os
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
@@ -37,9 +41,35 @@ def compiled(function: Function) -> Function:
     """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy.
 
     The cache knows the file of a function, not those it calls: after a change to one, remove
-    `__pycache__/*.nb?`.
+    `__pycache__/*.nb?`. What was compiled at installation is used even where it cannot be added to.
     """
-    return cast(Function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    try:
+        made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:
+        warnings.warn(
+            "Kernels are compiled anew in every process, because no folder can be written that Numba keeps them in; "
+            "set NUMBA_CACHE_DIR to one.",
+            stacklevel=2,
+        )
+        return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
+    _take_along(Path(function.__code__.co_filename).parent / "__pycache__", Path(made.stats.cache_path))
+    return cast(Function, made)
+
+
+_TAKEN: Final[set[Path]] = set()
+
+
+def _take_along(shipped: Path, kept: Path) -> None:
+    """Copy what lies beside the sources to where Numba keeps compiled functions instead, as the sources' folder is read-only."""
+    if kept in _TAKEN or kept == shipped or os.access(shipped, os.W_OK):
+        return
+    _TAKEN.add(kept)
+    with suppress(OSError):  # then they are compiled
+        for path in sorted(shipped.glob("*.nb[ci]")):  # an index after what it lists
+            if not (kept / path.name).exists():
+                with tempfile.NamedTemporaryFile(dir=kept, delete=False) as copy:
+                    copy.write(path.read_bytes())
+                os.replace(copy.name, kept / path.name)
 
 
 @contextmanager
