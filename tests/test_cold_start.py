@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 from packaging.requirements import Requirement
 
+import smtdist
 from smtdist.kernels import cpu
 from smtdist.kernels.cpu import jit
 
@@ -225,5 +226,12 @@ def test_what_was_compiled_at_installation_is_used_where_the_package_is_read_onl
 def test_kernels_work_where_nothing_can_be_kept(monkeypatch):
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
     monkeypatch.setattr("numba.core.config.CACHE_LOCATOR_CLASSES", "")
-    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to one"):
-        assert jit.compiled(lambda a: a + 1)(1) == 2
+    monkeypatch.setattr(jit, "_TOLD", [])
+    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to one") as told:
+        assert [jit.compiled(one)(1) for one in (lambda a: a + 1, lambda a: a + 2)] == [2, 3]
+    assert len(told) == 1
+
+
+def test_every_function_is_compiled_in_the_one_way():
+    sources = {path: path.read_text() for path in Path(smtdist.__file__).parent.rglob("*.py")}
+    assert [path.name for path, text in sources.items() if "njit(" in text] == ["jit.py"]

@@ -241,8 +241,7 @@ class Engine:
         limits = self.limits(statistic, source)
         if limits.compile_seconds >= WORTH_TELLING:
             self.note(
-                f"{name}: kernels were compiled for {limits.compile_seconds:.0f} s; this happens once for each kind of "
-                "processor."
+                f"{name}: kernels were compiled for {limits.compile_seconds:.0f} s, usually once on a machine."
             )
         if limits.alone:
             limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes, held_bytes=held_bytes)

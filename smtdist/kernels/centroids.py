@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from smtdist.kernels.cpu.jit import compiled
 
 
 def add_label_sums(
@@ -28,7 +29,7 @@ def add_label_sums(
     _add_label_sums(counts, sums, labels, grid)
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled
 def _add_label_sums(counts: Any, sums: Any, labels: Any, grid: Any) -> None:  # pragma: numba
     pixels, patches = grid.shape
     for start in range(0, patches, 256):  # blocks: the grid is pixel-major, the sums are atom-major

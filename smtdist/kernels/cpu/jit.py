@@ -46,16 +46,19 @@ def compiled(function: Function) -> Function:
     try:
         made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError:
-        warnings.warn(
-            "Kernels are compiled anew in every process, because no folder can be written that Numba keeps them in; "
-            "set NUMBA_CACHE_DIR to one.",
-            stacklevel=2,
-        )
+        if not _TOLD:  # once, not for each function
+            _TOLD.append(NOT_KEPT)
+            warnings.warn(NOT_KEPT, stacklevel=2)
         return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
     _take_along(Path(function.__code__.co_filename).parent / "__pycache__", Path(made.stats.cache_path))
     return cast(Function, made)
 
 
+NOT_KEPT: Final = (
+    "Kernels are compiled anew in every process, because no folder can be written that Numba keeps them in; set "
+    "NUMBA_CACHE_DIR to one."
+)
+_TOLD: Final[list[str]] = []
 _TAKEN: Final[set[Path]] = set()
 
 
