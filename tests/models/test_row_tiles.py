@@ -101,28 +101,26 @@ def test_more_tiles_are_taken_where_they_make_room_for_larger_batches(count):
     roomy = WorkerLimits(2**40, 2**28, 2, 1, alone=True)
 
     def chosen(limits, begun=()):
-        known = {"checkpointed": False, "fingerprint": False}
+        # tiles that are done go to files: they take nothing of the memory of a pass
+        known = {"checkpointed": False, "fingerprint": False, "driver_room": 2**50}
         return len(row_tiles(step.statistic, source, limits, **known, begun=begun))
 
     def planned(count, limits):
-        tiles = step.statistic.tiled(count)
-        tile = most_demanding(tiles)
-        room = beside(limits, held_beside(tile, tiles))
-        return tile, plan_pass("statistics", tile, source, room, work_per_sample=step.work_per_sample)
+        tile = most_demanding(step.statistic.tiled(count))
+        return tile, plan_pass("statistics", tile, source, limits, work_per_sample=step.work_per_sample)
 
     # what holds these tiles and batches of two images, and no more
     tile, plan = planned(count, roomy)
     saved = tile.batch_bytes(plan.batch) - tile.batch_bytes(2)
     needed = plan.projected_bytes - plan.baseline_bytes - saved
-    held = held_beside(tile, step.statistic.tiled(count))
-    narrow = replace(roomy, limit_bytes=int(needed / 0.55) + held + 2)
+    narrow = replace(roomy, limit_bytes=int(needed / 0.55) + 2)
     assert planned(count, narrow)[1].batch <= 2
     assert chosen(narrow, [count]) == count  # those of an earlier run are kept
     found = chosen(narrow)
     assert found > count
     assert planned(found, narrow)[1].batch >= 16
     assert chosen(narrow, [1]) == found  # but for those that do not fit
-    assert chosen(replace(narrow, limit_bytes=narrow.limit_bytes + 2**34)) == count
+    assert chosen(replace(narrow, limit_bytes=narrow.limit_bytes + 2**34)) <= count
 
 
 @pytest.mark.parametrize("name", SETTINGS)
