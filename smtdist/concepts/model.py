@@ -101,9 +101,11 @@ class ConceptModel(Shown):
     def advice(self) -> str:
         """What to do where the search fell short, in one sentence; empty where it did not."""
         if self.ending is not None and not self.ending.converged:
+            gap = self.ending.gap
+            fall = f"{100 * gap:.2g} %" if gap else "too little to be seen"
             return (
                 f"The search for concepts had not converged after {self.ending.n_iter:,} sweeps, the last of which lowered the "
-                f"objective by {self.ending.gap:.1g} of it; raise sweeps."
+                f"objective by {fall}; raise sweeps."
             )
         if self.settings.method == "rejection" and self.cka < LOW:
             return (

@@ -1,6 +1,7 @@
 """The search ends no higher than it began, at the optimum of small problems, and says how it ended."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -93,6 +94,9 @@ def test_how_a_search_ended_is_said_and_kept(tmp_path, monkeypatch):
         ).fit(X)
     assert not short.converged_
     assert short.gap_ > 0
+    assert re.search(r"the last of which lowered the objective by \d[\d.e+]* %; raise", short.model_.advice)
+    unseen = dataclasses.replace(short.model_, ending=dataclasses.replace(short.model_.ending, gap=0.0))
+    assert "lowered the objective by too little to be seen; raise sweeps." in unseen.advice
     with pytest.warns(UserWarning, match="align with the data by 0"):
         BinaryConcepts(n_concepts=1, method="rejection").fit(X)
 
