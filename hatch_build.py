@@ -28,21 +28,19 @@ class CompileKernels(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             self._compile(Path(self.root))
             return
-        self._folder = Path(tempfile.mkdtemp(prefix="smtdist-kernels-"))
-        ignored = shutil.ignore_patterns("__pycache__")
-        try:
-            shutil.copytree(Path(self.root, "smtdist"), self._folder / "smtdist", ignore=ignored)
-            self._compile(self._folder)
-        except BaseException:  # an interrupt, too
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
-        for path in self._folder.rglob("*.nb[ic]"):
-            build_data["force_include"][str(path)] = path.relative_to(self._folder).as_posix()
+        self._copy = tempfile.TemporaryDirectory(prefix="smtdist-kernels-")  # an interrupt removes it, too
+        folder = Path(self._copy.name)
+        shutil.copytree(
+            Path(self.root, "smtdist"), folder / "smtdist", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        self._compile(folder)
+        for path in folder.rglob("*.nb[ic]"):
+            build_data["force_include"][str(path)] = path.relative_to(folder).as_posix()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the copy."""
         if version != "editable":
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._copy.cleanup()
 
     def _compile(self, folder: Path) -> None:
         """The installation succeeds whether this does or not: without it the first fit takes longer."""

@@ -216,6 +216,7 @@ def test_what_was_compiled_at_installation_is_used_where_the_package_is_read_onl
     jit._take_along(shipped, kept)  # what can be written to is Numba's own choice
     assert not (kept / "a.1.nbc").exists()
     monkeypatch.setattr(jit.os, "access", lambda *_: False)
+    jit._take_along.cache_clear()
     jit._take_along(shipped, kept)
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == {
         "a.nbi": b"own",
@@ -226,7 +227,7 @@ def test_what_was_compiled_at_installation_is_used_where_the_package_is_read_onl
 def test_kernels_work_where_nothing_can_be_kept(monkeypatch):
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
     monkeypatch.setattr("numba.core.config.CACHE_LOCATOR_CLASSES", "")
-    monkeypatch.setattr(jit, "_TOLD", [])
+    jit._say_nothing_is_kept.cache_clear()
     with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to one") as told:
         assert [jit.compiled(one)(1) for one in (lambda a: a + 1, lambda a: a + 2)] == [2, 3]
     assert len(told) == 1

@@ -26,7 +26,6 @@ from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import MemoryBudgetError
-from smtdist.kernels.cpu.jit import compile_timer
 from smtdist.kernels.threads import set_threads
 from smtdist.models.forecast import FitPlan, with_seconds
 from smtdist.models.plan import Machines, PassCost, PlannedCluster, Step, step_cost
@@ -74,11 +73,10 @@ class Rehearsal(Engine):
     ) -> tuple[Partial, Record]:
         """Plan a pass over all samples, and return the sum over some."""
         started = time.perf_counter()
-        with compile_timer() as compiled:
-            limits = self.limits(statistic, source)
-        start = time.perf_counter() - started - compiled()
-        self.compile_seconds += compiled()
-        self.deadline = self.deadline.later(compiled())
+        limits = self.limits(statistic, source)
+        start = time.perf_counter() - started - limits.compile_seconds
+        self.compile_seconds += limits.compile_seconds
+        self.deadline = self.deadline.later(limits.compile_seconds)
         baselines = {**self.machines.baselines, name: limits.baseline_bytes}
         self.machines = replace(self.machines, baselines=baselines)
         step = Step(

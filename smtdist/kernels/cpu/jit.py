@@ -12,8 +12,9 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -46,27 +47,27 @@ def compiled(function: Function) -> Function:
     try:
         made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError:
-        if not _TOLD:  # once, not for each function
-            _TOLD.append(NOT_KEPT)
-            warnings.warn(NOT_KEPT, stacklevel=2)
+        _say_nothing_is_kept()
         return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
     _take_along(Path(function.__code__.co_filename).parent / "__pycache__", Path(made.stats.cache_path))
     return cast(Function, made)
 
 
-NOT_KEPT: Final = (
-    "Kernels are compiled anew in every process, because no folder can be written that Numba keeps them in; set "
-    "NUMBA_CACHE_DIR to one."
-)
-_TOLD: Final[list[str]] = []
-_TAKEN: Final[set[Path]] = set()
+@cache
+def _say_nothing_is_kept() -> None:
+    """Warn once, not for each function."""
+    warnings.warn(
+        "Kernels are compiled anew in every process, because no folder can be written that Numba keeps them in; set "
+        "NUMBA_CACHE_DIR to one.",
+        stacklevel=3,
+    )
 
 
+@cache
 def _take_along(shipped: Path, kept: Path) -> None:
     """Copy what lies beside the sources to where Numba keeps compiled functions instead, as the sources' folder is read-only."""
-    if kept in _TAKEN or kept == shipped or os.access(shipped, os.W_OK):
+    if kept == shipped or os.access(shipped, os.W_OK):
         return
-    _TAKEN.add(kept)
     with suppress(OSError):  # then they are compiled
         for path in sorted(shipped.glob("*.nb[ci]")):  # an index after what it lists
             if not (kept / path.name).exists():
