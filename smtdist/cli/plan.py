@@ -17,7 +17,7 @@ from smtdist.data import opening
 from smtdist.data.first import limited
 from smtdist.data.source import Source
 from smtdist.engine.memory import readable
-from smtdist.engine.passes import Engine
+from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, planning, ways
 from smtdist.models.coders.files import kind_in
@@ -246,9 +246,8 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         )
     if planned.seconds_range is not None:
         lines.append(f"Expect the fit to take {tables.between(*planned.seconds_range)}.")
-    if calibration.compile_seconds >= 1:
+    if calibration.compile_seconds >= WORTH_TELLING:
         lines.append(
-            f"Before that, kernels were compiled for {calibration.compile_seconds:.0f} s; this happens once for each "
-            f"installation."
+            f"Before that, kernels were compiled for {calibration.compile_seconds:.0f} s, usually once on a machine."
         )
     return lines
