@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality.cells import JUDGES, Cell, Fit, Part
+from benchmarks.quality.codes_alone import CodesAlone
 from benchmarks.quality.directions import leading_of
 from benchmarks.quality.fits import components_of, fitted, passes_of, wanted_components
 from benchmarks.quality.images import Images, judges, read
@@ -100,7 +101,8 @@ class Family:
                 components = components_of(self.work, model, longest)
                 slices = tuple(sorted({_slice(part, components.shape[1]) for part in same}))
                 _, size, stride = made
-                member = Member(encoder, components, slices, size, stride, "float32")
+                kind = CodesAlone if made[0] == "codes" else Member
+                member = kind(encoder, components, slices, size, stride, "float32")
                 found.setdefault(key, {})[made] = member
             model_without_sums(self.models, key)
         return found

@@ -422,10 +422,10 @@ def _block_bytes(train_rows: int, features: int, raw: int, k: int, packed: bool)
     """Return the memory of a training row of a block, of a test row, and of what is beside them.
 
     Numbers are float32, and those of training raw as well; packed ones come in whole blocks. Products are 4 bytes a
-    pair; then there are keys and what they say.
+    pair, or 8 of rows that are not packed; then there are keys and what they say.
     """
     more = neighbours.packed_bytes(features) if packed else 0
-    products = 4 * (train_rows + (PADDED_ROWS if more else 0))
+    products = 4 * (train_rows + PADDED_ROWS) if more else 8 * train_rows
     return (
         features * (4 + raw + more) + 16,
         features * (4 + more) + products + KEY_BYTES * k,

@@ -39,6 +39,8 @@ Progress = Callable[[int, int], None]
 MEMORY_BYTES: Final = 2**30
 C_GRID: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Weights of the losses that are tried, from the strongest penalty to the weakest."""
+CLEARLY_WORSE: Final = 2.0
+"""Standard errors below the best share so far, at which no weaker penalty is tried: those take the most iterations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,8 @@ class LinearProbe:
     ----------
     logistic : weights and intercepts, from all training rows.
     classes : (c,) the labels it tells apart, ascending.
-    path : for every C that was tried, plain JSON: C, top1 on the validation part, n_iter, converged.
+    path : for every C that was tried, plain JSON: C, top1 on the validation part, n_iter, converged. The last may be one
+        that is clearly worse than the best.
     n_train : training rows.
     """
 
@@ -127,9 +130,9 @@ def fit_probe(
 
     The objective is that of scikit-learn's LogisticRegression, intercepts not penalised (see
     `fit_logistic`). Of several C each is fitted on the training rows outside the validation part, starting
-    from the one before; the C of the highest top-1 share wins, the smallest of equals, and is fitted again
-    on all training rows. `validation` is a share, drawn by `seed` within each class, or (z, y) of its own.
-    A single C is fitted at once.
+    from the one before, until the top-1 share is two standard errors below the best so far; the C of the
+    highest share wins, the smallest of equals, and is fitted again on all training rows. `validation` is a
+    share, drawn by `seed` within each class, or (z, y) of its own. A single C is fitted at once.
 
     `standardise` brings every feature to unit deviation first. It is off by default: pooled positions of a
     sparse manifold transform are unit vectors whose components have equal variance before that, so that one
@@ -169,7 +172,7 @@ def fit_probe(
         path, start = _walk(z, targets, classes, grid, validation, seed, setup, steps)
         chosen = start.C
     rows = setup.rows(z, targets, "training", keep=True)
-    final = setup.fit(rows, chosen, setup.moments(rows), start, steps.begin())
+    final = setup.fit(rows, chosen, setup.moments(rows), start, steps.begin(last=True))
     steps.end()
     return LinearProbe(final, classes, path, len(labels))
 
@@ -293,9 +296,9 @@ class _Steps:
     def __init__(self, progress: Progress | None, rows: int, fits: int, max_iter: int) -> None:
         self.progress, self.rows, self.fits, self.max_iter, self.done = progress, rows, fits, max_iter, 0
 
-    def begin(self) -> Heed:
-        """Start the next fit: return what it calls after each block."""
-        self.done += 1
+    def begin(self, *, last: bool = False) -> Heed:
+        """Start the next fit, or the last: return what it calls after each block."""
+        self.done = self.fits if last else self.done + 1
 
         def heed(iterations: int) -> None:
             if self.progress is not None:
@@ -320,7 +323,7 @@ def _walk(
     setup: _Setup,
     steps: _Steps,
 ) -> tuple[tuple[dict[str, Any], ...], Logistic]:
-    """Fit the grid from the strongest penalty to the weakest; return what each scored, and the best."""
+    """Fit the grid from the strongest penalty on, as long as it may pay; return what each scored, and the best."""
     if isinstance(validation, tuple):
         asked = _as_targets(validation, classes)
         known = setup.rows(z, targets, "training", keep=True)
@@ -340,6 +343,8 @@ def _walk(
         path.append({"C": C, "top1": share, "n_iter": last.n_iter, "converged": last.converged})
         if best is None or share > best[0]:
             best = share, last
+        elif best[0] - share > CLEARLY_WORSE * math.sqrt(best[0] * (1 - best[0]) / held.count):
+            break
     assert best is not None
     return tuple(path), best[1]
 

@@ -25,8 +25,9 @@ def search(queries: Array, scale: Array, block_rows: int, k: int, packed: bool =
 
     queries : float32 (m, d), contiguous; scale : float32 (m,), 1 / length of each, 0 for a row of zeros; rows that are
     offered are like them, at most `block_rows` at a time, and finite. packed : whether rows are packed for faster products,
-    if the processor has them. Memory (CPU): 4 bytes a query and row of a block, and if packed `packed_bytes` a number of
-    queries and of a block, both in whole blocks; (other modules) 16 (k + n) bytes a query for n rows of a block.
+    if the processor has them. Memory (CPU): for a query and a row of a block 4 bytes if packed, else 8; if packed
+    `packed_bytes` a number of queries and of a block, both in whole blocks; (other modules) 16 (k + n) bytes a query for n
+    rows of a block.
 
     >>> import numpy as np
     >>> rows, one = np.eye(3, dtype=np.float32)[[0, 1, 0]], np.ones(3, np.float32)

@@ -4,6 +4,7 @@ import io
 import json
 import shlex
 from dataclasses import replace
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -24,6 +25,7 @@ from benchmarks.quality.cells import (
     deviation,
     tables,
 )
+from benchmarks.quality.codes_alone import CodesAlone
 from benchmarks.quality.images import judges, read, without_scaling
 from benchmarks.quality.judged import Family, families
 from benchmarks.steps import Steps
@@ -34,9 +36,11 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun, MemoryBudgetError
 from smtdist.evaluate.probe import evaluate_linear
 from smtdist.evaluate.run import Directions, Labelled, Neighbours, evaluated
+from smtdist.kernels.types import Codes, Geometry
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
 from smtdist.models.transform import transform
+from smtdist.models.tuning.members import Member
 
 SMALL = ["--train", "40", "--test", "24", "--dictionary", "40", "--components", "6"]
 SETTINGS = ["--set", "drop=2", "--set", "dictionary_rounds=1", "--set", "dictionary_samples=0"]
@@ -194,6 +198,28 @@ def test_what_follows_the_codes(asked, data):
         best, other = (ours[one[name], one["group"]]["top1"] for name in ("best", "other"))
         assert one["points"] == round(100 * (best - other), 2) >= 0
         assert one["interval"][0] <= one["points"] <= one["interval"][1]
+
+
+@pytest.mark.parametrize(("size", "stride"), [(4, 2), (3, 3), (1, 1)])
+def test_codes_alone_are_the_identity_for_components(size, stride):
+    """To the bit; a window of patches without codes is zero."""
+    geometry, images, n_atoms = Geometry(11, 9, 3, 3), 3, 40
+    active = np.random.default_rng(size).random((images * geometry.positions, n_atoms)) < 0.1
+    active[::3] = False
+    indptr = np.concatenate([[0], active.sum(axis=1).cumsum()])
+    codes = Codes(indptr, np.nonzero(active)[1].astype(np.uint16), n_atoms)
+    encoder = SimpleNamespace(whitener=SimpleNamespace(geometry=geometry))
+    found = []
+    for kind in (Member, CodesAlone):
+        slices = ((0, n_atoms),)
+        member = kind(encoder, np.eye(n_atoms, dtype=np.float32), slices, size, stride, "float32")
+        flat = np.full((images + 2) * sum(member.features), np.nan, np.float32)
+        member.write(codes, images, flat, images + 2, 1)
+        found.append(member.views(flat, images + 2)[0])
+    np.testing.assert_array_equal(*found)
+    assert np.isnan(found[1][[0, -1]]).all()
+    lengths = np.linalg.norm(found[1][1:-1].reshape(-1, n_atoms), axis=1)
+    assert set(lengths.round(5)) == ({0, 1} if size == 1 else {1})
 
 
 def test_a_new_setting_leaves_what_is_kept_as_it_is():

@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate import probe
 from smtdist.evaluate.logistic import Rows, weight_bytes
 from smtdist.evaluate.probe import LinearProbe, evaluate_linear, fit_probe, held_out
 
@@ -164,6 +165,25 @@ def test_the_penalty_is_chosen_on_held_out_rows() -> None:
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["metric"] == "linear"
     assert {"top1", "top5", "interval", "C", "n_iter", "converged", "path", "n_train"} < set(plain)
+
+
+def test_no_weaker_penalty_is_tried_once_one_is_clearly_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the labels are wrong, and are learnt by heart; the whole grid chooses the same."""
+    rng, grid = np.random.default_rng(1), (1e-4, 1e-3, 1e-2, 1.0, 10.0, 100.0)
+    right = rng.integers(0, 3, 800)
+    z = rng.normal(size=(800, 100)).astype(np.float32)
+    z[np.arange(800), right] += 3
+    y = np.where(rng.random(800) < 0.35, rng.integers(0, 3, 800), right)
+    steps: list[tuple[int, int]] = []
+    found = fit_probe(z, y, C=grid, validation=0.5, seed=3, progress=lambda *step: steps.append(step))
+    assert [step["C"] for step in found.path] == [1e-4, 1e-3, 1e-2, 1.0]
+    assert steps[-1] == (7 * 800, 7 * 800)
+    assert steps == sorted(steps)
+    monkeypatch.setattr(probe, "CLEARLY_WORSE", np.inf)
+    whole = fit_probe(z, y, C=grid, validation=0.5, seed=3)
+    assert whole.path[:4] == found.path
+    assert len(whole.path) == 6
+    np.testing.assert_array_equal(whole.coefficients, found.coefficients)
 
 
 def test_validation_rows_of_ones_own() -> None:

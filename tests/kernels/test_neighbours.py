@@ -111,6 +111,26 @@ def test_products_of_bytes_that_are_too_coarse_lead_to_no_exact_sums(monkeypatch
 
 
 @pytest.mark.skipif(not dictionary.has_bytes(), reason="needs AVX-512 with VNNI")
+def test_long_rows_lead_to_few_exact_sums(monkeypatch):
+    """Rounding is bounded within a run of features: over all of them the bound would be wider than these cosines differ."""
+    monkeypatch.setattr(cpu, "WIDEST", 1000)
+    queries, rows = (
+        np.random.default_rng(count).uniform(0, 1, (count, 60_000)).astype(np.float32) for count in (20, 64)
+    )
+    scale, others = (1 / np.sqrt(neighbours.squares(one)).astype(np.float32) for one in (queries, rows))
+    exact = (queries.astype(np.float64) @ rows.T.astype(np.float64)) * scale[:, None] * others
+    found = cpu.Search(queries, scale, len(rows), 3, packs=True)
+    lowest, near = np.empty(len(queries), np.float32), np.zeros(len(queries), np.int64)
+    cosines = found._approximate(rows, others, lowest, near)
+    assert np.abs(cosines - exact).max() < (cpu.RUN + 60_000 / cpu.RUN) * 2.0**-23 + cpu.ROUNDING
+    assert near.min() >= 3
+    assert near.mean() < 12  # 64 with a bound over all features
+    np.testing.assert_array_equal(
+        np.sort(neighbours.sorted_neighbours(searched(queries, scale, rows, others, 3, [(0, 64)]))[1]),
+        np.sort(np.argsort(-exact, axis=1)[:, :3]),
+    )
+
+
 def test_few_rows_are_not_packed_as_bytes_first(monkeypatch):
     monkeypatch.undo()
     rows, one = np.ones((400, 8), np.float32), np.ones(400, np.float32)

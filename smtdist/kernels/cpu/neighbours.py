@@ -23,12 +23,16 @@ LOWEST = np.iinfo(np.int64).min
 SIGN_LESS = np.int32(2**31 - 1)
 NORM: Final = 46_000
 """Length of a row in whole numbers of 16 bits, at most: products of two stay below 2^31, roundings included."""
+WIDEST: Final = 2**18
+"""Features of a packed row, at most: rounding moves a row by the root of their number, and too many rows would be near."""
 MOST_BYTES: Final = 66_000
 """Features whose products in bytes stay below 2^31."""
 WORTH: Final = 250
 """Products of bytes are tried from m n / (m + n) = 250 on, for m queries and n rows; packing fewer costs more than they save."""
 EXACT_SHARE: Final = 1 / 32
 """Of the pairs of a block: where more than are expected would be summed exactly, products of bytes are too coarse."""
+RUN: Final = 2048
+"""Features whose products BLAS adds up at once."""
 ROUNDING: Final = 2.0**-19
 """More than what scaling in float32 changes of a cosine."""
 
@@ -50,7 +54,8 @@ class Packed(NamedTuple):
 class Search:
     """The k rows of the largest cosine for every query, while blocks of rows pass by.
 
-    Memory: 4 bytes a query and row of a block, 8 bytes a query and neighbour, and `packed_bytes` a number.
+    Memory: for a query and a row of a block 4 bytes if rows are packed, else 8; 8 bytes a query and neighbour; and
+    `packed_bytes` a number.
     """
 
     def __init__(self, queries: Array, scale: Array, block_rows: int, k: int, packs: bool) -> None:
@@ -106,10 +111,9 @@ class Search:
         width = -(-len(rows) // self._panel) * self._panel
         products = self._products[: count * width].reshape(count, width)
         if own is None or self._kind is None:
-            np.matmul(self._queries, rows.T, out=products)
-            error = np.full(
-                count, rows.shape[1] * 2.0**-23, np.float32
-            )  # twice that of any order of summation
+            add_products(self._queries, rows, products)
+            # twice that of any order of summation within a run of features, and of adding the runs up
+            error = np.full(count, (RUN + rows.shape[1] / RUN) * 2.0**-23, np.float32)
             none = np.zeros(len(rows), np.int32)
             sides = (self._scale, error, scale, none.astype(np.float32), none)
         else:
@@ -132,6 +136,18 @@ class Search:
         return cosines
 
 
+def add_products(queries: Array, rows: Array, products: Array) -> None:
+    """Write the products in float32 of queries (m, d) with rows (n, d), a run of features after the other.
+
+    The rounding of one long sum may grow with d, so that too many rows would be near enough to be summed exactly.
+    """
+    np.matmul(queries[:, :RUN], rows[:, :RUN].T, out=products)
+    more = np.empty_like(products)
+    for first in range(RUN, rows.shape[1], RUN):
+        run = slice(first, first + RUN)
+        products += np.matmul(queries[:, run], rows[:, run].T, out=more)
+
+
 def squares(rows: Array) -> Array:
     """Return the sum of squares of float32 rows (n, d), contiguous, in float64 and one order.
 
@@ -151,9 +167,8 @@ def square_rows(rows: Array, start: int, stop: int, found: Array) -> None:
 
 
 def packed_bytes(features: int) -> int:
-    """Return the bytes that a packed number takes, 0 where the processor has no products for it, or int32 is too small."""
-    fits = NORM + np.sqrt(features) / 2 < np.sqrt(2**31 - 1)
-    return 2 if dictionary.body() in dictionary.PACKED and fits else 0
+    """Return the bytes that a packed number takes, 0 where the processor has no products for it or rows are too long."""
+    return 2 if dictionary.body() in dictionary.PACKED and features <= WIDEST else 0
 
 
 def packed(rows: Array, scale: Array, kind: type, width: int, *, queries: bool = False) -> Packed:
