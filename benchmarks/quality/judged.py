@@ -22,7 +22,7 @@ from benchmarks.quality.images import Images, judges, read
 from benchmarks.quality.rows import Rows
 from benchmarks.steps import Steps
 from smtdist.engine.executor import Executor, available_cores
-from smtdist.engine.memory import peak_bytes, reset_peak
+from smtdist.engine.memory import memory_limit, peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import (
     PACKED_ROWS,
@@ -267,7 +267,8 @@ class Family:
         if cell.classifier == "linear":
             names = [self._row_file(cell.representation, start) for start, _ in blocks]
             train_z = Rows([np.load(self.work.path(name), mmap_mode="r") for name in names])
-            probe = fit_probe(train_z, known[: len(train_z)], memory_bytes=self.memory)
+            # rows of test images are not held meanwhile
+            probe = fit_probe(train_z, known[: len(train_z)], memory_bytes=memory_limit() // 2)
             logits = np.asarray(test_z[:], np.float64) @ probe.coefficients.T + probe.intercepts
             if logits.shape[1] == 1:
                 logits = np.concatenate([-logits, logits], axis=1)
