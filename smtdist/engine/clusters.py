@@ -277,7 +277,6 @@ def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -
         ours = {
             "host": LOOPBACK,
             "dashboard_address": f"{LOOPBACK}:0",
-            "worker_dashboard_address": f"{LOOPBACK}:0",
             "silence_logs": SILENT,
         }
         cluster = started("CUDA", dask_cuda.LocalCUDACluster, **{**ours, **options})

@@ -66,7 +66,6 @@ def local_cluster(
         "memory_limit": limit_bytes or memory_limit() // (most + 1),
         "host": LOOPBACK,
         "dashboard_address": f"{LOOPBACK}:0",
-        "worker_dashboard_address": f"{LOOPBACK}:0",
         "silence_logs": SILENT,
         **options,
     }

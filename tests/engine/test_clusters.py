@@ -69,7 +69,7 @@ class Disturbed(Engine):
             self.actions.pop(samples)()
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("checkpointed", [pytest.param(False, marks=pytest.mark.chaos), True])
 def test_workers_join_and_leave_in_the_middle_of_a_pass(images, want, checkpointed, tmp_path):
     with local_cluster(1, threads=1, most=3) as cluster, executor_on(cluster) as executor:
         first = sorted(executor._info())

@@ -53,7 +53,9 @@ def test_a_small_dictionary_beats_raw_pixels_on_mnist(mnist):
 def test_the_file_as_it_was_made_gives_the_bits_of_the_array(real_data):
     """The test half of MNIST, straight from its gzip chunks of 1,000."""
     path = real_data("mnist.h5")
-    settings = preset("mnist-vq").replace(dictionary=32, dictionary_method="random", n_components=8)
+    settings = preset("mnist-vq").replace(
+        dictionary=32, dictionary_method="random", n_components=8, stride=4, context=4, pool_size=2
+    )
     with h5py.File(path) as file:
         images = file["test/images"][:]
     models = [

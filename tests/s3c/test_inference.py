@@ -143,7 +143,7 @@ def test_rising_dampings_end_nearer_the_optimum_where_the_noise_is_small():
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
     units = np.ones(120)
     model = SpikeSlab(atoms, units, 7 * units, -3 * units, np.full(30, 30.0))
-    rows = rows_of(12, model, 100)
+    rows = rows_of(12, model, 40)
     rising, stepped = (
         np.mean(
             [
