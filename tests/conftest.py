@@ -33,7 +33,13 @@ def start_workers_by_forking():
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
     import distributed  # noqa: F401  # it names packages to load, too
 
-    loaded = ["distributed", "pandas", "smtdist.models.fit", "smtdist.engine.worker", "smtdist.monitor.metrics"]
+    loaded = [
+        "distributed",
+        "pandas",
+        "smtdist.models.fit",
+        "smtdist.engine.worker",
+        "smtdist.monitor.metrics",
+    ]
     multiprocessing.get_context("forkserver").set_forkserver_preload(loaded)
 
 
