@@ -224,6 +224,8 @@ def _settings_said(own: dict[str, Any], options: argparse.Namespace) -> str:
         mirrored = ", mirrored images too" if own["mirrored"] else ""
         votes = f"{own['k']} neighbours at T = {own['temperature']}{mirrored}"
         said.append(f"{CALLED[name[0]]}: {votes}" if name else votes)
+    elif own.get("mirrored"):
+        said.append("learnt from mirrored images too")
     if "leading" in own:
         said.append(f"in {own['leading']} leading directions, whitened by {own['whiten']:g}")
     return ", ".join(said)

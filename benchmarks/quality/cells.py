@@ -138,8 +138,8 @@ class Cell:
     parts : of which the representation is made, side by side. paper : percent right there, None where nothing is printed.
     vote, k, temperature : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that
     measures it, where that is another one. judge : by which images, of `JUDGES`; choices are made by those that are held out.
-    mirrored : whether mirrored training images vote too, beside the others. leading, whiten : directions
-    in which is compared, 0: as the representation is. varied : fields that its row is about, which no run changes.
+    mirrored : whether mirrored training images vote, or a probe learns from them, beside the others. leading, whiten :
+    directions in which is compared, 0: as the representation is. varied : fields that its row is about, which no run changes.
     """
 
     table: str
@@ -220,13 +220,10 @@ class Scale:
             "judge": self.judge if cell.judge == TEST else cell.judge,
             "leading": self.leading or cell.leading,
             "whiten": self.whiten if self.leading else cell.whiten,
+            "mirrored": cell.mirrored or self.mirrored,
         }
-        if cell.classifier == "knn":  # a probe knows no votes
-            changes |= {
-                "mirrored": cell.mirrored or self.mirrored,
-                "k": self.k or cell.k,
-                "temperature": self.temperature or cell.temperature,
-            }
+        if cell.classifier == "knn":  # a probe knows no neighbours
+            changes |= {"k": self.k or cell.k, "temperature": self.temperature or cell.temperature}
         kept = {name: value for name, value in changes.items() if name not in cell.varied}
         return replace(cell, parts=tuple(map(self.part, cell.parts)), **kept)
 

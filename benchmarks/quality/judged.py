@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ from smtdist.evaluate.knn import (
 )
 from smtdist.evaluate.leading import Leading
 from smtdist.evaluate.metrics import wilson
-from smtdist.evaluate.probe import fit_probe
+from smtdist.evaluate.probe import LinearProbe, fit_probe
 from smtdist.kernels.device import gpu_available
 from smtdist.models.model import Model
 from smtdist.models.tuning.members import Member, represent_slices, slices_of
@@ -266,14 +267,16 @@ class Family:
         more: dict[str, Any] = {}
         if cell.classifier == "linear":
             names = [self._row_file(cell.representation, start) for start, _ in blocks]
-            train_z = Rows([np.load(self.work.path(name), mmap_mode="r") for name in names])
-            # rows of test images are not held meanwhile
-            probe = fit_probe(train_z, known[: len(train_z)], memory_bytes=memory_limit() // 2)
+            probe = probe_of(
+                [np.load(self.work.path(name), mmap_mode="r") for name in names],
+                known,
+                len(self.train.labels),
+            )
             logits = np.asarray(test_z[:], np.float64) @ probe.coefficients.T + probe.intercepts
             if logits.shape[1] == 1:
                 logits = np.concatenate([-logits, logits], axis=1)
             right = probe.classes[logits.argmax(axis=1)] == wanted
-            more = {"C": probe.logistic.C, "converged": probe.logistic.converged}
+            more = {"C": probe.logistic.C, "converged": probe.logistic.converged, "mirrored": cell.mirrored}
         else:
             keys = np.load(self.work.path(self._near_file(cell.representation, blocks[-1][0])))
             cosines, rows = neighbours_of(keys)
@@ -348,6 +351,26 @@ def device() -> str:
 def model_without_sums(models: dict[str, Model], key: str) -> None:
     """Let go of the K x K sums of a model: nothing after its components needs them."""
     models[key] = replace(models[key], statistics=None)
+
+
+def probe_of(parts: list[NDArray[Any]], labels: NDArray[np.int64], images: int) -> LinearProbe:
+    """Return the linear probe of rows of so many images, behind which those of their mirror images may follow.
+
+    The penalty is chosen on images as they are, of which none is in both parts; with both views a loss counts half.
+    """
+    every, memory = Rows(parts), memory_limit() // 2
+    plain = Rows(
+        [
+            part
+            for part, end in zip(parts, itertools.accumulate(map(len, parts)), strict=True)
+            if end <= images
+        ]
+    )
+    probe = fit_probe(plain, labels[:images], memory_bytes=memory)
+    if len(every) > images:
+        C = probe.logistic.C / 2
+        probe = fit_probe(every, labels[: len(every)], C=C, memory_bytes=memory)
+    return probe
 
 
 def right_ones(

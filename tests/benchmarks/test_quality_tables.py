@@ -27,7 +27,7 @@ from benchmarks.quality.cells import (
 )
 from benchmarks.quality.codes_alone import CodesAlone
 from benchmarks.quality.images import judges, read, without_scaling
-from benchmarks.quality.judged import Family, families
+from benchmarks.quality.judged import Family, families, probe_of
 from benchmarks.steps import Steps
 from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
@@ -185,6 +185,26 @@ def test_components_and_probe_from_one_fit(asked, data, tmp_path):
     assert probe["top1"] == evaluate_linear(z[0], labels[0], z[1], labels[1]).top1
 
 
+def test_a_probe_may_learn_from_mirrored_images_too(asked, data):
+    one = ["7", "--rows", "linear probe", "--columns", "50"]
+    plain, mirrored = (asked(*one, "--votes", votes)["cells"] for votes in ("paper", "flipped"))
+    by_mirrored = {cell["ours"]["mirrored"]: cell["ours"] for cell in (*plain, *mirrored)}
+    assert by_mirrored[True]["C"] == by_mirrored[False]["C"] / 2
+    assert by_mirrored[True]["said"].endswith("learnt from mirrored images too")
+    assert "mirrored" not in by_mirrored[False]["said"]
+    assert {cell["deviation"] for cell in mirrored} == {None}
+
+
+def test_mirrored_rows_double_what_a_probe_learns_from():
+    """Rows that come twice with half of the weight are the rows."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(60, 4)), np.arange(60) % 3
+    one = probe_of([rows[:30], rows[30:]], labels, 60)
+    two = probe_of([rows[:30], rows[30:], rows[:45], rows[45:]], np.tile(labels, 2), 60)
+    assert two.logistic.C == one.logistic.C / 2
+    np.testing.assert_allclose(two.coefficients, one.coefficients, atol=1e-4)
+
+
 def test_what_follows_the_codes(asked, data):
     """Whitened codes are all components of the embedding, under any rotation; codes alone are not."""
     found = asked(
@@ -334,7 +354,7 @@ def test_both_votes_in_one_pass(asked, monkeypatch, tmp_path):
     page = (tmp_path / "T.md").read_text()
     assert [said in page for said in ("the paper's votes: 30", "our votes: 50")] == [True, True]
     found = asked("7", "--columns", "50", "--votes", "paper", "ours")["cells"]
-    assert [row["row"] for row in found] == ["k-NN", "k-NN", "linear probe"]
+    assert [row["row"] for row in found] == ["k-NN", "k-NN", "linear probe", "linear probe"]
 
 
 def test_what_is_judged_by_other_images_is_judged_apart(data):
