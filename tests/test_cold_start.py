@@ -110,11 +110,20 @@ def test_nothing_is_compiled_more_than_once_for_a_literal():
                 assert not literals, f"{file}: {name} calls {ast.unparse(call)}"
 
 
+KINDS = """
+import gc
+from numba.core.dispatcher import Dispatcher
+
+def kinds():
+    ours = (one for one in gc.get_objects() if isinstance(one, Dispatcher) and "smtdist" in one.py_func.__module__)
+    return {(one.py_func.__name__, str(kind)) for one in ours for kind in one.signatures}
+"""
+"""Of a program: the functions that this process has compiled or loaded, each with the types of its arguments."""
+
+
 def test_a_fit_compiles_nothing_that_it_never_calls():
     program = """
-import gc
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 from smtdist.configuration import preset
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
@@ -123,10 +132,9 @@ from smtdist.models.fit import fit
 
 images = np.random.default_rng(0).integers(0, 256, (40, 14, 14, 3), dtype=np.uint8)
 fit(as_source(images), preset("cifar10-gq").replace(dictionary=64).with_atoms(64), Engine(SerialExecutor(1)))
-ours = [one for one in gc.get_objects() if isinstance(one, Dispatcher) and "smtdist" in one.py_func.__module__]
-print(*(one.py_func.__name__ for one in ours for _ in one.signatures))
+print(*(name for name, _ in kinds()))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True)
     called = done.stdout.split()
     assert {"mark_tiles", "mark_panels", "scan_tile"} & set(called)
     assert "best_in_panels" not in called  # the nearest atom, which only some policies ask for
@@ -135,9 +143,7 @@ print(*(one.py_func.__name__ for one in ours for _ in one.signatures))
 
 def test_a_first_fit_needs_nothing_that_was_not_compiled_at_installation():
     program = """
-import gc
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 from smtdist.cli.demo import SETTINGS
 from smtdist.compile import compile_kernels
 from smtdist.configuration import Configuration, defaults_for, preset
@@ -147,10 +153,6 @@ from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import nearest
 from smtdist.models.fit import fit
 from smtdist.models.transform import represented
-
-def kinds():
-    ours = (one for one in gc.get_objects() if isinstance(one, Dispatcher) and "smtdist" in one.py_func.__module__)
-    return {(one.py_func.__name__, str(kind)) for one in ours for kind in one.signatures}
 
 assert compile_kernels() >= 0
 known, noise = kinds(), np.random.default_rng(1)
@@ -172,7 +174,7 @@ for images, settings in (
         nearest(z, known_rows, 10)
 print(*kinds() - known, sep="\\n")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True)
     assert not done.stdout.strip()
 
 
