@@ -100,6 +100,10 @@ def _unread(source: Source, start: int, stop: int) -> Iterator[None]:
         ) from error
 
 
+class NotRows(DataError):
+    """What is no rows of numbers by its shape alone."""
+
+
 def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     """Return the source of a 2-D array, a DataArray, a (path, dataset) pair of an HDF5 file, or a .npy path.
 
@@ -200,7 +204,7 @@ def _stored_table(path: str, dataset: str | None, shape: Any, dtype: Any, chunk:
 
 def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int]:
     if shape is None or len(shape) < 2 or 0 in shape:
-        raise DataError(
+        raise NotRows(
             f"{name} has the shape {shape}, but rows of numbers must be (points, dimensions), with at least one of each; "
             f"reshape it."
         )

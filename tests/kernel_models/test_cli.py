@@ -201,6 +201,15 @@ def test_what_goes_wrong_is_one_sentence(arguments, code, sentence, data, tmp_pa
     assert not out.exists()
 
 
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (5,), ()])
+def test_what_has_no_rows_is_not_taken_for_images(shape, tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.zeros(shape)
+    found = run("fit", tmp_path / "x.h5", "--dataset", "x", "--out", tmp_path / "k.h5")
+    assert found.exit_code == 1
+    assert "rows of numbers must be (points, dimensions)" in found.stderr
+
+
 def test_models_of_another_kind_are_refused(data, tmp_path):
     out = tmp_path / "k.h5"
     found = run("transform", data, data, "--dataset", "test/x", "--out", out)

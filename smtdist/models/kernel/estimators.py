@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from smtdist.data import opening
 from smtdist.data.source import Source
-from smtdist.data.table import as_table
+from smtdist.data.table import NotRows, as_table
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -110,6 +110,8 @@ def samples_of(samples: Any) -> Source:
     if isinstance(samples, tuple) and len(samples) == 2 and isinstance(samples[0], str | os.PathLike):
         try:
             return as_table(samples)
+        except NotRows:  # nor images, which have more axes and are read as rows
+            raise
         except DataError:
             return opening.open_source(samples[0], str(samples[1]))
     return as_table(samples)
