@@ -148,7 +148,7 @@ def make_files(folder):
         for seed, (group, count) in enumerate((("train", 60), ("test", 30))):
             file[f"{group}/images"] = small_images(seed, count, 9, 8, 3)
             file[f"{group}/labels"] = np.arange(count) % 2
-    natural = [*SETTINGS, "flip=true", "drop=2"]
+    natural = [*SETTINGS, "flip=true", "drop=2", "mirrored_votes=true"]
     changes = [word for text in natural for word in ("--set", text)]
     run("fit", folder / "colour-data.h5", *images, "--out", folder / "colour.h5", *changes)
     run(

@@ -134,7 +134,9 @@ images = np.random.default_rng(0).integers(0, 256, (40, 14, 14, 3), dtype=np.uin
 fit(as_source(images), preset("cifar10-gq").replace(dictionary=64).with_atoms(64), Engine(SerialExecutor(1)))
 print(*(name for name, _ in kinds()))
 """
-    done = subprocess.run([sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True
+    )
     called = done.stdout.split()
     assert {"mark_tiles", "mark_panels", "scan_tile"} & set(called)
     assert "best_in_panels" not in called  # the nearest atom, which only some policies ask for
@@ -174,7 +176,9 @@ for images, settings in (
         nearest(z, known_rows, 10)
 print(*kinds() - known, sep="\\n")
 """
-    done = subprocess.run([sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True
+    )
     assert not done.stdout.strip()
 
 

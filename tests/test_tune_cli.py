@@ -49,8 +49,11 @@ def data(tmp_path_factory):
     return path
 
 
-def test_tune_finds_what_fit_and_evaluate_find(data, tmp_path):
-    result = run_json("tune", data, "--train", "train", "--validation", "test", *settings(), *GRID)
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_tune_finds_what_fit_and_evaluate_find(mirrored, data, tmp_path):
+    votes = settings(f"mirrored_votes={str(mirrored).lower()}")
+    result = run_json("tune", data, "--train", "train", "--validation", "test", *votes, *GRID)
+    assert result["mirrored"] is mirrored
     assert len(result["trials"]) == 8
     assert (result["n_train"], result["n_validation"], result["metric"]) == (600, 80, "knn")
     tops = [trial["top1"] for trial in result["trials"]]
@@ -61,8 +64,9 @@ def test_tune_finds_what_fit_and_evaluate_find(data, tmp_path):
     chosen = result["set"].split()
     assert chosen[::2] == ["--set"] * 3
     model = tmp_path / "m.h5"
-    run("fit", data, "--dataset", "train/images", "--out", model, *settings(), *chosen)
+    run("fit", data, "--dataset", "train/images", "--out", model, *votes, *chosen)
     found = run_json("evaluate", model, data, "--train", "train", "--test", "test")
+    assert found["n_train"] == 600 * (1 + mirrored)
     assert abs(found["top1"] - result["best"]["top1"]) < 1.5 / 80  # a tie that rounding breaks
 
 
@@ -108,6 +112,8 @@ def test_the_share_is_the_seeds(data):
         (("--grid", "ridge=-1"), 2, "ridge is -1"),
         (("--grid", "patch=six"), 2, "patch is 'six'"),
         (("--grid", "crop=4,6"), 2, "crop cannot be tuned"),
+        (("--grid", "neighbours=5,9"), 2, "neighbours says how neighbours vote"),
+        (("--grid", "mirrored_votes=true,false"), 2, "try its values with smtdist evaluate"),
         (("--grid", "n_components=6,25"), 2, "n_components=25"),
         (("--grid", "drop=24"), 2, "drop is 24"),
         (("--grid", "ridge=0.1", "--validation", "1.5"), 2, "between 0 and 1"),

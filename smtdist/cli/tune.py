@@ -173,9 +173,10 @@ def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: di
         interval = f"{tables.percent(low)} to {tables.percent(high)}"
         chosen = [grids.value_text(row.changes[key]) for key in varied]
         lines.append([mark, *chosen, tables.percent(row.top1), interval, tables.percent(row.top5)])
+    mirrored = ", mirrored too" if result["mirrored"] else ""
     title = (
-        f"{len(rows):,} combinations: {result['n_train']:,} images to learn from, {result['n_validation']:,} to judge by, "
-        f"{result['metric']}"
+        f"{len(rows):,} combinations: {result['n_train']:,} images to learn from{mirrored}, {result['n_validation']:,} to "
+        f"judge by, {result['metric']}"
     )
     return tables.table(title, ("", *varied, "top-1", "95 % interval", "top-5"), lines)
 

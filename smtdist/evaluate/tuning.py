@@ -34,11 +34,13 @@ class Tuned(Shown):
     """What was tried, the best first; `to_dict` is what `smtdist tune --json` prints.
 
     trials : each with `changes`, `top1`, `interval` and `within` (the interval of the best). grid : what varied.
-    configuration : what did not. n_train, n_validation : samples. seconds : of the whole run.
+    configuration : what did not. n_train, n_validation : samples. mirrored : whether mirror images of those to learn from
+    vote, too. seconds : of the whole run.
     """
 
     metric: str
     n_train: int
+    mirrored: bool
     n_validation: int
     grid: dict[str, list[Any]]
     trials: tuple[Trial, ...]
@@ -76,6 +78,7 @@ class Tuned(Shown):
         return {
             "metric": str(self.metric),
             "n_train": self.n_train,
+            "mirrored": self.mirrored,
             "n_validation": self.n_validation,
             "grid": self.grid,
             "best": self.trials[0].to_dict(),
@@ -134,16 +137,23 @@ class Trials:
         classify: trying.Classifier = nearest if metric == "knn" else _probe
         # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself
         at_once = max(1, budget // knn.BLOCK_BYTES) if metric == "knn" else 1
+        mirrored = metric == "knn" and self.votes.mirrored_votes
         both = (known.source, known.labels), (asked.source, asked.labels)
         if self.learnt:
             rows = tune_learnt(self.combinations, *both, classify, engine)
         else:
             rows = trying.tune(
-                self.combinations, *both, classify, engine, atoms=self.atoms, at_once=at_once
+                self.combinations,
+                *both,
+                classify,
+                engine,
+                atoms=self.atoms,
+                at_once=at_once,
+                mirrored=mirrored,
             )
         n_train, n_validation = known.source.n_samples, asked.source.n_samples
         seconds = time.perf_counter() - started
-        return Tuned(metric, n_train, n_validation, self.grid, tuple(rows), self.base, seconds)
+        return Tuned(metric, n_train, mirrored, n_validation, self.grid, tuple(rows), self.base, seconds)
 
     def require_neighbours(self, known: Labelled, metric: str, neighbours: int | None) -> None:
         """Refuse more neighbours than there are samples to learn from."""

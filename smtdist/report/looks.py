@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.and_mirrored import AndMirrored
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.evaluate import judging, knn, run
@@ -60,21 +61,27 @@ def look_at_some(model: Transform, pairs: Sequence[run.Labelled], limit: int, en
 def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
     """Represent both, and judge the second by its nearest neighbours among the first, who vote as the model says.
 
-    Raw pixels are judged by the same votes beside it. Memory: the representations and images of both.
+    Raw pixels are judged by the same votes beside it. Memory: the representations and images of both, and of mirror
+    images if they vote.
     """
-    votes = model.votes
-    settings = SoftNeighbours(min(votes.neighbours, known[0].n_samples), votes.temperature, votes.vote)
-    z = [represented(model, source, engine).astype(np.float32, copy=False) for source, _ in (known, asked)]
+    votes, n, learnt = model.votes, known[0].n_samples, run.Labelled(*known)
+    settings = SoftNeighbours(min(votes.neighbours, n), votes.temperature, votes.vote)
+    voters = known[0]
+    if votes.mirrored_votes:
+        voters, learnt = AndMirrored(voters), learnt.and_mirrored()
+    z = [represented(model, source, engine).astype(np.float32, copy=False) for source in (voters, asked[0])]
     flat = [one.reshape(len(one), -1) for one in z]
-    cosines, rows = knn.nearest(flat[1], flat[0], settings.k)
+    nearest = knn.nearest(flat[1], flat[0], settings.k)
     n_classes = int(max(known[1].max(), asked[1].max())) + 1
-    found = knn.vote(cosines, known[1][rows], n_classes, settings.vote, settings.temperature).argmax(axis=1)
-    shown = min(NEIGHBOURS, settings.k)
+    scores = knn.vote(nearest[0], learnt.labels[nearest[1]], n_classes, settings.vote, settings.temperature)
+    found = scores.argmax(axis=1)
+    # what is shown are images as they are
+    cosines, rows = knn.nearest(flat[1], flat[0][:n], min(NEIGHBOURS, settings.k))
     same = run.Neighbours(settings.k, settings.temperature, settings.vote)
     evaluation = judging.with_pixels(
-        knn.evaluation_of(cosines, rows, known[1], asked[1], settings),
+        knn.evaluation_of(*nearest, learnt.labels, asked[1], settings),
         model,
-        run.Labelled(*known),
+        learnt,
         run.Labelled(*asked),
         engine,
         same,
@@ -86,11 +93,11 @@ def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> 
         known[1],
         _pixels(asked[0]),
         asked[1],
-        z[0],
+        z[0][:n],
         z[1],
         found,
-        rows[:, :shown],
-        cosines[:, :shown],
+        rows,
+        cosines,
     )
 
 

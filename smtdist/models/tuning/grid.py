@@ -56,6 +56,11 @@ def checked_grid(grid: Mapping[str, Sequence[Any]], *, learnt: bool = False) -> 
             raise ConfigurationError(
                 f"{key} cannot be tuned, since it says how data are read or stored; give it with --set."
             )
+        if key in configuration.VOTING:
+            raise ConfigurationError(
+                f"{key} says how neighbours vote, which needs no other fit; fit once, and try its values with smtdist "
+                f"evaluate."
+            )
         if not len(grid[key]) or isinstance(grid[key], str):
             raise ConfigurationError(f"--grid has no values of {key}; give a list of them.")
     if not grid:

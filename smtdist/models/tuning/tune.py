@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.and_mirrored import AndMirrored
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
@@ -82,13 +83,14 @@ def tune(
     *,
     atoms: NDArray[np.floating[Any]] | None = None,
     at_once: int = 1,
+    mirrored: bool = False,
 ) -> list[Trial]:
     """Fit every combination on the first images, judge it on the second; return trials, the best first.
 
     Statistics, dictionaries and representations are those of separate fits (`fit_together`, `score`), at a
-    fraction of their cost. Equal accuracies keep the order of the grid. `at_once`
-    classifiers may work side by side, each on one thread. Memory: as `fit_together` and `score`. Raises
-    DataError where labels and images differ in number.
+    fraction of their cost. Equal accuracies keep the order of the grid. `at_once` classifiers may work side by
+    side, each on one thread. With `mirrored` they learn from mirror images, too. Memory: as `fit_together` and
+    `score`. Raises DataError where labels and images differ in number.
     """
     for (source, labels), name in ((known, "training"), (asked, "validation")):
         if len(labels) != source.n_samples:
@@ -98,8 +100,11 @@ def tune(
     settings = [one for _, one in trials]
     with engine.run(["whitening", "dictionary", "statistics", "solve", "transform", "scores"]):
         fitted = fit_together(known[0], settings, engine, atoms=atoms)
-        judge = _judge(classify, known[1], asked[1], at_once)
-        found = score(fitted, settings, known[0], asked[0], judge, engine)
+        source, labels = known
+        if mirrored:
+            source, labels = AndMirrored(source), np.concatenate([labels, labels])
+        judge = _judge(classify, labels, asked[1], at_once)
+        found = score(fitted, settings, source, asked[0], judge, engine)
     return ranked(trials, found)
 
 
