@@ -259,9 +259,10 @@ def tables(recipe: str = "ours") -> dict[str, Callable[[], Iterator[Cell]]]:
 def deviation(printed: Cell, own: dict[str, Any]) -> float | None:
     """Return by how many points a figure of ours differs from the paper's; None where it is not of the same experiment.
 
-    It is the same where data, training images, atoms, components and votes are those of the printed cell.
+    It is the same where data, training images, atoms, components and votes are those of the printed cell, and test images
+    judge.
     """
-    if printed.paper is None or printed.remark or own.get("leading"):
+    if printed.paper is None or printed.remark or own.get("leading") or own.get("judge", TEST) != TEST:
         return None
     first = printed.parts[0].fit
     asked = {

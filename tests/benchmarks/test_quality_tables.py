@@ -464,6 +464,7 @@ def test_a_deviation_is_that_of_the_same_experiment():
         {"temperature": 0.06},
         {"mirrored": True},
         {"leading": 800},
+        {"judge": BATCH_5},
     ):
         assert deviation(printed, own | change) is None
     # a probe knows no votes, and has none in its record
@@ -636,16 +637,20 @@ def test_a_row_about_votes_keeps_its_votes():
     assert said in markdown.rendered([found], [place])
 
 
-def test_a_figure_says_which_components_were_dropped_where_the_preset_now_drops_others(tmp_path):
+def test_a_figure_says_which_settings_are_not_the_papers(tmp_path):
     (cell,) = (one for one in tables()["6"]() if one.column == "8,000")
-    today = cell.parts[0].drop
+    (paper,) = (one for one in tables("paper")["6"]() if one.column == "8,000")
+    today, printed = cell.parts[0].drop, paper.parts[0].drop
+    assert today != printed
     own = {"top1": 0.5, "interval": [0.4, 0.6], "n_train": 8000, "n_test": 5, "dictionary": 8}
-    for name, drop, said in (
-        ("a", today, "our votes"),
-        ("b", today, f"drop={today}, our votes"),
-        ("c", 3, "our votes"),
+    for name, mean, drop, said in (
+        ("a", "context", today, "our votes"),
+        ("b", "context", today, f"drop={today}, our votes"),
+        ("c", "level", 3, "our votes"),
+        ("d", "context", printed, "the paper's votes"),
     ):
-        ours = {**own, "configurations": [{"drop": drop}], "said": said}
+        settings = {"mean": mean, "threshold": 0.3, "drop": drop}
+        ours = {**own, "configurations": [settings], "said": said}
         row = {
             "table": cell.table,
             "row": cell.row,
@@ -656,7 +661,11 @@ def test_a_figure_says_which_components_were_dropped_where_the_preset_now_drops_
         record = {"date": "2020-01-01", "command": name, "result": {"cells": [row]}}
         (tmp_path / f"2020-01-01-quality-6-{name}.json").write_text(json.dumps(record))
     found = [(one["command"], one["ours"]["said"]) for one in markdown.newest(tmp_path)]
-    assert found == [("b", "our votes"), ("c", "drop=3, our votes")]
+    assert found == [
+        ("b", f"drop={today}, our votes"),
+        ("c", "mean=level, drop=3, our votes"),
+        ("d", "the paper's votes"),
+    ]
 
 
 def test_two_runs_beside_each_other(tmp_path, capsys):
