@@ -464,6 +464,27 @@ def preset(name: str) -> Configuration:
     return Configuration.from_dict(PRESETS[name])
 
 
+MOST_CHANGES: Final = 4
+"""Settings in which a model may differ from a preset that it is called by."""
+
+
+def nearest_preset(settings: Mapping[str, Any]) -> str:
+    """Return the preset that settings are those of, with up to four that are others; nothing where there is none.
+
+    >>> nearest_preset(preset("paper-cifar10-gq").replace(dictionary=2048).to_dict())
+    'paper-cifar10-gq with dictionary=2048'
+    """
+    found = {}
+    for name in PRESETS:
+        usual = preset(name).to_dict()
+        found[name] = {key: value for key, value in settings.items() if usual.get(key) != value}
+    name = min(found, key=lambda one: len(found[one]))
+    changes = found[name]
+    if len(changes) > MOST_CHANGES:
+        return ""
+    return f"{name} with {_given(changes)}" if changes else name
+
+
 def presets(name: str) -> dict[str, Configuration]:
     """Return the configurations of a preset: each of its models by name; of a preset of one model that, by no name.
 

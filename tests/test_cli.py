@@ -266,11 +266,13 @@ def test_a_model_remembers_how_its_preset_lets_neighbours_vote(data, tmp_path):
     assert "50 neighbours, exp(cosine / 0.06) each; mirrored training images vote too" in " ".join(
         out.split()
     )
+    assert "cifar10-gq with dictionary=64, n_components=8, drop=2, pool_size=2" in " ".join(out.split())
     # a probe learns from mirrored images only when it is told to
     assert run_json("evaluate", ours, data, *groups, "--metric", "linear")["mirrored"] is False
     printed = tmp_path / "printed.h5"
     run("fit", data, "--dataset", "train", "--out", printed, "--preset", "paper-cifar10-gq", *small)
     assert run_json("evaluate", printed, data, *groups, "--neighbours", 5)["mirrored"] is False
+    assert " paper-cifar10-gq with dictionary=64, " in " ".join(run("info", printed)[0].split())
 
 
 def test_evaluate_through_a_temporary_file(data, model, monkeypatch, tmp_path):

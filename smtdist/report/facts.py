@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, opening
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.errors import DataError, ModelError
@@ -162,6 +163,7 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
             f"{spectrum['smallest']:.4g} to {spectrum['largest']:.4g}, median {spectrum['median']:.4g}",
         ),
         ("worst residual", f"{spectrum['worst_residual']:.1e}"),
+        *([("preset", name)] if (name := nearest_preset(facts["configuration"])) else []),
         ("judged by", _votes(facts["configuration"])),
         ("written with", ", ".join(f"{name} {number}" for name, number in versions.items())),
     ]
