@@ -275,6 +275,19 @@ def test_a_model_remembers_how_its_preset_lets_neighbours_vote(data, tmp_path):
     assert " paper-cifar10-gq with dictionary=64, " in " ".join(run("info", printed)[0].split())
 
 
+def test_a_model_of_the_first_images_says_so(data, tmp_path):
+    model = tmp_path / "m.h5"
+    small = [part for one in ("dictionary=24", "n_components=6", "patch=3") for part in ("--set", one)]
+    run("fit", data, "--dataset", "train", "--limit", 40, "--out", model, *small)
+    assert "the first 40 of " in " ".join(run("info", model)[0].split())
+    common = ("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5)
+    _, err = run(*common)
+    assert "fitted on the first 40 images of train" in " ".join(err.split())
+    assert "--limit 40" in err
+    _, err = run(*common, "--limit", 40)
+    assert "fitted on the first" not in err
+
+
 def test_evaluate_through_a_temporary_file(data, model, monkeypatch, tmp_path):
     common = ("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5)
     expected = run_json(*common)

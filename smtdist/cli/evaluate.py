@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json as json_text
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
+from smtdist.data import hdf5
 from smtdist.data.table import as_table
 from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
@@ -210,6 +212,11 @@ def evaluate(
     known, asked = (run.Labelled.open(data, group, seen.model.scaling) for group in (train, test))
     known = seen.taken(known.first(limit))
     with engine_for(where, known.source) as engine:
+        if limit is None and (count := fitted_on_first(model, train)) and count < known.source.n_samples:
+            engine.note(
+                f"The model was fitted on the first {count:,} images of {train}, but all {known.source.n_samples:,} are learnt "
+                f"from here; add --limit {count} for those alone."
+            )
         if plan:
             costs = judging.planned(seen, known, asked, engine, how, timed=True)
             say_evaluation_plan(costs, json, model=str(model.absolute()), metric=how.metric)
@@ -219,6 +226,14 @@ def evaluate(
         _say_sweep(found, how.metric, json)
         return
     say_evaluation(found, model, "images", json, how.directions, seen.mirrored)
+
+
+def fitted_on_first(model: Path, group: str) -> int | None:
+    """Return how many images of a group a model was fitted on, if only the first of them (fit --limit)."""
+    with hdf5.open_file(str(model)) as file:
+        source = json_text.loads(file.attrs.get("provenance", "{}")).get("source", {})
+    named = str(source.get("dataset", "")).strip("/") in (group.strip("/"), f"{group.strip('/')}/images")
+    return source.get("first") if named else None
 
 
 def _evaluate_files(

@@ -138,10 +138,11 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
     source = provenance.get("source", {})
     shape = " x ".join(f"{length:,}" for length in source.get("shape", []))
     versions = provenance.get("versions", {})
+    first = f"the first {source['first']:,} of " if "first" in source else ""
     return [
         (
             "fitted on",
-            f"{source.get('path') or 'an array'}:{source.get('dataset')}, {source.get('dtype')} {shape}",
+            f"{first}{source.get('path') or 'an array'}:{source.get('dataset')}, {source.get('dtype')} {shape}",
         ),
         ("fingerprint", str(provenance.get("fingerprint", ""))),
         (
