@@ -360,11 +360,31 @@ def test_what_is_no_file_is_left_out_and_named(root, tmp_path):
     for sentence, name, kind in zip(found["first_left_out"], names, kinds, strict=True):
         assert f"{name}: {kind}" in sentence
         assert sentence in err
-    assert "Left out 5 entries of the folder that are no files:" in err
+    assert "Left out 5 entries of the folder that are no files or pictures in other formats:" in " ".join(
+        err.split()
+    )
     (root / "class 3").symlink_to(tmp_path / "no folder")
     out, err = run("import", root, "--out", tmp_path / "d.h5", "--overwrite")
-    assert "Left out 6 entries of the folder that are no files, the first of them:" in err
+    told = " ".join(err.split())
+    assert (
+        "Left out 6 entries of the folder that are no files or pictures in other formats, the first of"
+        in told
+    )
     assert "class 3" not in err
+
+
+def test_pictures_in_other_formats_are_named(tmp_path):
+    root = tmp_path / "images"
+    root.mkdir()
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(root / "a.png")
+    for name in ("b.heic", "c.TGA", "labels.txt"):
+        (root / name).write_bytes(b"x")
+    out, err = run("import", root, "--out", tmp_path / "d.h5", "--json")
+    found = json.loads(out)
+    assert (found["n_samples"], found["left_out"]) == (1, 2)
+    assert "b.heic: a picture in a format that is not read" in " ".join(err.split())
+    assert "c.TGA" in err
+    assert "labels.txt" not in err
 
 
 def test_a_folder_of_broken_links_says_so(tmp_path):

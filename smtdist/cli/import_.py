@@ -229,7 +229,11 @@ def _show(results: Mapping[str, ImportResult], asked: images.Import, seconds: fl
 def _facts(result: ImportResult, listing: Listing, out: Path, group: str, seconds: float) -> dict[str, Any]:
     """Return the figures of one group, once what was left out was told of."""
     _warn(result.skipped, "unreadable images", result.first_skipped)
-    _warn(listing.left_out, "entries of the folder that are no files", listing.first_left_out)
+    _warn(
+        listing.left_out,
+        "entries of the folder that are no files or pictures in other formats",
+        listing.first_left_out,
+    )
     return {
         "out": str(out.absolute()),
         "group": group,

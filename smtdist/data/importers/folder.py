@@ -17,13 +17,29 @@ from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listin
 from smtdist.errors import DataError
 
 FOLDER: Final = "a folder"
+UNREAD: Final = (
+    ".heic",
+    ".heif",
+    ".avif",
+    ".jxl",
+    ".svg",
+    ".psd",
+    ".tga",
+    ".exr",
+    ".dds",
+    ".dng",
+    ".cr2",
+    ".nef",
+)
+"""Endings of pictures, which are told where they cannot be read; other files beside images are none of an import's."""
 LISTED: Final = 5
 """Entries left out that are named."""
 
 
 class FolderListing(Listing):
     """Image files below a folder, in the order of their paths; hidden files and other endings are passed by.
-    What is neither file nor folder, such as a broken link, is left out and counted.
+    What is neither file nor folder, such as a broken link, and a picture in a format that is not read are left out and
+    counted.
 
     A label is the place of the first folder below the root among all of them that hold images, in the order
     of their names. Links are followed. The tree is walked twice, once to count and once to read, and holds
@@ -143,10 +159,11 @@ def _below(folder: str, above: frozenset[str]) -> Iterator[tuple[os.DirEntry[str
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Return "" for a file, `FOLDER`, or what else an entry is."""
+    """Return "" for a file, `FOLDER`, or what else an entry is, be it a picture that is not read."""
     try:
         if entry.is_file():
-            return ""
+            unread = entry.name.lower().endswith(UNREAD) and not _is_image(entry)
+            return "a picture in a format that is not read" if unread else ""
         if entry.is_dir():
             return FOLDER
         mode = entry.stat().st_mode
