@@ -75,8 +75,10 @@ def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> 
     n_classes = int(max(known[1].max(), asked[1].max())) + 1
     scores = knn.vote(nearest[0], learnt.labels[nearest[1]], n_classes, settings.vote, settings.temperature)
     found = scores.argmax(axis=1)
-    # what is shown are images as they are
-    cosines, rows = knn.nearest(flat[1], flat[0][:n], min(NEIGHBOURS, settings.k))
+    shown = min(NEIGHBOURS, settings.k)
+    cosines, rows = nearest[0][:, :shown], nearest[1][:, :shown]
+    if votes.mirrored_votes:  # what is shown are images as they are
+        cosines, rows = knn.nearest(flat[1], flat[0][:n], shown)
     same = run.Neighbours(settings.k, settings.temperature, settings.vote)
     evaluation = judging.with_pixels(
         knn.evaluation_of(*nearest, learnt.labels, asked[1], settings),
