@@ -36,6 +36,7 @@ from smtdist.evaluate.knn import (
 from smtdist.evaluate.leading import Leading
 from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.probe import LinearProbe, fit_probe
+from smtdist.kernels.cpu.table import table_of
 from smtdist.kernels.device import gpu_available
 from smtdist.models.model import Model
 from smtdist.models.tuning.members import Member, represent_slices, slices_of
@@ -99,11 +100,11 @@ class Family:
             for made in dict.fromkeys(map(_made, own)):
                 same = [part for part in own if _made(part) == made]
                 longest = max(same, key=lambda part: part.drop + (part.n_components or len(encoder.atoms)))
-                components = components_of(self.work, model, longest)
-                slices = tuple(sorted({_slice(part, components.shape[1]) for part in same}))
+                table = table_of(components_of(self.work, model, longest))
+                slices = tuple(sorted({_slice(part, table.shape[1]) for part in same}))
                 _, size, stride = made
                 kind = CodesAlone if made[0] == "codes" else Member
-                member = kind(encoder, components, slices, size, stride, "float32")
+                member = kind(encoder, table, slices, size, stride, "float32")
                 found.setdefault(key, {})[made] = member
             model_without_sums(self.models, key)
         return found

@@ -6,36 +6,41 @@ from typing import Final
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import representation as cpu
+from smtdist.kernels.cpu.table import Table, columns_of, table_of
 from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.gpu import representation as gpu
 from smtdist.kernels.types import Array, Codes
 
 
-def embed(codes: Codes, components_t: Array, half: int | None = None) -> Array:
+def embed(codes: Codes, components_t: Array | Table, half: int | None = None) -> Array:
     """Return β_i = P a_i / ‖P a_i‖ of every patch (SMT 2023, section 3: the embedding of a sparse code).
 
     The columns of P are added in ascending order of the atoms and the norm in that of the components, so
     that the bits depend on the patch alone. A patch without a code is zero, and so is one whose sum is zero.
 
-    components_t : float32 (K, L), the transpose of P. half : atoms from here on are added up apart from those
-    before; None: all together. Returns float32 (N, L). Memory: 4 L bytes a patch.
+    components_t : float32 (K, L), the transpose of P, or its `table_of`, which spares the CPU a copy. half : atoms from
+    here on are added up apart from those before; None: all together. Returns float32 (N, L). Memory: 4 L bytes a patch,
+    and the copy.
 
     >>> import numpy as np
     >>> codes = Codes(np.array([0, 2, 2]), np.array([0, 1], np.uint16), 2)
     >>> embed(codes, np.array([[3.0, 0.0], [0.0, 4.0]], np.float32)).round(3).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    body = cpu if is_host(codes.indptr) else gpu
-    return body.embed(codes, _beside(codes, components_t), codes.n_atoms if half is None else half)
+    half = codes.n_atoms if half is None else half
+    _require_fit(codes, components_t)
+    if is_host(codes.indptr):
+        return cpu.embed(codes, table_of(components_t), half)
+    return gpu.embed(codes, _beside(codes, components_t), half)
 
 
 def represent(
-    codes: Codes, components_t: Array, images: int, rows: int, columns: int, size: int, stride: int
+    codes: Codes, components_t: Array | Table, images: int, rows: int, columns: int, size: int, stride: int
 ) -> Array:
     """Return `pool(embed(codes, components_t), images, ...)`, to the bit: what images are to a classifier.
 
-    Memory: the result, and on the CPU 4 L bytes a position of one image for each thread; on a GPU the
-    embeddings of all patches.
+    components_t : as in `embed`. Memory: the result, and on the CPU 4 L bytes a position of one image for each thread;
+    on a GPU the embeddings of all patches.
 
     >>> import numpy as np
     >>> codes = Codes(np.array([0, 2, 2]), np.array([0, 1], np.uint16), 2)
@@ -64,7 +69,7 @@ def signs_of_halves(components_t: Array) -> Array | None:
 
 def represent_symmetric(
     codes: Codes,
-    components_t: Array,
+    components_t: Array | Table,
     signs: Array,
     images: int,
     rows: int,
@@ -91,7 +96,7 @@ def represent_symmetric(
 
 def _represent(
     codes: Codes,
-    components_t: Array,
+    components_t: Array | Table,
     half: int,
     grid: tuple[int, int, int],
     size: int,
@@ -100,20 +105,28 @@ def _represent(
 ) -> Array:
     shape = _pooled(codes.n_patches, *grid, size, stride)
     if is_host(codes.indptr):
-        return cpu.represent(codes, _beside(codes, components_t), half, grid, shape, size, stride, views)
+        _require_fit(codes, components_t)
+        return cpu.represent(codes, table_of(components_t), half, grid, shape, size, stride, views)
     embedded = embed(codes, components_t, half)
     seen = embedded.reshape(*grid, embedded.shape[1])
     parts = [gpu.pool(seen, shape, size, stride, mirrored) for mirrored in (False, True)[:views]]
     return array_module(embedded).stack(parts)
 
 
-def _beside(codes: Codes, components_t: Array) -> Array:
-    """Return components in float32 where the codes are; raise ConfigurationError where they do not fit."""
-    if components_t.ndim != 2 or len(components_t) != codes.n_atoms:
+def _require_fit(codes: Codes, components_t: Array | Table) -> None:
+    """Raise ConfigurationError where components are not of the atoms of codes."""
+    if len(components_t.shape) != 2 or components_t.shape[0] != codes.n_atoms:
         raise ConfigurationError(
             f"Components of shape {components_t.shape} do not fit codes over {codes.n_atoms} atoms; expected (K, L)."
         )
-    return array_module(codes.indptr).ascontiguousarray(like(codes.indptr, components_t), dtype="float32")
+
+
+def _beside(codes: Codes, components_t: Array | Table) -> Array:
+    """Return components (K, L) in float32 where the codes are."""
+    if isinstance(components_t, Table):
+        components_t = columns_of(Table(like(codes.indptr, components_t.values), components_t.shape))
+    placed = like(codes.indptr, components_t)
+    return array_module(codes.indptr).ascontiguousarray(placed, dtype="float32")
 
 
 def pooled_shape(rows: int, columns: int, size: int, stride: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import slices as cpu
+from smtdist.kernels.cpu.table import Table, columns_of, table_of
 from smtdist.kernels.device import is_host, to_host
 from smtdist.kernels.representation import embed, pool, pooled_shape
 from smtdist.kernels.types import Array, Codes, Geometry
@@ -31,7 +32,7 @@ def pooled_slices(
     codes: Codes,
     images: int,
     geometry: Geometry,
-    components_t: Array,
+    components_t: Array | Table,
     slices: Sequence[tuple[int, int]],
     size: int,
     stride: int,
@@ -44,7 +45,7 @@ def pooled_slices(
     slices; each slice then normalises and pools by itself, its 1 / ‖·‖ being the weight of the patch in its
     windows. It equals the separate results but for the rounding of float32.
 
-    components_t : float32 (K, L); slices : (start, stop) within L; out : flat, the representation of image
+    components_t : float32 (K, L), or its `table_of`; slices : (start, stop) within L; out : flat, the representation of image
     i and slice s going to out[places[s] + i f :] with its f features.
     Memory (CPU): 8 L bytes a position and thread; other modules and other types of `out` take a slice at a
     time.
@@ -60,18 +61,20 @@ def pooled_slices(
     if not slices or any(not 0 <= start < stop <= length for start, stop in slices):
         raise ConfigurationError(f"The slices {list(slices)} do not lie within {length} components.")
     shape = pooled_shape(rows, columns, size, stride)
-    if codes.n_patches != images * rows * columns or len(components_t) != codes.n_atoms:
+    if codes.n_patches != images * rows * columns or components_t.shape[0] != codes.n_atoms:
         raise ConfigurationError(
             f"Codes of {codes.n_patches} patches over {codes.n_atoms} atoms meet {images} images of {rows} x {columns} "
             f"positions and components of shape {components_t.shape}."
         )
     if is_host(codes.indptr) and out.dtype == np.float32:
-        components = np.ascontiguousarray(components_t, np.float32)
         window = (rows, *shape, columns, size, stride)
-        cpu.pooled_slices(codes, images, window, components, list(slices), places[: len(slices)], out)
+        cpu.pooled_slices(
+            codes, images, window, table_of(components_t), list(slices), places[: len(slices)], out
+        )
         return
+    columns_t = columns_of(components_t)
     for (start, stop), place in zip(slices, places, strict=False):
         features = shape[0] * shape[1] * (stop - start)
-        part = embed(codes, components_t[:, start:stop])
+        part = embed(codes, columns_t[:, start:stop])
         values = to_host(pool(part, images, rows, columns, size, stride))
         out[place : place + images * features] = values.reshape(-1)

@@ -16,6 +16,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
+from smtdist.kernels.cpu.table import Table, table_of
 from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.mirrored import mirrored_codes
 from smtdist.kernels.types import Array, Codes, Encoder, Geometry
@@ -51,7 +52,7 @@ class Represent:
     """
 
     encoder: Encoder
-    components: NDArray[np.float32]  # (K, L)
+    components: Table  # (K, L)
     size: int
     stride: int
     dtype: str
@@ -136,12 +137,13 @@ def representer(
             f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may use; "
             f"use fewer components or larger workers."
         )
+    table = table_of(components)
     if not symmetric:
-        return Represent(encoder, components, *how, batch, threads, needed(batch))
+        return Represent(encoder, table, *how, batch, threads, needed(batch))
     # codes and embeddings of mirror images take as much as those of images
     beside = batch_codes(geometry, encoder, batch) + 4 * batch * rows * columns * count
     signs = representation.signs_of_halves(components)
-    return Represent(encoder, components, *how, batch, threads, needed(batch) + beside, True, signs)
+    return Represent(encoder, table, *how, batch, threads, needed(batch) + beside, True, signs)
 
 
 def batch_codes(geometry: Geometry, encoder: Encoder, images: int) -> int:

@@ -1,11 +1,14 @@
 """The compiled CPU bodies return what the plain bodies return, with one thread and with two."""
 
+import pickle
+
 import numpy as np
 import pytest
 from coded import random_codes, same_sums
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, memory, patches, pixels, representation, scatter, threads, whitening
+from smtdist.kernels.cpu.table import columns_of, table_of
 from smtdist.kernels.generic import codes as plain_codes
 from smtdist.kernels.generic import context as plain_context
 from smtdist.kernels.generic import patches as plain_patches
@@ -233,17 +236,28 @@ def test_no_codes_at_all():
     assert not out.any()
 
 
+@pytest.mark.parametrize("length", [5, 33, 64, 149])
 @pytest.mark.parametrize("half", [90, 45])
-def test_embedding(half):
+def test_embedding(half, length):
     rng = np.random.default_rng(0)
     sparse = random_codes(rng, 5 * 36, 90, 0.2)
-    components = rng.standard_normal((90, 33)).astype(np.float32)
+    components = rng.standard_normal((90, length)).astype(np.float32)
     fast = representation.embed(sparse, components, half)
     assert fast.tobytes() == plain_representation.embed(sparse, components, half).tobytes()
     pooled = representation.pool(fast, 5, 6, 6, 3, 2)
-    assert pooled.tobytes() == plain_representation.pool(fast.reshape(5, 6, 6, 33), (2, 2), 3, 2).tobytes()
-    assert pooled.shape == (5, 2, 2, 33)
+    assert (
+        pooled.tobytes() == plain_representation.pool(fast.reshape(5, 6, 6, length), (2, 2), 3, 2).tobytes()
+    )
+    assert pooled.shape == (5, 2, 2, length)
     np.testing.assert_allclose((pooled**2).sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_tables_of_components_lie_on_lines_of_the_cache():
+    columns = np.arange(7 * 150, dtype=np.float32).reshape(7, 150)
+    table = table_of(columns)
+    for one in (table, *(pickle.loads(pickle.dumps(table, protocol)) for protocol in (2, 5))):
+        assert one.values.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(columns_of(one), columns)
 
 
 def test_images_are_represented_one_by_one():
@@ -251,7 +265,7 @@ def test_images_are_represented_one_by_one():
     images, rows, columns = 400, 7, 5  # more than a thread takes at a time
     sparse = random_codes(rng, images * rows * columns, 70, 0.1)
     components = rng.standard_normal((70, 9)).astype(np.float32)
-    whole = representation.represent(sparse, components, images, rows, columns, 3, 1)
+    whole = representation.represent(sparse, table_of(components), images, rows, columns, 3, 1)
     parts = representation.pool(representation.embed(sparse, components), images, rows, columns, 3, 1)
     assert whole.tobytes() == parts.tobytes()
     with pytest.raises(ConfigurationError, match="do not fill"):

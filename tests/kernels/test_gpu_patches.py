@@ -5,6 +5,7 @@ import pytest
 from kernel_codes import placed, random_codes
 
 from smtdist.kernels import patches, representation, whitening
+from smtdist.kernels.cpu.table import table_of
 from smtdist.kernels.types import Geometry
 
 
@@ -48,7 +49,7 @@ def test_embeddings_and_pools(fake_cupy, length, half):
     codes = random_codes(2, 2 * 6 * 7, 40, 0.2)
     components = np.random.default_rng(3).normal(size=(40, length)).astype(np.float32)
     expected = representation.embed(codes, components, half)
-    found = representation.embed(placed(codes, fake_cupy.asarray), components, half)
+    found = representation.embed(placed(codes, fake_cupy.asarray), table_of(components), half)
     np.testing.assert_array_equal(fake_cupy.asnumpy(found), expected)
     pooled = representation.pool(expected, 2, 6, 7, 3, 2)
     np.testing.assert_array_equal(fake_cupy.asnumpy(representation.pool(found, 2, 6, 7, 3, 2)), pooled)

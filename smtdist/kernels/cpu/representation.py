@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.table import Table, add_atoms
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -12,69 +13,30 @@ __all__ = ["embed", "pool", "represent"]
 
 
 @compiled
-def add_rows(indices: Array, first: int, last: int, table: Array, line: Array) -> None:
-    """Write the sum of table[indices[first:last]] to `line`, one row added after the other.
-
-    Eight at a time: the sum is read and written an eighth as often, and rounded as ever.
-    """
-    length, entry = line.shape[0], first
-    line[:] = 0
-    while entry + 8 <= last:
-        one = table[np.int64(indices[entry])]
-        two = table[np.int64(indices[entry + 1])]
-        three = table[np.int64(indices[entry + 2])]
-        four = table[np.int64(indices[entry + 3])]
-        five = table[np.int64(indices[entry + 4])]
-        six = table[np.int64(indices[entry + 5])]
-        seven = table[np.int64(indices[entry + 6])]
-        eight = table[np.int64(indices[entry + 7])]
-        for column in range(length):
-            total = (line[column] + one[column]) + two[column]
-            total = (total + three[column]) + four[column]
-            total = (total + five[column]) + six[column]
-            line[column] = (total + seven[column]) + eight[column]
-        entry += 8
-    while entry < last:
-        one = table[np.int64(indices[entry])]
-        for column in range(length):
-            line[column] += one[column]
-        entry += 1
-
-
-@compiled
 def embed_patches(
-    indptr: Array, indices: Array, components_t: Array, half: int, start: int, stop: int, out: Array
+    indptr: Array, indices: Array, half: int, table: Array, n_atoms: int, start: int, out: Array
 ) -> None:
-    """Write the unit embeddings of patches start to stop to the lines of `out`; atoms from `half` on are summed apart."""
-    length = components_t.shape[1]
-    others = np.empty(length, components_t.dtype)
-    for patch in range(start, stop):
-        line, last = out[patch - start], indptr[patch + 1]
-        cut = last
-        while cut > indptr[patch] and indices[cut - 1] >= half:
-            cut -= 1
-        add_rows(indices, indptr[patch], cut, components_t, line)
-        if cut < last:
-            add_rows(indices, cut, last, components_t, others)
-            for component in range(length):
-                line[component] += others[component]
-        total = 0.0
-        for component in range(length):
+    """Write the unit embeddings of the patches from `start` on to the lines of `out`; see `add_atoms`."""
+    add_atoms(indptr, indices, half, table, n_atoms, start, out)
+    for patch in range(out.shape[0]):
+        line, total = out[patch], 0.0
+        for component in range(line.shape[0]):
             value = np.float64(line[component])
             total += value * value
         if total > 0:
             norm = np.sqrt(total)
-            for component in range(length):
+            for component in range(line.shape[0]):
                 line[component] = np.float64(line[component]) / norm
 
 
-def embed(codes: Codes, components_t: Array, half: int) -> Array:
+def embed(codes: Codes, table: Table, half: int) -> Array:
     """Return float32 (N, L); see `smtdist.kernels.generic.representation`."""
-    out = np.empty((codes.n_patches, components_t.shape[1]), np.float32)
+    n_atoms, length = table.shape
+    out = np.empty((codes.n_patches, length), np.float32)
     indptr, indices = codes.indptr, codes.indices
     run_ranges(
         lambda start, stop: embed_patches(
-            indptr, indices, components_t, half, start, stop, out[start:stop]
+            indptr, indices, half, table.values, n_atoms, start, out[start:stop]
         ),
         even_ranges(codes.n_patches, 1024),
     )
@@ -124,7 +86,7 @@ def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
 
 def represent(
     codes: Codes,
-    components_t: Array,
+    table: Table,
     half: int,
     grid: tuple[int, int, int],
     shape: tuple[int, int],
@@ -137,7 +99,7 @@ def represent(
     Returns (views, images, *shape, L): the second view has the columns of the grid from the last to the first.
     """
     images, rows, columns = grid
-    n, length = rows * columns, components_t.shape[1]
+    n, (n_atoms, length) = rows * columns, table.shape
     out = np.empty((views, images, *shape, length), np.float32)
     indptr, indices = codes.indptr, codes.indices
 
@@ -145,7 +107,7 @@ def represent(
         room = np.empty((n, length), np.float32)
         seen = room.reshape(1, rows, columns, length)
         for image in range(first, last):
-            embed_patches(indptr, indices, components_t, half, image * n, (image + 1) * n, room)
+            embed_patches(indptr, indices, half, table.values, n_atoms, image * n, room)
             for view in range(views):
                 pool_images(seen, size, stride, view == 1, 0, 1, out[view, image : image + 1])
 

@@ -5,19 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.cpu.jit import ZERO, compiled
-from smtdist.kernels.cpu.representation import add_rows
+from smtdist.kernels.cpu.table import Table, add_atoms
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
 LANES = 16
-
-
-@compiled
-def embed_image(indptr: Array, indices: Array, components_t: Array, first: int, sums: Array) -> None:
-    """Write P a of every patch of the image that begins with patch `first`, atoms ascending."""
-    for patch in range(sums.shape[0]):
-        entry, stop = indptr[first + patch], indptr[first + patch + 1]
-        add_rows(indices, entry, stop, components_t, sums[patch])
 
 
 @compiled
@@ -102,7 +94,7 @@ def pooled_slices(
     codes: Codes,
     images: int,
     shape: tuple[int, int, int, int, int, int],
-    components_t: Array,
+    table: Table,
     slices: list[tuple[int, int]],
     places: Array,
     out: Array,
@@ -111,7 +103,7 @@ def pooled_slices(
 
     shape : rows of positions, then as in `pool_image`.
     """
-    n, window = shape[0] * shape[3], shape[1:]
+    n, window, (n_atoms, length) = shape[0] * shape[3], shape[1:], table.shape
     indptr, indices = codes.indptr, codes.indices
     starts, stops = (np.array(ends, np.int64) for ends in zip(*slices, strict=True))
     edges = np.unique(np.concatenate([starts, stops]))
@@ -119,11 +111,11 @@ def pooled_slices(
     features = (stops - starts) * (shape[1] * shape[2])
 
     def work(begin: int, end: int) -> None:
-        sums = np.empty((n, components_t.shape[1]), np.float32)
+        sums = np.empty((n, length), np.float32)
         weights = np.empty((n, len(slices)))
         units = np.empty((n, int(np.max(stops - starts))), np.float32)
         for image in range(begin, end):
-            embed_image(indptr, indices, components_t, image * n, sums)
+            add_atoms(indptr, indices, n_atoms, table.values, n_atoms, image * n, sums)
             slice_weights(sums, edges, first, last, weights)
             pool_image(sums, weights, window, starts, stops, places + image * features, units, out)
 

@@ -18,6 +18,7 @@ from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import memory, representation
+from smtdist.kernels.cpu.table import Table, table_of
 from smtdist.kernels.device import is_host, place
 from smtdist.kernels.nested import nested_pieces
 from smtdist.kernels.slices import pooled_slices, slice_places
@@ -37,7 +38,7 @@ class Member:
     """Settings that differ in their slice of the components only: `slices` are (first, last) components, ascending."""
 
     encoder: Encoder
-    components: NDArray[np.float32]  # (K, L), the transpose of P
+    components: Table  # (K, L), the transpose of P
     slices: tuple[Slice, ...]
     size: int
     stride: int
@@ -144,8 +145,8 @@ def members_of(
     for key, (own, parts) in found.items():
         assert own.embedding is not None
         longest = max(stop for _, stop in parts)
-        components = np.ascontiguousarray(own.embedding.components[:longest].T, np.float32)
-        members.append(Member(own.encoder, components, tuple(sorted(parts)), *key[1:]))
+        table = table_of(own.embedding.components[:longest].T)
+        members.append(Member(own.encoder, table, tuple(sorted(parts)), *key[1:]))
     numbers = {key: number for number, key in enumerate(found)}
     return members, [(numbers[key], part) for key, part in wanted]
 
@@ -158,7 +159,7 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     form = longest.form
     raw_bytes, threads = longest.whitener.scale.raw_bytes, engine.executor.threads()
     encoders = len({id(member.encoder) for member in members})
-    components = max(len(member.components.T) for member in members)
+    components = max(member.components.shape[1] for member in members)
 
     def needed(images: int) -> int:
         encoding = memory.batch_bytes(geometry, n_atoms, form, images, raw_bytes=raw_bytes).encoding
