@@ -74,7 +74,7 @@ class KillOnce:
                 os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.chaos), 4])
+@pytest.mark.parametrize("workers", [3, *(pytest.param(n, marks=pytest.mark.chaos) for n in (1, 2, 4))])
 def test_any_number_of_workers_gives_the_bits_of_one_process(images, want, workers):
     with local_executor(workers, threads=1) as executor:
         model, records = fit(images, SETTINGS, Engine(executor))
