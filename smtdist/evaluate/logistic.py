@@ -64,7 +64,7 @@ class Logistic:
         """Yield (logits (m, c), targets (m,)) block by block; of two classes the first has the logit zero."""
         for block, targets in rows.blocks(self.centre, self.scale):
             yield (
-                _padded(ordered_products.across(place(block), self.coefficients) + self.intercepts),
+                padded(ordered_products.across(place(block), self.coefficients) + self.intercepts),
                 targets,
             )
 
@@ -73,9 +73,8 @@ class Rows:
     """Rows and their classes, in blocks within a budget; kept in memory, centred, where all fit and `keep` is set.
 
     `z` (n, ...) has `shape` and `dtype` and is sliced by rows; further axes are flattened. `targets` (n,)
-    numbers the classes from 0; `chosen` (n,) says which rows take part. Blocks have the type the rows are
-    stored in, float32 for float16. Raises MemoryBudgetError where
-    one row does not fit.
+    numbers the classes from 0; `chosen` (n,) says which rows take part. Blocks take `block_bytes` at most and have
+    the type the rows are stored in, float32 for float16. Raises MemoryBudgetError where one row does not fit.
     """
 
     def __init__(
@@ -88,26 +87,32 @@ class Rows:
         *,
         chosen: npt.NDArray[np.bool_] | None = None,
         keep: bool = False,
+        block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self.z, self.targets, self.name, self.chosen = z, targets, name, chosen
         self.features = math.prod(z.shape[1:])
         self.dtype = np.dtype(np.float64 if np.dtype(z.dtype).itemsize > 4 else np.float32)
         self.count = len(targets) if chosen is None else int(chosen.sum())
-        # the raw rows, those taken from them, centred, in float64; logits, probabilities and residuals of them
-        row = self.features * (np.dtype(z.dtype).itemsize + 2 * self.dtype.itemsize + 8) + 40 * (
-            n_outputs + 1
-        )
+        row = self.row_bytes(z, n_outputs)
         if budget < row:
             raise MemoryBudgetError(
                 f"One row of {self.features:,} features and {n_outputs:,} outputs needs {readable(row)} beside the "
                 f"weights, but {readable(max(budget, 0))} are left for it; raise the memory limit, or pool the "
                 f"representation more."
             )
-        self.step = max(1, min(BLOCK_BYTES, budget // 2) // row)
+        self.step = max(1, min(block_bytes, budget // 2) // row)
         self._row = row
         everything = self.count * self.features * self.dtype.itemsize
         self._keeps = keep and everything + self.step * row <= budget
         self._kept: npt.NDArray[Any] | None = None
+
+    @staticmethod
+    def row_bytes(z: Any, n_outputs: int) -> int:
+        """Return what a row of a block takes: raw, taken from others, centred, in float64; its logits and residuals."""
+        stored = np.dtype(z.dtype).itemsize
+        return int(
+            math.prod(z.shape[1:]) * (stored + 2 * (8 if stored > 4 else 4) + 8) + 40 * (n_outputs + 1)
+        )
 
     @property
     def peak_bytes(self) -> int:
@@ -304,7 +309,7 @@ class _Objective:
 def _losses(logits: Float64, targets: Int64) -> tuple[float, Float64]:
     """Return Σ loss and the derivatives of the loss by each output."""
     binary = logits.shape[1] == 1
-    logits = _padded(logits)
+    logits = padded(logits)
     logits -= logits.max(axis=1, keepdims=True)
     own = np.take_along_axis(logits, targets[:, None], axis=1)
     np.exp(logits, out=logits)
@@ -315,7 +320,8 @@ def _losses(logits: Float64, targets: Int64) -> tuple[float, Float64]:
     return loss, logits[:, 1:] if binary else logits
 
 
-def _padded(logits: Float64) -> Float64:
+def padded(logits: Float64) -> Float64:
+    """Return logits (m, c), of two classes with the zeros of the first."""
     return np.concatenate([np.zeros_like(logits), logits], axis=1) if logits.shape[1] == 1 else logits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from smtdist.evaluate.logistic import (
     Rows,
     fit_logistic,
     n_outputs,
+    padded,
     weight_bytes,
 )
 from smtdist.evaluate.metrics import (
@@ -33,10 +34,15 @@ from smtdist.evaluate.metrics import (
     occurring,
     wilson,
 )
+from smtdist.evaluate.span import MOST_ROWS, Span, gram_of, span_bytes, weights_of
 
 Progress = Callable[[int, int], None]
+Path = tuple[dict[str, Any], ...]
+Moments = tuple[Float64, Float64]
 
 MEMORY_BYTES: Final = 2**30
+PRODUCT_BYTES: Final = 2**28
+"""Rows whose products with others are made at a time."""
 C_GRID: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Weights of the losses that are tried, from the strongest penalty to the weakest."""
 CLEARLY_WORSE: Final = 2.0
@@ -58,7 +64,7 @@ class LinearProbe:
 
     logistic: Logistic
     classes: Int64
-    path: tuple[dict[str, Any], ...]
+    path: Path
     n_train: int
 
     @property
@@ -95,7 +101,7 @@ class LinearEvaluation(Judged):
     C: float
     n_iter: int
     converged: bool
-    path: tuple[dict[str, Any], ...]
+    path: Path
     n_train: int
     n_test: int
     n_classes: int
@@ -156,32 +162,29 @@ def fit_probe(
         found = f"only class {classes[0]}" if len(classes) else "no row"
         raise DataError(f"The training labels hold {found}; a linear probe needs at least two classes.")
     grid = _grid(C)
-    features = math.prod(z.shape[1:])
-    budget = memory_bytes - weight_bytes(len(classes), features)
-    if budget <= 0:
-        raise MemoryBudgetError(
-            f"The weights of {len(classes)} classes x {features:,} features and the memory of L-BFGS take "
-            f"{readable(memory_bytes - budget)}, but {readable(memory_bytes)} are allowed; raise the memory limit, "
-            f"or pool the representation more."
-        )
-    setup = _Setup(budget, len(classes), standardise, tolerance, max_iter)
     steps = _Steps(progress, len(labels), (len(grid) if len(grid) > 1 else 0) + 1, max_iter)
-    path: tuple[dict[str, Any], ...] = ()
-    start, chosen = None, grid[0]
-    if len(grid) > 1:
-        path, start = _walk(z, targets, classes, grid, validation, seed, setup, steps)
-        chosen = start.C
-    rows = setup.rows(z, targets, "training", keep=True)
-    final = setup.fit(rows, chosen, setup.moments(rows), start, steps.begin(last=True))
+    setup = _Setup(memory_bytes, len(classes), standardise, tolerance, max_iter)
+    if not standardise and not isinstance(validation, tuple) and _few(z, len(classes), memory_bytes):
+        final, path = _fit_in_span(z, targets, classes, grid, validation, seed, setup, steps)
+    else:
+        final, path = _fit_features(z, targets, classes, grid, validation, seed, setup, steps)
     steps.end()
     return LinearProbe(final, classes, path, len(labels))
+
+
+def _few(z: Any, n_classes: int, memory_bytes: int) -> bool:
+    """Tell whether rows are so few that their products with each other are soon made, and fit in memory with a block of rows."""
+    n, features = len(z), math.prod(z.shape[1:])
+    rows = memory_bytes - span_bytes(n, features, n_classes)
+    return n <= MOST_ROWS * features and rows >= 4 * Rows.row_bytes(z, n_outputs(n_classes))
 
 
 def probe_bytes(z: Any, test_z: Any, labels: Int64, memory_bytes: int = MEMORY_BYTES) -> int:
     """Return the memory that `evaluate_linear` takes at most beside the representations, of which the shapes alone matter."""
     n_classes, features = len(np.unique(labels)), math.prod(z.shape[1:])
-    weights = weight_bytes(n_classes, features)
-    rows = Rows(z, labels, "training", memory_bytes - weights, n_outputs(n_classes), keep=True)
+    few = _few(z, n_classes, memory_bytes)
+    weights = span_bytes(len(z), features, n_classes) if few else weight_bytes(n_classes, features)
+    rows = _rows(z, labels, memory_bytes - weights, n_classes, few)
     asked = Rows(test_z, np.zeros(len(test_z), np.int64), "test", memory_bytes, int(labels.max()) + 1)
     # of the classes that choose C the rows are kept, and a block of the others is read
     return weights + rows.peak_bytes + asked.peak_bytes + confusion_bytes(int(labels.max()) + 1)
@@ -245,49 +248,18 @@ def evaluate_linear(
 class _Setup:
     """What every fit of a probe shares."""
 
-    budget: int
+    memory_bytes: int
     n_classes: int
     standardise: bool
     tolerance: float
     max_iter: int
 
-    def rows(
-        self,
-        z: Any,
-        targets: Int64,
-        name: str,
-        chosen: npt.NDArray[np.bool_] | None = None,
-        keep: bool = False,
-    ) -> Rows:
-        """Return rows in blocks within the budget."""
-        return Rows(z, targets, name, self.budget, n_outputs(self.n_classes), chosen=chosen, keep=keep)
-
-    def moments(self, rows: Rows) -> tuple[Float64, Float64]:
+    def moments(self, rows: Rows) -> Moments:
         """Return what rows are centred and scaled by."""
         mean, deviation = rows.moments()
         if not self.standardise:
             return mean, np.ones_like(mean)
         return mean, np.divide(1, deviation, out=np.zeros_like(mean), where=deviation > 0)
-
-    def fit(
-        self,
-        rows: Rows,
-        C: float,
-        moments: tuple[Float64, Float64],
-        start: Logistic | None,
-        heed: Heed,
-    ) -> Logistic:
-        """Fit with one C."""
-        return fit_logistic(
-            rows,
-            C,
-            *moments,
-            self.n_classes,
-            start=start,
-            tolerance=self.tolerance,
-            max_iter=self.max_iter,
-            heed=heed,
-        )
 
 
 class _Steps:
@@ -313,7 +285,7 @@ class _Steps:
             self.progress(self.fits * self.rows, self.fits * self.rows)
 
 
-def _walk(
+def _fit_features(
     z: Any,
     targets: Int64,
     classes: Int64,
@@ -322,28 +294,122 @@ def _walk(
     seed: int,
     setup: _Setup,
     steps: _Steps,
-) -> tuple[tuple[dict[str, Any], ...], Logistic]:
-    """Fit the grid from the strongest penalty on, as long as it may pay; return what each scored, and the best."""
-    if isinstance(validation, tuple):
-        asked = _as_targets(validation, classes)
-        known = setup.rows(z, targets, "training", keep=True)
-        held = setup.rows(validation[0], asked, "validation")
-    else:
+) -> tuple[Logistic, Path]:
+    """Fit weights of the features, each pass reading all rows."""
+    features, n_classes = math.prod(z.shape[1:]), len(classes)
+    budget = setup.memory_bytes - weight_bytes(n_classes, features)
+    if budget <= 0:
+        raise MemoryBudgetError(
+            f"The weights of {n_classes} classes x {features:,} features and the memory of L-BFGS take "
+            f"{readable(setup.memory_bytes - budget)}, but {readable(setup.memory_bytes)} are allowed; raise the memory "
+            f"limit, or pool the representation more."
+        )
+
+    def part(
+        z: Any, targets: Int64, name: str, chosen: npt.NDArray[np.bool_] | None = None, keep: bool = False
+    ) -> Rows:
+        return Rows(z, targets, name, budget, n_outputs(n_classes), chosen=chosen, keep=keep)
+
+    def fit(rows: Rows, moments: Moments, C: float, start: Logistic | None, heed: Heed) -> Logistic:
+        return fit_logistic(
+            rows,
+            C,
+            *moments,
+            n_classes,
+            start=start,
+            tolerance=setup.tolerance,
+            max_iter=setup.max_iter,
+            heed=heed,
+        )
+
+    path, start = Path(), None
+    if len(grid) > 1:
+        if isinstance(validation, tuple):
+            known = part(z, targets, "training", keep=True)
+            held = part(validation[0], _as_targets(validation, classes), "validation")
+        else:
+            kept_out = held_out(targets, classes, validation, seed)
+            known = part(z, targets, "training", ~kept_out, keep=True)
+            held = part(z, targets, "training", kept_out)
+        moments = setup.moments(known)
+
+        def right(fitted: Logistic) -> int:
+            return sum(int(hits(logits, labels, 1).sum()) for logits, labels in fitted.logits(held))
+
+        path, start = _walk(
+            grid, held.count, lambda C, last: fit(known, moments, C, last, steps.begin()), right
+        )
+        del known
+    rows = part(z, targets, "training", keep=True)
+    chosen = grid[0] if start is None else start.C
+    return fit(rows, setup.moments(rows), chosen, start, steps.begin(last=True)), path
+
+
+def _fit_in_span(
+    z: Any,
+    targets: Int64,
+    classes: Int64,
+    grid: tuple[float, ...],
+    validation: float,
+    seed: int,
+    setup: _Setup,
+    steps: _Steps,
+) -> tuple[Logistic, Path]:
+    """Fit coordinates of the rows in their span; see `Span`."""
+    n, n_classes = len(targets), len(classes)
+    budget = setup.memory_bytes - span_bytes(n, math.prod(z.shape[1:]), n_classes)
+    rows = _rows(z, targets, budget, n_classes, few=True)
+    centre, _ = rows.moments()
+    gram = gram_of(rows, centre, steps.begin())
+    how = setup.tolerance, setup.max_iter
+    path, start = Path(), None
+    everyone, multipliers = np.arange(n), np.zeros((n, n_outputs(n_classes)))
+    if len(grid) > 1:
         kept_out = held_out(targets, classes, validation, seed)
-        known = setup.rows(z, targets, "training", ~kept_out, keep=True)
-        held = setup.rows(z, targets, "training", kept_out)
-    moments = setup.moments(known)
+        known, held = everyone[~kept_out], everyone[kept_out]
+        span = Span(gram[np.ix_(known, known)], targets[known], n_classes)
+        beside = gram[np.ix_(held, known)]
+
+        def right(fitted: Logistic) -> int:
+            logits = padded(beside @ span.multipliers(fitted) + fitted.intercepts)
+            return int(hits(logits, targets[held], 1).sum())
+
+        path, start = _walk(grid, len(held), lambda C, last: span.fit(C, last, *how, steps.begin()), right)
+        multipliers[known] = span.multipliers(start)
+        del span, beside
+    span = Span(gram, targets, n_classes)
+    if start is not None:
+        start = span.started(start, multipliers)
+    fitted = span.fit(grid[0] if start is None else start.C, start, *how, steps.begin(last=True))
+    weights = weights_of(rows, centre, span.multipliers(fitted))
+    return replace(fitted, coefficients=weights, centre=centre, scale=np.ones_like(centre)), path
+
+
+def _rows(z: Any, targets: Int64, budget: int, n_classes: int, few: bool) -> Rows:
+    """Return all training rows in blocks within a budget, of which those of few rows meet each other."""
+    outputs = n_outputs(n_classes)
+    if few:
+        return Rows(z, targets, "training", budget // 2, outputs, keep=True, block_bytes=PRODUCT_BYTES)
+    return Rows(z, targets, "training", budget, outputs, keep=True)
+
+
+def _walk(
+    grid: tuple[float, ...],
+    count: int,
+    fit: Callable[[float, Logistic | None], Logistic],
+    right: Callable[[Logistic], int],
+) -> tuple[Path, Logistic]:
+    """Fit the grid from the strongest penalty on, as long as it may pay; return what each scored, and the best."""
     path: list[dict[str, Any]] = []
     last: Logistic | None = None
     best: tuple[float, Logistic] | None = None
     for C in grid:
-        last = setup.fit(known, C, moments, last, steps.begin())
-        right = sum(int(hits(logits, labels, 1).sum()) for logits, labels in last.logits(held))
-        share = right / held.count
+        last = fit(C, last)
+        share = right(last) / count
         path.append({"C": C, "top1": share, "n_iter": last.n_iter, "converged": last.converged})
         if best is None or share > best[0]:
             best = share, last
-        elif best[0] - share > CLEARLY_WORSE * math.sqrt(best[0] * (1 - best[0]) / held.count):
+        elif best[0] - share > CLEARLY_WORSE * math.sqrt(best[0] * (1 - best[0]) / count):
             break
     assert best is not None
     return tuple(path), best[1]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate import probe
-from smtdist.evaluate.logistic import Rows, weight_bytes
-from smtdist.evaluate.probe import LinearProbe, evaluate_linear, fit_probe, held_out
+from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
+from smtdist.evaluate.probe import LinearProbe, evaluate_linear, fit_probe, held_out, probe_bytes
+from smtdist.evaluate.span import span_bytes
 
 TIGHT = 1e-8
 """Relative gradient at which weights are as good as float64 lets them be."""
@@ -35,7 +39,11 @@ def clusters(
 
 def probabilities(probe: LinearProbe, z: np.ndarray) -> np.ndarray:
     """The model's own weights, applied by hand."""
-    logits = z.reshape(len(z), -1).astype(float) @ probe.coefficients.T + probe.intercepts
+    return softmax(z.reshape(len(z), -1).astype(float), probe.coefficients, probe.intercepts)
+
+
+def softmax(z: np.ndarray, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
+    logits = z @ coefficients.T + intercepts
     if logits.shape[1] == 1:
         logits = np.hstack([np.zeros_like(logits), logits])
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -48,6 +56,16 @@ def memory_for(z: np.ndarray, classes: int, rows: int) -> int:
     outputs = 1 if classes == 2 else classes
     row = features * (z.itemsize + 2 * max(4, z.itemsize) + 8) + 40 * (outputs + 1)
     return weight_bytes(classes, features) + 2 * row * rows + 1
+
+
+@contextmanager
+def spied_on(name: str) -> Iterator[list[bool]]:
+    """Tell whether a way of fitting was taken."""
+    taken: list[bool] = []
+    original = getattr(probe, f"_{name}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, f"_{name}", lambda *how: (taken.append(True), original(*how))[1])
+        yield taken
 
 
 @settings(deadline=None, max_examples=40)
@@ -78,6 +96,79 @@ def test_equals_scikit_learn(
     np.testing.assert_allclose(found.coefficients / scale, peer.coef_ / scale, atol=1e-4)
     shift = 0 if classes == 2 else (peer.intercept_ - found.intercepts).mean()  # softmax does not see it
     np.testing.assert_allclose(found.intercepts + shift, peer.intercept_, atol=1e-3)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    classes=st.integers(2, 4),
+    n=st.integers(12, 40),
+    C=st.sampled_from([0.01, 1.0, 100.0]),
+    rows=st.sampled_from([4, 11, 1000]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_few_rows_of_many_features_equal_scikit_learn(
+    seed: int, classes: int, n: int, C: float, rows: int, dtype: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(classes), rng.integers(0, classes, n - classes)])
+    z = (rng.normal(size=(classes, 170))[y] + 3 * rng.normal(size=(n, 170)) + 1).astype(dtype)
+    z[1] = z[0]  # products of rows that are not independent
+    memory = span_bytes(n, 170, classes) + 4 * rows * Rows.row_bytes(z, n_outputs(classes))
+    told: list[tuple[int, int]] = []
+    with spied_on("fit_in_span") as used:
+        found = fit_probe(
+            z,
+            y,
+            C=C,
+            tolerance=TIGHT,
+            max_iter=5000,
+            memory_bytes=memory,
+            progress=lambda *step: told.append(step),
+        )
+    assert used
+    assert found.logistic.converged
+    assert told == sorted(told)
+    peer = LogisticRegression(C=C, tol=1e-10, max_iter=20_000).fit(z.astype(float), y)
+    np.testing.assert_allclose(probabilities(found, z), peer.predict_proba(z.astype(float)), atol=1e-4)
+    weights = [(found.coefficients, found.intercepts), (peer.coef_, peer.intercept_)]
+    own, other = (
+        C * log_loss(y, softmax(z.astype(float), *one), normalize=False) + (one[0] ** 2).sum() / 2
+        for one in weights
+    )
+    assert own <= other * (1 + 1e-9)
+
+
+def test_few_rows_choose_the_penalty_that_features_choose() -> None:
+    (z, y), (test, test_y) = clusters(150, 1, 600, apart=0.1), clusters(300, 2, 600, apart=0.1)
+    tried = (1e-5, 1e-4, 1e-3, 1e-2, 1.0)
+    few = evaluate_linear(z, y, test, test_y, C=tried, validation=0.3, seed=4, tolerance=TIGHT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "MOST_ROWS", 0)
+        other = evaluate_linear(z, y, test, test_y, C=tried, validation=0.3, seed=4, tolerance=TIGHT)
+    assert [(step["C"], step["top1"]) for step in few.path] == [
+        (step["C"], step["top1"]) for step in other.path
+    ]
+    assert few.C == other.C
+    assert few.path[0]["top1"] < max(step["top1"] for step in few.path)
+    np.testing.assert_array_equal(few.confusion, other.confusion)
+
+
+def test_few_rows_stay_within_their_memory(tmp_path: Path) -> None:
+    z, y = clusters(300, 1, features=3000)
+    memory = span_bytes(300, 3000, 4) + 40 * Rows.row_bytes(z, 4)
+    assert z.nbytes > 30 * Rows.row_bytes(z, 4)  # so that they are not kept
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file["z"] = z
+        stored = Counting(file["z"])
+        evaluate_linear(stored, y, file["z"], y, C=[0.01], memory_bytes=memory, max_iter=1)
+        assert stored.rows > 900
+        tracemalloc.start()
+        evaluate_linear(stored, y, file["z"], y, C=[0.01, 0.1], memory_bytes=memory, max_iter=15)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak <= memory + 200_000
+    assert peak <= probe_bytes(z, z, y, memory) + 200_000
 
 
 def test_standardised_equals_scikit_learn_on_scaled_rows() -> None:

@@ -1,0 +1,140 @@
+"""Linear classifiers of few rows with many features: n numbers a row in place of F, for the same weights."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from smtdist.evaluate.logistic import (
+    BLOCK_BYTES,
+    Float64,
+    Heed,
+    Int64,
+    Logistic,
+    Rows,
+    fit_logistic,
+    n_outputs,
+    weight_bytes,
+)
+from smtdist.kernels import products
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+
+MOST_ROWS: Final = 1 / 4
+"""Of the features: with more rows, their products take longer than they save."""
+RUN: Final = 4096
+"""Features whose products are added at a time, in float64."""
+TILE: Final = 256
+"""Rows of a product that one thread makes."""
+
+
+class Span:
+    """Rows x_i (n, F) by their products G = X Xᵀ (n, n), and the classifiers of those rows.
+
+    The weights that minimise losses and ½‖W‖² are sums of rows, W = Mᵀ X. With B Bᵀ = G, rows have the coordinates B in
+    their span: X Wᵀ = B Θᵀ and ‖W‖ = ‖Θ‖ for Bᵀ M = Θᵀ. So the fit of Θ to B is that of W to X (Hastie and Tibshirani 2004,
+    "Efficient quadratic regularization for expression arrays"), and what W says of other rows follows from their
+    products with these.
+
+    gram : (n, n), which is overwritten. targets : (n,) classes from 0.
+    """
+
+    def __init__(self, gram: Float64, targets: Int64, n_classes: int) -> None:
+        n = len(gram)
+        # G of centred rows is singular: what rounding could take from its eigenvalues is given to each
+        gram[np.diag_indices(n)] += 4 * n * np.finfo(np.float64).eps * np.trace(gram)
+        with single_blas():  # the bits would depend on the number of threads
+            upper = scipy.linalg.cholesky(gram.T, overwrite_a=True, check_finite=False)
+        self.factor: Float64 = upper.T
+        self.n_classes = n_classes
+        self._rows = Rows(self.factor, targets, "training", 2 * BLOCK_BYTES, n_outputs(n_classes))
+
+    def fit(
+        self, C: float, start: Logistic | None, tolerance: float, max_iter: int, heed: Heed
+    ) -> Logistic:
+        """Return the classifier of coordinates for one C, from another on."""
+        zeros, ones = np.zeros(len(self.factor)), np.ones(len(self.factor))
+        return fit_logistic(
+            self._rows,
+            C,
+            zeros,
+            ones,
+            self.n_classes,
+            start=start,
+            tolerance=tolerance,
+            max_iter=max_iter,
+            heed=heed,
+        )
+
+    def multipliers(self, fitted: Logistic) -> Float64:
+        """Return M (n, c) of a classifier of coordinates."""
+        return np.asarray(
+            scipy.linalg.solve_triangular(
+                self.factor, fitted.coefficients.T, lower=True, trans="T", check_finite=False
+            )
+        )
+
+    def started(self, fitted: Logistic, multipliers: Float64) -> Logistic:
+        """Return what a fit may start from: the classifier of coordinates whose M is `multipliers`."""
+        zeros, ones = np.zeros(len(self.factor)), np.ones(len(self.factor))
+        coefficients = np.ascontiguousarray((self.factor.T @ multipliers).T)
+        return Logistic(coefficients, fitted.intercepts, zeros, ones, fitted.C, 0, False)
+
+
+def gram_of(rows: Rows, centre: Float64, heed: Heed) -> Float64:
+    """Return the products (n, n) of all rows, centred. Rows that are not kept are read once for each block after theirs."""
+    scale = np.ones(rows.features)
+    gram, first = np.empty((rows.count, rows.count)), 0
+    for number, (left, _) in enumerate(rows.blocks(centre, scale)):
+        second = 0
+        for right, _ in islice(rows.blocks(centre, scale), number):
+            _multiply(left, right, gram[first : first + len(left), second : second + len(right)])
+            second += len(right)
+            heed(0)
+        _multiply(left, left, gram[first : first + len(left), first : first + len(left)])
+        first += len(left)
+        heed(0)
+    for start, stop in even_ranges(rows.count, TILE):
+        gram[start:stop, stop:] = gram[stop:, start:stop].T
+        upper = np.triu_indices(stop - start, 1)
+        square = gram[start:stop, start:stop]
+        square[upper] = square.T[upper]
+    return gram
+
+
+def _multiply(left: NDArray[np.floating], right: NDArray[np.floating], out: Float64) -> None:
+    """Write left @ rightᵀ in float64; of rows with themselves, what lies left of the diagonal and next to it."""
+    same = left is right
+    out[:] = 0
+    for start, stop in even_ranges(left.shape[1], RUN):
+        columns = left[:, start:stop].astype(np.float64)
+        others = columns if same else right[:, start:stop].astype(np.float64)
+
+        def add(
+            first: int, last: int, columns: Float64 = columns, others: Float64 = others, same: bool = same
+        ) -> None:
+            most = last if same else len(others)
+            out[first:last, :most] += columns[first:last] @ others[:most].T
+
+        with single_blas():
+            run_ranges(add, even_ranges(len(left), TILE))
+
+
+def weights_of(rows: Rows, centre: Float64, multipliers: Float64) -> Float64:
+    """Return W = Mᵀ X (c, F) of centred rows."""
+    found, first = np.zeros((multipliers.shape[1], rows.features)), 0
+    for block, _ in rows.blocks(centre, np.ones(rows.features)):
+        found += products.down(
+            block.astype(np.float64, copy=False), multipliers[first : first + len(block)]
+        )
+        first += len(block)
+    return found
+
+
+def span_bytes(n: int, features: int, n_classes: int) -> int:
+    """Return the memory that the products of n rows take, their factor and a fit, and the weights; without blocks of rows."""
+    outputs = n_outputs(n_classes)
+    return 16 * n * n + weight_bytes(n_classes, n) + 2 * BLOCK_BYTES + 32 * outputs * (features + 1)
