@@ -120,20 +120,32 @@ class Rows:
         kept = self.count * self.features * self.dtype.itemsize if self._keeps else 0
         return int(kept + min(self.step, len(self.targets)) * self._row)
 
-    def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
-        """Yield (rows as (x - centre) x scale, targets); the first call settles centre and scale of kept rows."""
-        targets = self.targets if self.chosen is None else self.targets[self.chosen]
+    @property
+    def keeps(self) -> bool:
+        """Whether they stay in memory."""
+        return self._keeps
+
+    def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
+        """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
         if self._kept is None and self._keeps:
             kept, at = np.empty((self.count, self.features), self.dtype), 0
             for block, _ in self._prepared(centre, scale):
                 kept[at : at + len(block)] = block
                 at += len(block)
             self._kept = kept
-        if self._kept is None:
+        return self._kept
+
+    def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+        """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`."""
+        targets, kept = (
+            self.targets if self.chosen is None else self.targets[self.chosen],
+            self.kept(centre, scale),
+        )
+        if kept is None:
             yield from self._prepared(centre, scale)
             return
         for start in range(0, self.count, self.step):
-            yield self._kept[start : start + self.step], targets[start : start + self.step]
+            yield kept[start : start + self.step], targets[start : start + self.step]
 
     def _prepared(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair

@@ -34,15 +34,13 @@ from smtdist.evaluate.metrics import (
     occurring,
     wilson,
 )
-from smtdist.evaluate.span import MOST_ROWS, Span, gram_of, span_bytes, weights_of
+from smtdist.evaluate.span import MOST_ROWS, FewRows, Span, span_bytes
 
 Progress = Callable[[int, int], None]
 Path = tuple[dict[str, Any], ...]
 Moments = tuple[Float64, Float64]
 
 MEMORY_BYTES: Final = 2**30
-PRODUCT_BYTES: Final = 2**28
-"""Rows whose products with others are made at a time."""
 C_GRID: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Weights of the losses that are tried, from the strongest penalty to the weakest."""
 CLEARLY_WORSE: Final = 2.0
@@ -164,7 +162,7 @@ def fit_probe(
     grid = _grid(C)
     steps = _Steps(progress, len(labels), (len(grid) if len(grid) > 1 else 0) + 1, max_iter)
     setup = _Setup(memory_bytes, len(classes), standardise, tolerance, max_iter)
-    if not standardise and not isinstance(validation, tuple) and _few(z, len(classes), memory_bytes):
+    if not standardise and not isinstance(validation, tuple) and few_rows(z, len(classes), memory_bytes):
         final, path = _fit_in_span(z, targets, classes, grid, validation, seed, setup, steps)
     else:
         final, path = _fit_features(z, targets, classes, grid, validation, seed, setup, steps)
@@ -172,7 +170,7 @@ def fit_probe(
     return LinearProbe(final, classes, path, len(labels))
 
 
-def _few(z: Any, n_classes: int, memory_bytes: int) -> bool:
+def few_rows(z: Any, n_classes: int, memory_bytes: int) -> bool:
     """Tell whether rows are so few that their products with each other are soon made, and fit in memory with a block of rows."""
     n, features = len(z), math.prod(z.shape[1:])
     rows = memory_bytes - span_bytes(n, features, n_classes)
@@ -182,9 +180,14 @@ def _few(z: Any, n_classes: int, memory_bytes: int) -> bool:
 def probe_bytes(z: Any, test_z: Any, labels: Int64, memory_bytes: int = MEMORY_BYTES) -> int:
     """Return the memory that `evaluate_linear` takes at most beside the representations, of which the shapes alone matter."""
     n_classes, features = len(np.unique(labels)), math.prod(z.shape[1:])
-    few = _few(z, n_classes, memory_bytes)
+    few = few_rows(z, n_classes, memory_bytes)
     weights = span_bytes(len(z), features, n_classes) if few else weight_bytes(n_classes, features)
-    rows = _rows(z, labels, memory_bytes - weights, n_classes, few)
+    budget, outputs = memory_bytes - weights, n_outputs(n_classes)
+    rows = (
+        FewRows(z, labels, budget, outputs)
+        if few
+        else Rows(z, labels, "training", budget, outputs, keep=True)
+    )
     asked = Rows(test_z, np.zeros(len(test_z), np.int64), "test", memory_bytes, int(labels.max()) + 1)
     # of the classes that choose C the rows are kept, and a block of the others is read
     return weights + rows.peak_bytes + asked.peak_bytes + confusion_bytes(int(labels.max()) + 1)
@@ -358,9 +361,9 @@ def _fit_in_span(
     """Fit coordinates of the rows in their span; see `Span`."""
     n, n_classes = len(targets), len(classes)
     budget = setup.memory_bytes - span_bytes(n, math.prod(z.shape[1:]), n_classes)
-    rows = _rows(z, targets, budget, n_classes, few=True)
-    centre, _ = rows.moments()
-    gram = gram_of(rows, centre, steps.begin())
+    rows = FewRows(z, targets, budget, n_outputs(n_classes))
+    centre, _ = rows.rows.moments()
+    gram = rows.gram(centre, steps.begin())
     how = setup.tolerance, setup.max_iter
     path, start = Path(), None
     everyone, multipliers = np.arange(n), np.zeros((n, n_outputs(n_classes)))
@@ -381,16 +384,8 @@ def _fit_in_span(
     if start is not None:
         start = span.started(start, multipliers)
     fitted = span.fit(grid[0] if start is None else start.C, start, *how, steps.begin(last=True))
-    weights = weights_of(rows, centre, span.multipliers(fitted))
+    weights = rows.weights(centre, span.multipliers(fitted))
     return replace(fitted, coefficients=weights, centre=centre, scale=np.ones_like(centre)), path
-
-
-def _rows(z: Any, targets: Int64, budget: int, n_classes: int, few: bool) -> Rows:
-    """Return all training rows in blocks within a budget, of which those of few rows meet each other."""
-    outputs = n_outputs(n_classes)
-    if few:
-        return Rows(z, targets, "training", budget // 2, outputs, keep=True, block_bytes=PRODUCT_BYTES)
-    return Rows(z, targets, "training", budget, outputs, keep=True)
 
 
 def _walk(

@@ -41,7 +41,7 @@ from smtdist.evaluate.leading import leading_bytes, leading_directions, require_
 from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_bytes
 from smtdist.evaluate.plan import EvaluationPlan, Shape, Stage, multiplied, stages_of
 from smtdist.evaluate.probe import C_GRID as PROBE_GRID
-from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, probe_bytes
+from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, few_rows, probe_bytes
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
 from smtdist.models import readout, representations
 from smtdist.models.transform import Represents, as_planned
@@ -394,8 +394,11 @@ def judging_seconds(
     if isinstance(settings, Svm):
         return svm_seconds(n, features, n_classes, n_fits(settings.C, settings.folds))
     if isinstance(settings, Linear):
-        low, high = multiplied(2.0 * n * features * n_classes * (1 + len(PROBE_GRID)))
-        return LINEAR_STEPS[0] * low, LINEAR_STEPS[1] * high
+        few = few_rows(train, n_classes, memory_limit() // MEMORY_SHARE)
+        width = 2 * n if few else features  # in float64
+        low, high = multiplied(2.0 * n * width * n_classes * (1 + len(PROBE_GRID)))
+        made = multiplied(float(n) * n * features) if few else (0.0, 0.0)
+        return LINEAR_STEPS[0] * low + made[0], LINEAR_STEPS[1] * high + made[1]
     work = float(n) * len(test) * features
     if isinstance(settings, Kernel):
         work += kernel_work(n, features, n_classes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import scipy.linalg
@@ -84,57 +84,79 @@ class Span:
         return Logistic(coefficients, fitted.intercepts, zeros, ones, fitted.C, 0, False)
 
 
-def gram_of(rows: Rows, centre: Float64, heed: Heed) -> Float64:
-    """Return the products (n, n) of all rows, centred. Rows that are not kept are read once for each block after theirs."""
-    scale = np.ones(rows.features)
-    gram, first = np.empty((rows.count, rows.count)), 0
-    for number, (left, _) in enumerate(rows.blocks(centre, scale)):
-        second = 0
-        for right, _ in islice(rows.blocks(centre, scale), number):
-            _multiply(left, right, gram[first : first + len(left), second : second + len(right)])
-            second += len(right)
+class FewRows:
+    """All training rows: kept in memory, or in blocks of which one, as large as may be, meets all others in turn."""
+
+    def __init__(self, z: Any, targets: Int64, budget: int, outputs: int) -> None:
+        self.rows = Rows(z, targets, "training", budget // 2, outputs, keep=True)
+        self._large = Rows(z, targets, "training", budget // 2, outputs, block_bytes=budget // 4)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory that they take at most."""
+        return self.rows.peak_bytes + (0 if self.rows.keeps else self._large.peak_bytes)
+
+    def gram(self, centre: Float64, heed: Heed) -> Float64:
+        """Return the products (n, n) of all rows, centred."""
+        scale, rows = np.ones(self.rows.features), self.rows
+        gram, first = np.empty((rows.count, rows.count)), 0
+        whole = rows.kept(centre, scale)
+        lefts = self._large.blocks(centre, scale) if whole is None else [(whole, rows.targets)]
+        for left, _ in lefts:
+            part, second = gram[first : first + len(left)], 0
+            for right, _ in rows.blocks(centre, scale) if first else ():
+                here = right[: first - second]
+                _multiply(left, here, part[:, second : second + len(here)])
+                second += len(here)
+                heed(0)
+                if second == first:
+                    break
+            _multiply(left, left, part[:, first : first + len(left)])
+            first += len(left)
             heed(0)
-        _multiply(left, left, gram[first : first + len(left), first : first + len(left)])
-        first += len(left)
-        heed(0)
-    for start, stop in even_ranges(rows.count, TILE):
-        gram[start:stop, stop:] = gram[stop:, start:stop].T
-        upper = np.triu_indices(stop - start, 1)
-        square = gram[start:stop, start:stop]
-        square[upper] = square.T[upper]
-    return gram
+        for start, stop in even_ranges(rows.count, TILE):
+            gram[start:stop, stop:] = gram[stop:, start:stop].T
+            square, upper = gram[start:stop, start:stop], np.triu_indices(stop - start, 1)
+            square[upper] = square.T[upper]
+        return gram
+
+    def weights(self, centre: Float64, multipliers: Float64) -> Float64:
+        """Return W = Mᵀ X (c, F) of centred rows."""
+        found, first = np.zeros((multipliers.shape[1], self.rows.features)), 0
+        for block, _ in self.rows.blocks(centre, np.ones(self.rows.features)):
+            wide = block.astype(np.float64, copy=False)
+            found += products.down(wide, multipliers[first : first + len(block)])
+            first += len(block)
+        return found
 
 
-def _multiply(left: NDArray[np.floating], right: NDArray[np.floating], out: Float64) -> None:
-    """Write left @ rightᵀ in float64; of rows with themselves, what lies left of the diagonal and next to it."""
+def _multiply(left: NDArray[Any], right: NDArray[Any], out: Float64) -> None:
+    """Write left @ rightᵀ in float64; of rows with themselves, what lies left of the diagonal, and tiles on it."""
     same = left is right
     out[:] = 0
-    for start, stop in even_ranges(left.shape[1], RUN):
-        columns = left[:, start:stop].astype(np.float64)
-        others = columns if same else right[:, start:stop].astype(np.float64)
-
-        def add(
-            first: int, last: int, columns: Float64 = columns, others: Float64 = others, same: bool = same
-        ) -> None:
-            most = last if same else len(others)
-            out[first:last, :most] += columns[first:last] @ others[:most].T
-
-        with single_blas():
-            run_ranges(add, even_ranges(len(left), TILE))
+    with single_blas():
+        for start, stop in even_ranges(left.shape[1], RUN):
+            columns = left[:, start:stop].astype(np.float64)
+            others = columns if same else right[:, start:stop].astype(np.float64)
+            run_ranges(
+                partial(_add_tile, columns, others, same, out),
+                even_ranges(len(left), TILE),
+            )
 
 
-def weights_of(rows: Rows, centre: Float64, multipliers: Float64) -> Float64:
-    """Return W = Mᵀ X (c, F) of centred rows."""
-    found, first = np.zeros((multipliers.shape[1], rows.features)), 0
-    for block, _ in rows.blocks(centre, np.ones(rows.features)):
-        found += products.down(
-            block.astype(np.float64, copy=False), multipliers[first : first + len(block)]
-        )
-        first += len(block)
-    return found
+def _add_tile(columns: Float64, others: Float64, same: bool, out: Float64, first: int, last: int) -> None:
+    most = last if same else len(others)
+    out[first:last, :most] += columns[first:last] @ others[:most].T
 
 
 def span_bytes(n: int, features: int, n_classes: int) -> int:
     """Return the memory that the products of n rows take, their factor and a fit, and the weights; without blocks of rows."""
     outputs = n_outputs(n_classes)
-    return 16 * n * n + weight_bytes(n_classes, n) + 2 * BLOCK_BYTES + 32 * outputs * (features + 1)
+    converted = 8 * n * min(RUN, features)
+    return (
+        16 * n * n
+        + converted
+        + weight_bytes(n_classes, n)
+        + 2 * BLOCK_BYTES
+        + 32 * outputs * (features + 1)
+    )

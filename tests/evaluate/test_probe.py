@@ -22,7 +22,7 @@ from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate import probe
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
 from smtdist.evaluate.probe import LinearProbe, evaluate_linear, fit_probe, held_out, probe_bytes
-from smtdist.evaluate.span import span_bytes
+from smtdist.evaluate.span import FewRows, span_bytes
 
 TIGHT = 1e-8
 """Relative gradient at which weights are as good as float64 lets them be."""
@@ -137,6 +137,19 @@ def test_few_rows_of_many_features_equal_scikit_learn(
         for one in weights
     )
     assert own <= other * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("memory", [10**5, 10**8])
+def test_products_of_few_rows(memory: int) -> None:
+    z, y = clusters(700, 1, features=40)
+    centre = z.astype(float).mean(axis=0)
+    rows = FewRows(z, y, memory, 4)
+    assert rows.rows.keeps == (memory == 10**8)
+    centred = z - centre.astype(np.float32)
+    expected = centred.astype(float) @ centred.T.astype(float)
+    np.testing.assert_allclose(rows.gram(centre, lambda _: None), expected, atol=1e-12)
+    pull = np.random.default_rng(0).normal(size=(700, 3))
+    np.testing.assert_allclose(rows.weights(centre, pull), pull.T @ centred, rtol=1e-4, atol=1e-3)
 
 
 def test_few_rows_choose_the_penalty_that_features_choose() -> None:
