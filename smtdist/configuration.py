@@ -147,7 +147,8 @@ class Configuration:
         images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, so it takes
         about half the time. It needs flip=true, feature="gq", a "random" or "diverse" dictionary of an even number of atoms,
         and no policy "activate_best".
-    dictionary_samples : images in each mini-batch round of the k-means methods; 0 means all of them (Lloyd).
+    dictionary_samples : images in each mini-batch round of the k-means methods; 0 means all of them (Lloyd). Of a "diverse"
+        dictionary, the random patches that it is chosen from; 0 means 16 for each atom.
     flip : also use the mirror image (left to right) of every image.
     grey : convert colour images to greyscale (luminance) first.
     resize : scale encoded images so that the shorter side has this many pixels; None means no scaling.

@@ -24,7 +24,7 @@ from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
 
 CANDIDATES_PER_ATOM = 16
-"""A diverse dictionary chooses among this many random patches for each atom it is to have."""
+"""A diverse dictionary chooses among this many random patches for each atom it is to have, unless settings say how many."""
 
 SPARES_PER_ROUND = 1024
 
@@ -100,6 +100,8 @@ def fit_dictionary(
 
 def sketch_size(settings: Configuration) -> int:
     """Return the random patches that a dictionary is chosen from, or begins with."""
+    if settings.dictionary_method == "diverse" and settings.dictionary_samples:
+        return settings.dictionary_samples
     starts_drawn = settings.dictionary_n_init
     each = {"diverse": CANDIDATES_PER_ATOM, "kmeans": starts_drawn, "spherical": starts_drawn}
     return drawn_atoms(settings) * each.get(settings.dictionary_method, 1)
@@ -175,7 +177,8 @@ def diverse(state: State, size: int, cosine: float) -> Dictionary:
         return _sampled(state, chosen)
     raise ConfigurationError(
         f"Only {len(chosen)} of {len(state['vector'])} random patches keep a cosine of at most {cosine} to each other, fewer "
-        f"than the {size} atoms asked for; raise dictionary_cosine or lower dictionary."
+        f"than the {size} atoms asked for; raise dictionary_cosine, choose from more patches (dictionary_samples), or lower "
+        f"dictionary."
     )
 
 

@@ -381,6 +381,10 @@ def test_a_diverse_dictionary_keeps_its_distance_or_says_how_many_fit():
         ConfigurationError, match=r"Only \d+ of \d+ random patches keep a cosine of at most 0.1"
     ):
         fitted(IMAGES, configuration.replace(dictionary_cosine=0.1, dictionary=40))
+    with pytest.raises(ConfigurationError, match=r"of 16 random patches .*dictionary_samples"):
+        fitted(IMAGES, configuration.replace(dictionary_samples=16))
+    more = fitted(IMAGES, configuration.replace(dictionary_samples=300)).dictionary
+    np.testing.assert_array_equal(more.atoms, atoms)  # those that come first are taken
 
 
 def test_a_spherical_round_moves_atoms_to_the_mean_direction():

@@ -45,7 +45,7 @@ GRIDS = {
     "contexts": ({"mean": "patch"}, ["context=1,2,whole", "order=1,2", "moment=second,centred"]),
     "vq": ({"feature": "vq"}, ["dictionary=12,20", "n_components=3,5", "context=1,whole"]),
     "both": ({}, ["feature=vq,gq", "dictionary_method=random,kmeans,spherical", "pool_stride=1,2", "dtype=float32,float16"]),
-    "diverse": ({"dictionary_method": "diverse"}, ["dictionary=8,16", "dictionary_cosine=0.7,0.9"]),
+    "diverse": ({"dictionary_method": "diverse"}, ["dictionary=8,16", "dictionary_cosine=0.7,0.9", "dictionary_samples=0,200"]),
     "sampled": ({"mean": "patch"}, ["stride=1,2", "positions=null,9", "patch=2,3", "seed=0,1"]),
 }  # fmt: skip
 

@@ -291,7 +291,7 @@ def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
         return id(whitener)
     key = (*_sketch_key(settings, whitener), method, settings.dictionary)
     if method == "diverse":
-        return *key, settings.dictionary_cosine
+        return *key, settings.dictionary_cosine, settings.dictionary_samples
     if method in ("kmeans", "spherical"):
         rounds = settings.dictionary_rounds, settings.dictionary_n_init, settings.dictionary_samples
         return *key, *rounds, settings.feature
