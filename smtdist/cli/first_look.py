@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,6 +13,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate import first_look, metrics, run
+from smtdist.models import given
 from smtdist.monitor import tables
 
 FirstLook = Annotated[
@@ -25,35 +26,42 @@ FirstLook = Annotated[
 ]
 
 
+class Look(NamedTuple):
+    """What a first look found."""
+
+    found: run.Found
+    mirrored: bool  # whether mirrored images voted
+
+
 def looked_at(
     model: Any, data: Location, dataset: str, source: Source, engine: Engine, seed: int, out: object
-) -> run.Found | None:
+) -> Look | None:
     """Take the first look at a model that has been written to `out`; where that is stopped, say so."""
     CHECKPOINT.set(None)  # there is nothing to resume
     try:
-        return first_look.first_look(model, data, dataset, source, engine, seed)
+        found = first_look.first_look(model, data, dataset, source, engine, seed)
     except InterruptedRun as error:
         raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
+    return None if found is None else Look(found, given.encoder_of(model).votes.mirrored_votes)
 
 
-def first_looks(found: run.Found | None) -> dict[str, Any]:
+def first_looks(look: Look | None) -> dict[str, Any]:
     """Return it as the JSON of a command has it: nothing where there was nothing to say."""
-    return {} if found is None else {"first_look": found.to_dict()}
+    return {} if look is None else {"first_look": {**look.found.to_dict(), "mirrored": look.mirrored}}
 
 
-def say_first_look(found: run.Found | None) -> None:
+def say_first_look(look: Look | None) -> None:
     """Print the accuracy by a model and by raw pixels, and what to do if these are no worse."""
-    if found is None or found.raw_pixels is None:
+    if look is None or (raw := look.found.raw_pixels) is None:
         return
-    title = (
-        f"A first look: {found.n_test:,} images of the fit, classified by {found.n_train:,} others of it"
-    )
+    found, also = look.found, ", mirrored images among them" if look.mirrored else ""
+    title = f"A first look: {found.n_test:,} images of the fit, classified by {found.n_train:,} others of it{also}"
     rows = [
         (run.classifier(found), found.to_dict()),
-        ("the same, raw pixels", found.raw_pixels.to_dict()),
+        ("the same, raw pixels", raw.to_dict()),
     ]
     console = result_console()
     console.print(tables.accuracy_table(title, rows))
     # of the classifier nothing can be chosen here
-    if advice := metrics.advice(found.top1, found.raw_pixels.top1, "kernel"):
+    if advice := metrics.advice(found.top1, raw.top1, "kernel"):
         console.print(advice, style="yellow", highlight=False)

@@ -44,7 +44,8 @@ def first_look(
         parts = splitting.split(source, 1 / 3, MOST, seed)
         known, asked = (run.Labelled(part.source, labels[part.samples]) for part in parts)
         votes = encoder.votes
-        settings = run.Neighbours.of(votes, k=min(votes.neighbours, known.source.n_samples))
+        known = known.and_mirrored() if votes.mirrored_votes else known
+        settings = run.Neighbours.of(votes, k=min(votes.neighbours, len(known.labels)))
         found = run.evaluated(encoder, known, asked, quiet, settings)
         return judging.with_pixels(found, encoder, known, asked, quiet, settings)
     except (MissingDatasetError, MemoryBudgetError):

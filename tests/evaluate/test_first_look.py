@@ -44,24 +44,34 @@ def fitted(data, group, *more, code=0):
     return result
 
 
-def test_a_third_of_the_images_is_classified_by_the_others(data):
-    found = json.loads(fitted(data, "all", "--json").stdout)["first_look"]
-    assert (found["n_train"], found["n_test"], found["k"]) == (216, 110, 9)
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_third_of_the_images_is_classified_by_the_others(data, mirrored):
+    found = json.loads(fitted(data, "all", "--json", f"--set=mirrored_votes={mirrored}".lower()).stdout)
+    found = found["first_look"]
+    assert (found["n_train"], found["n_test"], found["k"]) == (432 if mirrored else 216, 110, 9)
+    assert found["mirrored"] == mirrored
     model, engine = load(data.with_name("m.h5")), Engine(SerialExecutor(1))
     known, asked = split(as_source((data, "all/images")), 1 / 3, None, model.settings.seed)
     parts = [run.Labelled(part.source, LABELS[part.samples]) for part in (known, asked)]
+    if mirrored:
+        parts[0] = parts[0].and_mirrored()
     again = run.evaluated(model, *parts, engine, run.Neighbours.of(model.votes))
     assert found["top1"] == again.top1
-    rows = [np.float32(IMAGES[part.samples].reshape(-1, 36)) / 255 for part in (known, asked)]
-    raw = run.classified(
-        rows[0], parts[0].labels, rows[1], parts[1].labels, engine, run.Neighbours.of(model.votes)
-    )
+    rows = [IMAGES[known.samples], IMAGES[asked.samples]]
+    if mirrored:
+        rows[0] = np.concatenate([rows[0], rows[0][:, :, ::-1]])
+    rows = [np.float32(one.reshape(-1, 36)) / 255 for one in rows]
+    labels = [part.labels for part in parts]
+    raw = run.classified(rows[0], labels[0], rows[1], labels[1], engine, run.Neighbours.of(model.votes))
     assert found["raw_pixels"]["top1"] == raw.top1
 
 
 def test_a_person_reads_both_accuracies_and_whether_pixels_win(data):
     found = fitted(data, "all").stdout
     assert "A first look: 110 images of the fit, classified by 216 others of it" in found
+    assert "mirrored images among them" not in found
+    mirrored = " ".join(fitted(data, "all", "--set=mirrored_votes=true").stdout.split())
+    assert "by 432 others of it, mirrored images among them" in mirrored
     assert "the same, raw pixels" in found
     looked = json.loads(fitted(data, "all", "--json").stdout)["first_look"]
     assert ("Raw pixels are no worse" in found) == (looked["raw_pixels"]["top1"] >= looked["top1"])
