@@ -204,9 +204,11 @@ class Scale:
 
     def part(self, part: Part) -> Part:
         """Return the part at this scale: as many components as there are atoms at most."""
-        fit = self.fit(part.fit)
-        drop = dict(self.changes).get("drop", part.drop) if part.solve == "spectral" else part.drop
-        wanted = part.n_components
+        fit, wanted, drop = self.fit(part.fit), part.n_components, part.drop
+        if part.solve == "spectral":
+            drop = dict(self.changes).get("drop", drop)
+            if wanted == part.fit.settings.n_components:  # and not what a column of a table says
+                wanted = fit.settings.n_components
         if self.components and part.solve != "codes":
             wanted = min(wanted or self.components, self.components)
         if wanted:

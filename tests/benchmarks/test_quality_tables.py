@@ -28,6 +28,7 @@ from benchmarks.quality.cells import (
 from benchmarks.quality.codes_alone import CodesAlone
 from benchmarks.quality.images import judges, read, without_scaling
 from benchmarks.quality.judged import Family, families, probe_of
+from benchmarks.quality.published import TABLE_7
 from benchmarks.steps import Steps
 from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
@@ -119,6 +120,13 @@ def separately(data, cell):
     together = side_by_side(models[0], models[1:])
     found = evaluated(together, known, wanted, engine, Neighbours(vote=cell.vote))
     return found, models, known, wanted
+
+
+def test_components_and_drop_that_are_set_are_those_of_cells_but_of_columns_about_components():
+    scale = Scale(changes=(("n_components", 500), ("drop", 16)))
+    asked = {name: [scale.cell(cell).parts[0] for cell in tables()[name]()] for name in ("6", "7")}
+    assert {(part.n_components, part.drop) for part in asked["6"]} == {(500, 16)}
+    assert {part.n_components for part in asked["7"]} == set(TABLE_7)
 
 
 def test_cells_equal_separate_fits(asked, data, tmp_path):
