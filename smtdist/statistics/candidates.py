@@ -17,6 +17,8 @@ from smtdist.statistics.base import Layout, State, Statistic
 
 FEW = 4
 """Below one patch in so many of an image, they are whitened one by one instead of all together."""
+SWEEPS = 4
+"""A batch has one patch for so many of a sketch, all of which are put in order with them, where memory allows."""
 _FIELDS = ("hash", "vector", "sample", "position", "view")
 
 
@@ -37,6 +39,12 @@ class Candidates(Statistic):
     size: int
     seed: int
     mirrored: bool = False
+
+    @property
+    def least_samples(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
+        """Samples of a batch: of fewer, a large sketch would be put in order too often."""
+        patches = self.whitener.sampling.undrawn.drawn(self.whitener.geometry) * (2 if self.flip else 1)
+        return max(1, self.size // (SWEEPS * patches))
 
     def layout(self) -> Layout:
         """Return an empty sketch."""
