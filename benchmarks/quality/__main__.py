@@ -336,8 +336,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     seen = {one.key: {one.printed.key} for one in asked}
     told = list[Asked]()
     for one in every:
-        # cells that only the smaller size makes equal are told once
-        fresh = one.key not in seen or one.printed.key in seen[one.key]
+        # cells that only the smaller size makes equal are told once, and so are choices that are the preset's
+        printed = one.printed.table != "recipe" and one.printed.key in seen.get(one.key, set())
+        fresh = one.key not in seen or printed
         if one in asked or (fresh and one.done(work, options)):
             told.append(one)
             seen.setdefault(one.key, set()).add(one.printed.key)

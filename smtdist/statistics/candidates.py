@@ -132,13 +132,11 @@ class Candidates(Statistic):
         joined = {
             name: np.concatenate([state[name], more[name].astype(state[name].dtype)]) for name in _FIELDS
         }
-        # hashes of different positions may collide in principle; sample, position and view settle their order
-        order = np.lexsort([joined[name] for name in ("view", "position", "sample", "hash")])
-        joined = {name: joined[name][order] for name in _FIELDS}
-        vectors = self._compared(joined["vector"])
-        rows = vectors.view(np.dtype((np.void, vectors.shape[1] * vectors.itemsize))).reshape(-1)
-        _, first = np.unique(rows, return_index=True)
-        keep = np.sort(first)[: self.size]
+        order = np.argsort(joined["hash"], kind="stable")
+        if (np.diff(joined["hash"][order]) == 0).any():
+            # hashes of different positions may collide in principle; sample, position and view settle their order
+            order = np.lexsort([joined[name] for name in ("view", "position", "sample", "hash")])
+        keep = order[_first_of_equals(self._compared(joined["vector"]), order)[: self.size]]
         for name in _FIELDS:
             state[name] = joined[name][keep]
 
@@ -174,6 +172,26 @@ class Candidates(Statistic):
     def miniature(self) -> Candidates:
         """Return a sketch of few patches, which is soon full: then few of an image's are whitened."""
         return _Rehearsal(self.whitener, self.flip, 8, self.seed, self.mirrored)
+
+
+def _first_of_equals(vectors: NDArray[np.int16], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places in an order at which rows stand that are equal to none before, ascending.
+
+    Rows are told apart by 64 bits, and where two have the same, compared.
+
+    >>> _first_of_equals(np.array([[1, 2], [3, 4], [1, 2]], np.int16), np.array([2, 1, 0])).tolist()
+    [0, 1]
+    """
+    marks = hashing.row_hashes(vectors)[order]
+    _, first, group = np.unique(marks, return_index=True, return_inverse=True)
+    again = np.ones(len(order), bool)
+    again[first] = False
+    again = np.flatnonzero(again)
+    if (vectors[order[again]] != vectors[order[first[group[again]]]]).any():
+        whole = np.ascontiguousarray(vectors[order])
+        rows = whole.view(np.dtype((np.void, whole.shape[1] * whole.itemsize))).reshape(-1)
+        _, first = np.unique(rows, return_index=True)
+    return np.sort(first)
 
 
 class _Rehearsal(Candidates):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pytest
 import reference as oracle
 from drawing import small_images
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from laws.every_statistic import GEOMETRY, WHITENER, whitener_of
 
 from smtdist.configuration import Configuration
+from smtdist.kernels import hashing
 from smtdist.statistics import limbs
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.covariance import PatchMoment, covariance
@@ -67,3 +69,22 @@ def test_the_whitening_covariance_merges_within_three_roundings_of_the_exact_val
     for (i, j), value in np.ndenumerate(got):
         exact = Fraction(int(total[i, j]), count) * Fraction(1, 255 * 256) ** 2
         assert abs(Fraction(value) - exact) <= abs(exact) * Fraction(1, 2**51)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_sketch_tells_patches_apart_whose_hashes_collide(mirrored, monkeypatch):
+    images = small_images(5, 9, 7, 6)
+    images[6:] = images[:3]
+    sketch = Candidates(WHITENER, True, 70, 1, mirrored)
+    found = []
+    for marks in (None, lambda rows: np.arange(len(rows), dtype=np.uint64) % 3):
+        if marks is not None:
+            monkeypatch.setattr(hashing, "row_hashes", marks)
+        state = sketch.zero()
+        for start in range(0, 9, 4):
+            sketch.update(state, images[start : start + 4], start)
+        found.append(state)
+    for name in ("hash", "vector", "sample", "position", "view"):
+        np.testing.assert_array_equal(found[0][name], found[1][name])
+    assert len(found[0]["hash"]) == 70
+    assert len(np.unique(found[0]["vector"], axis=0)) == 70
