@@ -163,11 +163,11 @@ class Candidates(Statistic):
         encoding: int = memory.batch_bytes(
             geometry, 0, "labels", images, sampling=sampling, raw_bytes=raw_bytes
         ).encoding
-        return encoding + 40 * patches + 6 * self.state_bytes()
+        return encoding + 40 * patches + self.merge_bytes()
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: two sketches joined, in order, and made distinct."""
-        return 6 * self.state_bytes()
+        return 6 * self.state_bytes() + 8 * hashing.ROWS * (self.whitener.geometry.pixels + 3)
 
     def miniature(self) -> Candidates:
         """Return a sketch of few patches, which is soon full: then few of an image's are whitened."""
