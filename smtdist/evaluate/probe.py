@@ -35,6 +35,7 @@ from smtdist.evaluate.metrics import (
     wilson,
 )
 from smtdist.evaluate.span import MOST_ROWS, FewRows, Span, span_bytes
+from smtdist.kernels import products
 
 Progress = Callable[[int, int], None]
 Path = tuple[dict[str, Any], ...]
@@ -160,12 +161,12 @@ def fit_probe(
         found = f"only class {classes[0]}" if len(classes) else "no row"
         raise DataError(f"The training labels hold {found}; a linear probe needs at least two classes.")
     grid = _grid(C)
-    steps = _Steps(progress, len(labels), (len(grid) if len(grid) > 1 else 0) + 1, max_iter)
     setup = _Setup(memory_bytes, len(classes), standardise, tolerance, max_iter)
-    if not standardise and not isinstance(validation, tuple) and few_rows(z, len(classes), memory_bytes):
-        final, path = _fit_in_span(z, targets, classes, grid, validation, seed, setup, steps)
-    else:
-        final, path = _fit_features(z, targets, classes, grid, validation, seed, setup, steps)
+    few = not standardise and not isinstance(validation, tuple) and few_rows(z, len(classes), memory_bytes)
+    fits = (len(grid) if len(grid) > 1 else 0) + 1 + few  # the products of few rows count as one
+    steps = _Steps(progress, len(labels), fits, max_iter)
+    how = z, targets, classes, grid, validation, seed, setup, steps
+    final, path = _fit_in_span(*how) if few else _fit_features(*how)
     steps.end()
     return LinearProbe(final, classes, path, len(labels))
 
@@ -353,7 +354,7 @@ def _fit_in_span(
     targets: Int64,
     classes: Int64,
     grid: tuple[float, ...],
-    validation: float,
+    validation: Any,
     seed: int,
     setup: _Setup,
     steps: _Steps,
@@ -374,7 +375,7 @@ def _fit_in_span(
         beside = gram[np.ix_(held, known)]
 
         def right(fitted: Logistic) -> int:
-            logits = padded(beside @ span.multipliers(fitted) + fitted.intercepts)
+            logits = padded(products.across(beside, span.multipliers(fitted).T) + fitted.intercepts)
             return int(hits(logits, targets[held], 1).sum())
 
         path, start = _walk(grid, len(held), lambda C, last: span.fit(C, last, *how, steps.begin()), right)

@@ -44,8 +44,8 @@ class Span:
 
     def __init__(self, gram: Float64, targets: Int64, n_classes: int) -> None:
         n = len(gram)
-        # G of centred rows is singular: what rounding could take from its eigenvalues is given to each
-        gram[np.diag_indices(n)] += 4 * n * np.finfo(np.float64).eps * np.trace(gram)
+        # G of centred rows is singular: what rounding could take from its eigenvalues is given to each; all may be zero
+        gram[np.diag_indices(n)] += 4 * n * np.finfo(np.float64).eps * float(np.trace(gram)) or 1.0
         with single_blas():  # the bits would depend on the number of threads
             upper = scipy.linalg.cholesky(gram.T, overwrite_a=True, check_finite=False)
         self.factor: Float64 = upper.T
@@ -71,16 +71,16 @@ class Span:
 
     def multipliers(self, fitted: Logistic) -> Float64:
         """Return M (n, c) of a classifier of coordinates."""
-        return np.asarray(
-            scipy.linalg.solve_triangular(
+        with single_blas():
+            found: Float64 = scipy.linalg.solve_triangular(
                 self.factor, fitted.coefficients.T, lower=True, trans="T", check_finite=False
             )
-        )
+        return found
 
     def started(self, fitted: Logistic, multipliers: Float64) -> Logistic:
         """Return what a fit may start from: the classifier of coordinates whose M is `multipliers`."""
         zeros, ones = np.zeros(len(self.factor)), np.ones(len(self.factor))
-        coefficients = np.ascontiguousarray((self.factor.T @ multipliers).T)
+        coefficients = products.down(self.factor, multipliers)
         return Logistic(coefficients, fitted.intercepts, zeros, ones, fitted.C, 0, False)
 
 

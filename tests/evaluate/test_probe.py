@@ -155,16 +155,27 @@ def test_products_of_few_rows(memory: int) -> None:
 def test_few_rows_choose_the_penalty_that_features_choose() -> None:
     (z, y), (test, test_y) = clusters(150, 1, 600, apart=0.1), clusters(300, 2, 600, apart=0.1)
     tried = (1e-5, 1e-4, 1e-3, 1e-2, 1.0)
-    few = evaluate_linear(z, y, test, test_y, C=tried, validation=0.3, seed=4, tolerance=TIGHT)
+    told: list[tuple[int, int]] = []
+    how = {"C": tried, "validation": 0.3, "seed": 4, "tolerance": TIGHT}
+    few = evaluate_linear(z, y, test, test_y, **how, progress=lambda *step: told.append(step))
+    assert told == sorted(told)
+    assert told[-1] == (7 * 150, 7 * 150)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "MOST_ROWS", 0)
-        other = evaluate_linear(z, y, test, test_y, C=tried, validation=0.3, seed=4, tolerance=TIGHT)
+        other = evaluate_linear(z, y, test, test_y, **how)
     assert [(step["C"], step["top1"]) for step in few.path] == [
         (step["C"], step["top1"]) for step in other.path
     ]
     assert few.C == other.C
     assert few.path[0]["top1"] < max(step["top1"] for step in few.path)
     np.testing.assert_array_equal(few.confusion, other.confusion)
+
+
+def test_rows_that_are_all_the_same_have_the_classes_that_occur_most() -> None:
+    z, y = np.ones((40, 200), np.float32), np.repeat([0, 1], [10, 30])
+    found = evaluate_linear(z, y, z, y, C=[0.1, 10.0])
+    assert found.top1 == 0.75
+    assert found.converged
 
 
 def test_few_rows_stay_within_their_memory(tmp_path: Path) -> None:
