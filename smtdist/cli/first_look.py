@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,6 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate import first_look, metrics, run
-from smtdist.models import given
 from smtdist.monitor import tables
 
 FirstLook = Annotated[
@@ -26,31 +25,23 @@ FirstLook = Annotated[
 ]
 
 
-class Look(NamedTuple):
-    """What a first look found."""
-
-    found: run.Found
-    mirrored: bool  # whether mirrored images voted
-
-
 def looked_at(
     model: Any, data: Location, dataset: str, source: Source, engine: Engine, seed: int, out: object
-) -> Look | None:
+) -> first_look.Look | None:
     """Take the first look at a model that has been written to `out`; where that is stopped, say so."""
     CHECKPOINT.set(None)  # there is nothing to resume
     try:
-        found = first_look.first_look(model, data, dataset, source, engine, seed)
+        return first_look.first_look(model, data, dataset, source, engine, seed)
     except InterruptedRun as error:
         raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
-    return None if found is None else Look(found, given.encoder_of(model).votes.mirrored_votes)
 
 
-def first_looks(look: Look | None) -> dict[str, Any]:
+def first_looks(look: first_look.Look | None) -> dict[str, Any]:
     """Return it as the JSON of a command has it: nothing where there was nothing to say."""
     return {} if look is None else {"first_look": {**look.found.to_dict(), "mirrored": look.mirrored}}
 
 
-def say_first_look(look: Look | None) -> None:
+def say_first_look(look: first_look.Look | None) -> None:
     """Print the accuracy by a model and by raw pixels, and what to do if these are no worse."""
     if look is None or (raw := look.found.raw_pixels) is None:
         return

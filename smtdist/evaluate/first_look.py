@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,16 +21,23 @@ FEWEST: Final = 300
 """Of fewer samples the accuracy is not known to five points."""
 
 
+class Look(NamedTuple):
+    """What a first look found."""
+
+    found: run.Found
+    mirrored: bool  # whether mirrored images voted
+
+
 def first_look(
     model: Any, data: Location, dataset: str, source: Source, engine: Engine, seed: int = 0
-) -> run.Found | None:
+) -> Look | None:
     """Classify some samples of a source by others, by the votes of the model, and by raw pixels beside it.
 
     model : a fitted model of images. data, dataset : where the source was opened, for the labels. engine : one whose
         executor does the work; nothing is told of it.
 
     Returns None where there is nothing to say: without labels, for fewer than 300 samples, if some cannot be read, or
-    if memory is too short. Mirror images do not vote.
+    if memory is too short. Mirrored images vote if the model says so; `n_train` counts them, too.
     """
     if source.n_samples < FEWEST or any(engine.skipped.values()):
         return None
@@ -47,7 +54,8 @@ def first_look(
         known = known.and_mirrored() if votes.mirrored_votes else known
         settings = run.Neighbours.of(votes, k=min(votes.neighbours, len(known.labels)))
         found = run.evaluated(encoder, known, asked, quiet, settings)
-        return judging.with_pixels(found, encoder, known, asked, quiet, settings)
+        found = judging.with_pixels(found, encoder, known, asked, quiet, settings)
+        return Look(found, votes.mirrored_votes)
     except (MissingDatasetError, MemoryBudgetError):
         return None
     except DataError as error:

@@ -74,7 +74,8 @@ class Rows:
 
     `z` (n, ...) has `shape` and `dtype` and is sliced by rows; further axes are flattened. `targets` (n,)
     numbers the classes from 0; `chosen` (n,) says which rows take part. Blocks take `block_bytes` at most and have
-    the type the rows are stored in, float32 for float16. Raises MemoryBudgetError where one row does not fit.
+    the type the rows are stored in, float32 for float16. `keeps` tells whether they stay in memory. Raises
+    MemoryBudgetError where one row does not fit.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Rows:
         self.step = max(1, min(block_bytes, budget // 2) // row)
         self._row = row
         everything = self.count * self.features * self.dtype.itemsize
-        self._keeps = keep and everything + self.step * row <= budget
+        self.keeps = keep and everything + self.step * row <= budget
         self._kept: npt.NDArray[Any] | None = None
 
     @staticmethod
@@ -117,17 +118,12 @@ class Rows:
     @property
     def peak_bytes(self) -> int:
         """Memory that reading them takes at most: a block, and the rows that are kept."""
-        kept = self.count * self.features * self.dtype.itemsize if self._keeps else 0
+        kept = self.count * self.features * self.dtype.itemsize if self.keeps else 0
         return int(kept + min(self.step, len(self.targets)) * self._row)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether they stay in memory."""
-        return self._keeps
 
     def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
         """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
-        if self._kept is None and self._keeps:
+        if self._kept is None and self.keeps:
             kept, at = np.empty((self.count, self.features), self.dtype), 0
             for block, _ in self._prepared(centre, scale):
                 kept[at : at + len(block)] = block
@@ -137,10 +133,8 @@ class Rows:
 
     def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`."""
-        targets, kept = (
-            self.targets if self.chosen is None else self.targets[self.chosen],
-            self.kept(centre, scale),
-        )
+        targets = self.targets if self.chosen is None else self.targets[self.chosen]
+        kept = self.kept(centre, scale)
         if kept is None:
             yield from self._prepared(centre, scale)
             return

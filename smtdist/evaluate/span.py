@@ -50,18 +50,17 @@ class Span:
             upper = scipy.linalg.cholesky(gram.T, overwrite_a=True, check_finite=False)
         self.factor: Float64 = upper.T
         self.n_classes = n_classes
+        self._plain = np.zeros(n), np.ones(n)  # coordinates are neither moved nor scaled
         self._rows = Rows(self.factor, targets, "training", 2 * BLOCK_BYTES, n_outputs(n_classes))
 
     def fit(
         self, C: float, start: Logistic | None, tolerance: float, max_iter: int, heed: Heed
     ) -> Logistic:
         """Return the classifier of coordinates for one C, from another on."""
-        zeros, ones = np.zeros(len(self.factor)), np.ones(len(self.factor))
         return fit_logistic(
             self._rows,
             C,
-            zeros,
-            ones,
+            *self._plain,
             self.n_classes,
             start=start,
             tolerance=tolerance,
@@ -79,9 +78,8 @@ class Span:
 
     def started(self, fitted: Logistic, multipliers: Float64) -> Logistic:
         """Return what a fit may start from: the classifier of coordinates whose M is `multipliers`."""
-        zeros, ones = np.zeros(len(self.factor)), np.ones(len(self.factor))
         coefficients = products.down(self.factor, multipliers)
-        return Logistic(coefficients, fitted.intercepts, zeros, ones, fitted.C, 0, False)
+        return Logistic(coefficients, fitted.intercepts, *self._plain, fitted.C, 0, False)
 
 
 class FewRows:

@@ -49,9 +49,8 @@ def column_hashes(values: NDArray[np.float32]) -> NDArray[np.uint64]:
     >>> [len(np.unique(column_hashes(values))) for values in (same, other)]
     [1, 2]
     """
-    places = np.arange(1, len(values) + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
-    words = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) + places[:, None]
-    return _mix(_mix(words).sum(axis=0, dtype=np.uint64))
+    words = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
+    return _mixed(words, _places(len(values))[:, None], axis=0)
 
 
 ROWS = 1 << 10
@@ -68,17 +67,22 @@ def row_hashes(values: NDArray[np.int16]) -> NDArray[np.uint64]:
     """
     count, length = values.shape
     words = -(-length // 4)
-    places, found = (
-        np.arange(1, words + 1, dtype=np.uint64) * np.uint64(_GOLDEN),
-        np.empty(count, np.uint64),
-    )
+    places, found = _places(words), np.empty(count, np.uint64)
     for start in range(0, count, ROWS):
         rows = values[start : start + ROWS]
         filled = np.zeros((len(rows), 4 * words), np.int16)
         filled[:, :length] = rows
-        mixed = _mix(filled.view(np.uint64) + places)
-        found[start : start + ROWS] = _mix(mixed.sum(axis=1, dtype=np.uint64))
+        found[start : start + ROWS] = _mixed(filled.view(np.uint64), places, axis=1)
     return found
+
+
+def _places(count: int) -> NDArray[np.uint64]:
+    return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+
+
+def _mixed(words: NDArray[np.uint64], places: NDArray[np.uint64], axis: int) -> NDArray[np.uint64]:
+    """Return the mixed sum of words along an axis, each mixed with its place before."""
+    return _mix(_mix(words + places).sum(axis=axis, dtype=np.uint64))
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -18,7 +18,7 @@ from smtdist.statistics.base import Layout, State, Statistic
 FEW = 4
 """Below one patch in so many of an image, they are whitened one by one instead of all together."""
 SWEEPS = 4
-"""A batch has one patch for so many of a sketch, all of which are put in order with them, where memory allows."""
+"""A batch has at least one patch for so many of a full sketch, if memory allows: each batch sorts all of the sketch."""
 _FIELDS = ("hash", "vector", "sample", "position", "view")
 
 

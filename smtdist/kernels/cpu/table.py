@@ -27,8 +27,8 @@ LANES: Final = 16
 class Table:
     """Pᵀ (K, L), 64 columns at a time: each block is (K, 64), the last (K, what is left).
 
-    Rows of blocks are summed in half the time of whole rows, as long as they lie on whole lines of the cache: so does
-    the first number, in a process that unpickles a table, too.
+    Rows of blocks are summed in half the time of whole rows, if each begins on a line of the cache. So the first number
+    begins on one, also in a process that unpickles a table.
     """
 
     values: Array  # float32 (K L,), one block after the other
@@ -82,7 +82,7 @@ def columns_of(components_t: Array | Table) -> Array:
     return xp.concatenate([block.reshape(n_atoms, -1) for block in blocks], axis=1)
 
 
-def row_adder(width: int) -> Any:
+def row_summer(width: int) -> Any:
     """Return the operation that sums rows of `width` columns in registers.
 
     It writes Σ row of entries first to cut + Σ row of entries cut to last to out[at : at + width], one row after the
@@ -128,7 +128,7 @@ def row_adder(width: int) -> Any:
     return vector_operation(add)
 
 
-add_block, add_lanes = row_adder(WIDTH), row_adder(LANES)
+add_block, add_lanes = row_summer(WIDTH), row_summer(LANES)
 
 
 @compiled
