@@ -55,15 +55,13 @@ from smtdist.configuration import parse_setting
 from smtdist.engine.lock import held
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
-from smtdist.errors import InterruptedRun
+from smtdist.errors import InterruptedRun, SmtdistError
 from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.run import Directions
 
 UNFINISHED: Final = 3
 HELD_BYTES: Final = 3 * 2**30
 """Most bytes of test images that are held while training images pass by."""
-ROWS_COMPETE: Final = ("3", "4", "figure-6")
-"""Tables whose rows are compared with each other; in others the columns are."""
 PAGE: Final = Path(__file__).with_name("TABLES.md")
 
 
@@ -243,7 +241,7 @@ def compared(
     generator, found = np.random.default_rng(0), []
     groups: dict[tuple[str, ...], list[Asked]] = {}
     for one in done:
-        groups.setdefault((one.printed.table, _names(one.printed)[0], one.votes), []).append(one)
+        groups.setdefault((one.printed.table, one.printed.names[0], one.votes), []).append(one)
     for (table, group, votes), own in groups.items():
         right = {id(one): one.right(work, options) for one in own}
         first = max(own, key=lambda one: right[id(one)].mean())
@@ -255,7 +253,7 @@ def compared(
         for one in own:
             if one.key == first.key:
                 continue
-            names = {"best": _names(first.printed)[1], "other": _names(one.printed)[1]}
+            names = {"best": first.printed.names[1], "other": one.printed.names[1]}
             sides = right[id(first)], right[id(one)]
             if table == "recipe":
                 names = {"preset": PRESET[0], "other": names["other"]}
@@ -267,13 +265,6 @@ def compared(
                 ]
             found.append({"table": table, "group": group, "votes": votes, **names, **gap})
     return found
-
-
-def _names(cell: Cell) -> tuple[str, str]:
-    """Return what a cell has in common with those it competes with, and what sets it apart."""
-    if cell.table == "recipe":  # all choices are compared with the preset
-        return "choices", cell.column if "=" in cell.column else f"{cell.row}: {cell.column}"
-    return (cell.column, cell.row) if cell.table in ROWS_COMPETE else (cell.row, cell.column)
 
 
 def _file(cell: Cell, options: argparse.Namespace, ending: str = ".json") -> str:
@@ -332,6 +323,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             (plans if options.plan else run)(work, asked, options)
     except InterruptedRun as error:
         unfinished = error
+    except SmtdistError as error:
+        raise SystemExit(str(error)) from error
     # what earlier runs in the same folder have done belongs to the record too
     seen = {one.key: {one.printed.key} for one in asked}
     told = list[Asked]()

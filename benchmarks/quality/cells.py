@@ -76,6 +76,8 @@ CALLED: Final = {
     "ours": "our votes",
 }
 """What texts call them."""
+ROWS_COMPETE: Final = ("3", "4", "figure-6")
+"""Tables whose rows are compared with each other; in others the columns are."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,13 @@ class Cell:
         """Hash of what the figure depends on, test images aside."""
         votes = [self.vote, self.k, self.temperature, self.mirrored]
         return _hash([self.representation, self.classifier, *votes])
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What a cell has in common with those it competes with, and what sets it apart."""
+        if self.table == "recipe":  # all choices are compared with the preset
+            return "choices", self.column if "=" in self.column else f"{self.row}: {self.column}"
+        return (self.column, self.row) if self.table in ROWS_COMPETE else (self.row, self.column)
 
 
 @dataclass(frozen=True)

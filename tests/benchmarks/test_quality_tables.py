@@ -13,7 +13,7 @@ from PIL import Image
 
 import smtdist
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import costs, diversity, markdown, paired
+from benchmarks.quality import choices, costs, diversity, markdown, paired
 from benchmarks.quality.cells import (
     BATCH_5,
     HELD_OUT,
@@ -33,6 +33,7 @@ from benchmarks.steps import Steps
 from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.lock import held
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun, MemoryBudgetError
 from smtdist.evaluate.probe import evaluate_linear
@@ -558,9 +559,59 @@ def test_choices_beside_the_preset_over_seeds(asked, tmp_path):
         (other,) = [row["ours"] for row in found["cells"] if row["column"] == one["other"]]
         assert one["points"] == round(100 * (other["top1"] - preset["top1"]), 2)
         assert np.mean(one["by_seed"]) == pytest.approx(one["points"], abs=0.01)
-    page = (tmp_path / "T.md").read_text()
-    assert "- choices, the paper's votes: ahead of the preset ([record]" in page
-    assert "\n  - pool_size = 5, pool_stride = 3 by " in page
+    rows = [
+        line.split(" | ") for line in (tmp_path / "T.md").read_text().split("\n") if line.startswith("| ")
+    ][1:]
+    (record,) = (tmp_path / "json").glob("*.json")
+    link = f"[{record.name[:10]}](../results/{record.name}) |"
+    percent = [f"{100 * share:.2f}" for share in (*preset["by_seed"].values(), preset["top1"])]
+    assert [row[0] for row in rows] == ["| the preset", f"| {columns[2]}"]
+    assert rows[0][3:] == [*percent, link]
+    (one,) = found["compared"]
+    assert rows[1][3:5] == [f"{points:+.2f}" for points in one["by_seed"]]
+    assert rows[1][5].startswith(f"{one['points']:+.1f} (")
+
+
+def test_choices_of_more_dictionaries_replace_those_of_fewer():
+    def record(name, *seeds, by_seed):
+        own = {
+            "n_train": 8000,
+            "dictionary": 8192,
+            "top1": 0.5,
+            "k": 50,
+            "temperature": 0.06,
+            "mirrored": True,
+        }
+        own["configurations"] = [{"drop": 16, "seed": seed} for seed in seeds]
+        one = {"table": "recipe", "votes": "ours", "preset": "preset", "other": "drop = 8", "points": 1.0}
+        one["interval"] = [-1.0, 3.0]
+        if by_seed:
+            own["by_seed"] = {str(seed): 0.5 for seed in seeds}
+            one["by_seed"] = [1.0] * len(seeds)
+        cell = {"table": "recipe", "row": "preset", "column": "as it is", "ours": own}
+        return name, {"cells": [cell], "compared": [one]}
+
+    def rows(*found):
+        lines = (line.split(" | ") for line in choices.rendered(found) if line.startswith("| drop = 8"))
+        return [line[3:] for line in lines]
+
+    alone = [record(f"2020-01-0{seed + 1}.json", seed, by_seed=False) for seed in (0, 1)]
+    links = [f"[2020-01-0{day}](../results/2020-01-0{day}.json)" for day in (1, 2, 3)]
+    text = "+1.0 (-1.0 to 3.0)"
+    assert rows(*alone) == [[text, text, "", f"{links[0]}, {links[1]} |"]]
+    both = record("2020-01-03.json", 0, 1, by_seed=True)
+    assert rows(*alone, both) == rows(both) == [["+1.00", "+1.00", text, f"{links[2]} |"]]
+    # a record that is newer but has fewer of the dictionaries says nothing new
+    assert rows(both, *alone) == rows(both)
+    assert choices.rendered([]) == []
+
+
+def test_a_folder_in_use_ends_with_a_sentence(asked, tmp_path):
+    with (
+        held(tmp_path / "work"),
+        pytest.raises(SystemExit, match=r"^The checkpoint folder .* is in use by"),
+    ):
+        asked("recipe", "--rows", "vote", "--test", "16")
 
 
 def test_tables_share_a_pass(asked, tmp_path):
@@ -635,15 +686,18 @@ def test_a_row_about_votes_keeps_its_votes():
     assert [cell.mirrored for cell in scaled[:2]] == [False, True]
     assert [(cell.k, cell.temperature) for cell in scaled[2:4]] == [(30, 0.03), (30, 0.06)]
     assert (scaled[0].k, scaled[0].temperature) == (50, 0.06)
-    (row,) = (cell for cell in tables()["recipe"]() if (cell.row, cell.column) == ("drop", "drop = 8"))
+
+
+def test_a_cell_says_which_images_judge():
+    row = next(tables()["6"]())
     found = {
         "table": row.table, "row": row.row, "column": row.column, "paper": None, "deviation": None, "record": "r.json",
         "ours": {"top1": 0.5, "interval": [0.4, 0.6], "n_train": 10, "n_test": 5, "dictionary": 8, "seconds": 1.0,
                  "peak_bytes": 10**9, "device": "CPU"},
     }  # fmt: skip
     place = (row.table, row.row, row.column)
-    found["ours"] |= {"judged_by": JUDGES[row.judge]}
-    said = "10 images, K = 8 | the last training images before the last fifth (5) |"
+    found["ours"] |= {"judged_by": JUDGES[BATCH_5]}
+    said = f"10 images, K = 8 | {JUDGES[BATCH_5]} (5) |"
     assert said in markdown.rendered([found], [place])
 
 
