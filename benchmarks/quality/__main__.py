@@ -60,7 +60,7 @@ from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.run import Directions
 
 UNFINISHED: Final = 3
-HELD_BYTES: Final = 3 * 2**30
+HELD_BYTES: Final = 8 * 2**30
 """Most bytes of test images that are held while training images pass by."""
 PAGE: Final = Path(__file__).with_name("TABLES.md")
 
@@ -146,7 +146,7 @@ def _open(work: Steps, asked: Sequence[Asked], options: argparse.Namespace) -> l
 
 def run(work: Steps, asked: Sequence[Asked], options: argparse.Namespace) -> None:
     """Fit and judge what is not done yet."""
-    memory = min(memory_limit() // 8, HELD_BYTES)
+    memory = min(memory_limit() // 3, HELD_BYTES)
     with executor_for(workers=options.workers) as executor:
         for group in families(_open(work, asked, options)):
             Family(work, group, Path(options.data), options.test, executor, memory).run()

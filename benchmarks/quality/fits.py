@@ -86,8 +86,8 @@ def wanted_components(parts: list[Part]) -> int:
 def components_of(work: Steps, model: Model, part: Part) -> NDArray[np.float32]:
     """Return what a part multiplies codes with, transposed: (K, components), those to be dropped among them.
 
-    "codes" are the codes themselves; "whitened" codes are V^(-1/2) a, up to a rotation that no cosine sees; "pca" takes the
-    eigenvectors of V with the largest eigenvalues, "pca-whitened" brings them to unit variance (SMT 2023, appendix E).
+    "codes" are the codes themselves; "pca" takes the eigenvectors of V with the largest eigenvalues, "pca-whitened" brings them
+    to unit variance (SMT 2023, appendix E).
     """
     n_atoms = len(model.dictionary.grid)
     if part.solve == "codes":

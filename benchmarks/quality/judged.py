@@ -411,8 +411,8 @@ def fits_of(cells: Sequence[Cell]) -> dict[str, Fit]:
 
 
 def _made(part: Part) -> Made:
-    """Return the way of solving, under one name where two are the same, and the pooling."""
-    return "pca-whitened" if part.solve == "whitened" else part.solve, *part.pooling
+    """Return the way of solving and the pooling."""
+    return part.solve, *part.pooling
 
 
 def _slice(part: Part, available: int) -> tuple[int, int]:

@@ -215,7 +215,9 @@ def test_mirrored_rows_double_what_a_probe_learns_from():
 
 
 def test_what_follows_the_codes(asked, data):
-    """Whitened codes are all components of the embedding, under any rotation; codes alone are not."""
+    """Whitened codes are all components of whitened PCA, which are judged once; codes alone are not."""
+    keys = {(cell.row, cell.column): cell.key for cell in tables()["figure-6"]()}
+    assert keys["whitened codes", "K = 8,192"] == keys["PCA, whitened", "8,192 components"]
     found = asked(
         "figure-6", "--columns", "K = 8,192", "8,192 components", "--components", "0", "--train", "30"
     )
