@@ -360,16 +360,11 @@ def test_what_is_no_file_is_left_out_and_named(root, tmp_path):
     for sentence, name, kind in zip(found["first_left_out"], names, kinds, strict=True):
         assert f"{name}: {kind}" in sentence
         assert sentence in err
-    assert "Left out 5 entries of the folder that are no files or pictures in other formats:" in " ".join(
-        err.split()
-    )
+    assert "Left out 5 entries of the folder that hold no image in a known format:" in " ".join(err.split())
     (root / "class 3").symlink_to(tmp_path / "no folder")
     out, err = run("import", root, "--out", tmp_path / "d.h5", "--overwrite")
     told = " ".join(err.split())
-    assert (
-        "Left out 6 entries of the folder that are no files or pictures in other formats, the first of"
-        in told
-    )
+    assert "Left out 6 entries of the folder that hold no image in a known format, the first of" in told
     assert "class 3" not in err
 
 
@@ -385,6 +380,30 @@ def test_pictures_in_other_formats_are_named(tmp_path):
     assert "b.heic: a picture in a format that is not read" in " ".join(err.split())
     assert "c.TGA" in err
     assert "labels.txt" not in err
+
+
+def test_no_class_is_lost_in_silence(tmp_path):
+    """Nothing names the class of pictures that are not read but the folder itself, which must not vanish."""
+    root, out = tmp_path / "images", tmp_path / "d.h5"
+    for name in ("ants", "bees", "cats"):
+        (root / name).mkdir(parents=True)
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(root / "ants" / "a.png")
+    (root / "bees" / "b.dat").write_bytes(b"x")
+    said = " ".join(run("import", root, "--out", out)[1].split())
+    assert "Left out 2 entries of the folder that hold no image in a known format:" in said
+    for name in ("bees", "cats"):
+        assert f"{root / name}: a folder without an image in a known format" in said
+    out.unlink()
+    (root / "bees" / "b.tga").write_bytes(b"x")
+    said = " ".join(run("import", root, "--out", out, code=1)[1].split())
+    assert (
+        f"All pictures of the class bees are in formats that are not read, such as {root / 'bees' / 'b.tga'}"
+        in said
+    )
+    assert not out.exists()
+    # without labels it is no class
+    found = json.loads(run("import", root, "--out", out, "--labels-from", "none", "--json")[0])
+    assert (found["n_samples"], found["left_out"]) == (1, 2)
 
 
 def test_a_folder_of_broken_links_says_so(tmp_path):

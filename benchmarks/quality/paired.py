@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,8 @@ from benchmarks.record import write_record
 
 DRAWS: Final = 2000
 TOLD: Final = (
-    "top1", "data", "judged_by", "n_train", "n_test", "dictionary", "mirrored", "k", "temperature", "leading", "whiten",
+    "top1", "data", "judged_by", "n_train", "n_test", "dictionary", "components", "mirrored", "k", "temperature", "leading",
+    "whiten",
 )  # fmt: skip
 
 
@@ -43,6 +45,17 @@ def ahead(
     }
 
 
+def settings_apart(cells: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return of each cell, for each part of its representation, the settings that the parts of all cells do not share.
+
+    >>> settings_apart([{"configurations": [{"drop": 32, "seed": 0}]}, {"configurations": [{"drop": 16, "seed": 0}]}])
+    [[{'drop': 32}], [{'drop': 16}]]
+    """
+    every = [part for cell in cells for part in cell["configurations"]]
+    names = [name for name in every[0] if any(part[name] != every[0][name] for part in every)]
+    return [[{name: part[name] for name in names} for part in cell["configurations"]] for cell in cells]
+
+
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Parse the command line, compare, and return what was found."""
     parser = argparse.ArgumentParser(
@@ -57,7 +70,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         raise SystemExit(
             f"The cells are judged by {len(one):,} and {len(other):,} images; name two of the same images."
         )
-    told = [{name: cell[name] for name in TOLD if name in cell} for cell in known]
+    told = [
+        {name: cell[name] for name in TOLD if name in cell} | {"settings": own}
+        for cell, own in zip(known, settings_apart(known), strict=True)
+    ]
     result: dict[str, Any] = {"cells": told, **ahead(one, other, np.random.default_rng(0))}
     low, high = result["interval"]
     print(

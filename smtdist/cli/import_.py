@@ -66,7 +66,7 @@ def import_(
     layout: Annotated[
         Layout,
         typer.Option(
-            help="plain: store pixels; encoded: store the JPEG, PNG or WebP bytes as they are; auto: encoded unless resized."
+            help="plain: store pixels; encoded: store the bytes of the files (JPEG, PNG, WebP ...) as they are; auto: encoded unless resized."
         ),
     ] = Layout.auto,
     resize: Annotated[
@@ -231,7 +231,7 @@ def _facts(result: ImportResult, listing: Listing, out: Path, group: str, second
     _warn(result.skipped, "unreadable images", result.first_skipped)
     _warn(
         listing.left_out,
-        "entries of the folder that are no files or pictures in other formats",
+        "entries of the folder that hold no image in a known format",
         listing.first_left_out,
     )
     return {

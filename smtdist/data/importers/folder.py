@@ -30,16 +30,18 @@ UNREAD: Final = (
     ".dng",
     ".cr2",
     ".nef",
+    ".eps",
 )
-"""Endings of pictures, which are told where they cannot be read; other files beside images are none of an import's."""
+"""Endings of pictures that are named where they cannot be read; other files beside images are not."""
+UNREAD_KIND: Final = "a picture in a format that is not read"
 LISTED: Final = 5
 """Entries left out that are named."""
 
 
 class FolderListing(Listing):
     """Image files below a folder, in the order of their paths; hidden files and other endings are passed by.
-    What is neither file nor folder, such as a broken link, and a picture in a format that is not read are left out and
-    counted.
+    What is neither file nor folder, such as a broken link, a picture in a format that is not read, and a folder of the first
+    level without an image are left out and counted. A class whose pictures are all in such formats is refused.
 
     A label is the place of the first folder below the root among all of them that hold images, in the order
     of their names. Links are followed. The tree is walked twice, once to count and once to read, and holds
@@ -56,8 +58,11 @@ class FolderListing(Listing):
         count, loose, odd = 0, "", 0
         first_odd: list[str] = []
         classes: list[str] = []
+        unread: dict[str, str] = {}
         for folder, entry, kind in _files(self.root):
             if kind:
+                if kind == UNREAD_KIND and folder:
+                    unread.setdefault(folder, entry.path)
                 odd += 1
                 first_odd += [f"{entry.path}: {kind}"] if len(first_odd) < LISTED else []
                 continue
@@ -77,6 +82,12 @@ class FolderListing(Listing):
             raise DataError(
                 f"{loose} lies beside the folders of classes, such as {classes[0]}; move it into one of them, or "
                 f"pass --labels-from none."
+            )
+        lost = [folder for folder in unread if folder not in classes]
+        if labels and classes and lost:
+            raise DataError(
+                f"All pictures of the class {lost[0]} are in formats that are not read, such as {unread[lost[0]]}; convert "
+                f"them to PNG, or move that folder elsewhere."
             )
         self.n_items, self._digest = count, digest.hexdigest()
         self.left_out, self.first_left_out = odd, tuple(first_odd)
@@ -135,13 +146,17 @@ def _size(entry: os.DirEntry[str]) -> int:
 def _files(root: str) -> Iterator[tuple[str, os.DirEntry[str], str]]:
     """Yield the folder on the first level, "" for none, and the entry of each image, sorted by the parts of paths.
 
-    What is neither file nor folder comes too, and what it is.
+    What is left out comes too, and what it is.
     """
     for entry in _entries(root):
         kind = _kind(entry)
         if kind == FOLDER:
+            empty = True
             for file, odd in _below(entry.path, frozenset({os.path.realpath(root)})):
+                empty = False
                 yield entry.name, file, odd
+            if empty:
+                yield entry.name, entry, "a folder without an image in a known format"
         elif kind or _is_image(entry):
             yield "", entry, kind
 
@@ -162,8 +177,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
     """Return "" for a file, `FOLDER`, or what else an entry is, be it a picture that is not read."""
     try:
         if entry.is_file():
-            unread = entry.name.lower().endswith(UNREAD) and not _is_image(entry)
-            return "a picture in a format that is not read" if unread else ""
+            return UNREAD_KIND if entry.name.lower().endswith(UNREAD) and not _is_image(entry) else ""
         if entry.is_dir():
             return FOLDER
         mode = entry.stat().st_mode

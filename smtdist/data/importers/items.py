@@ -73,7 +73,7 @@ class Listing:
     n_items : samples, None where only reading tells.
     labelled : whether each sample has a label.
     classes : names of the classes, None where the source has none.
-    left_out, first_left_out : entries of a folder that are no files or pictures in other formats, and the first by name.
+    left_out, first_left_out : entries of a folder that hold no image in a known format, and the first by name.
     """
 
     kind: str
