@@ -297,7 +297,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--components", type=int, default=0, help="components at most")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[], help="of which figures are the mean")
-    parser.add_argument("--recipe", choices=list(RECIPES), default="ours", help="settings of CIFAR-10")
+    parser.add_argument(
+        "--recipe", choices=list(RECIPES), default="ours", help="settings of our presets, or of the paper's"
+    )
     parser.add_argument("--judge", choices=[TEST, BATCH_5], default=TEST, help="images to judge by")
     parser.add_argument("--votes", nargs="+", choices=list(VOTES), default=["paper"])
     parser.add_argument("--mirrored", action="store_true", help="mirrored training images vote too")

@@ -242,7 +242,7 @@ def _hash(told: Any) -> str:
 
 
 RECIPES: Final = {"ours": "", "paper": "paper-"}
-"""What stands before the name of CIFAR-10's presets: nothing for ours, and for the settings as SMT 2023 prints them."""
+"""What stands before the name of presets: nothing for ours, and for the settings as SMT 2023 prints them."""
 COLOUR: Final = "cifar10-gq"
 GREY: Final = "cifar10-gq-gray"
 
@@ -309,14 +309,14 @@ VQ: Final = {"feature": "vq", "dictionary_method": "spherical", "dictionary_samp
 
 @dataclass(frozen=True)
 class _Tables:
-    """The tables, with `prefix` before the names of CIFAR-10's presets."""
+    """The tables, with `prefix` before the names of presets."""
 
     prefix: str
 
     def fit(self, name: str, data: str, n_train: int = 0, **changes: Any) -> Fit:
         if data == "tiny":
             changes.setdefault("resize", 32)
-        known = preset(name if data == "mnist" else f"{self.prefix}{name}")
+        known = preset(f"{self.prefix}{name}")
         return Fit(data, n_train, known.replace(**changes))
 
     def table_1(self) -> Iterator[Cell]:

@@ -66,7 +66,8 @@ def import_(
     layout: Annotated[
         Layout,
         typer.Option(
-            help="plain: store pixels; encoded: store the bytes of the files (JPEG, PNG, WebP ...) as they are; auto: encoded unless resized."
+            help="plain: store pixels; encoded: store the bytes of the files (JPEG, PNG, WebP ...) as they are; auto: encoded "
+            "unless resized."
         ),
     ] = Layout.auto,
     resize: Annotated[

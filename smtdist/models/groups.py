@@ -47,7 +47,7 @@ def reading(
                 f"{path} is not a readable HDF5 file ({hdf5.reason_of(error)}); give {wanted}."
             ) from error
         raise ModelError(
-            f"{path} is not a complete {called} ({hdf5.reason_of(error)}); fit it again."
+            f"{path} is not a complete {called} ({hdf5.reason_of(error)}); restore it from a copy, or fit it again."
         ) from error
 
 
