@@ -4,7 +4,8 @@
     python -m benchmarks.figures --data DATA --work RUN --out docs/figures --only 4 7
     python -m benchmarks.figures --small --data DATA --work RUN --out FOLDER
 
-DATA holds `mnist.h5`, `cifar10_lossless.h5` and `text/corpus.txt.gz`. Models are kept in RUN, so that a figure drawn again is
+DATA holds `mnist.h5`, `cifar10_lossless.h5`, `text/corpus.txt.gz`, `text/wikitext2_valid.txt` and
+`text/wikitext2_test.txt`. Models are kept in RUN, so that a figure drawn again is
 not fitted again. What a figure counts is printed, and kept in RUN.
 """
 

@@ -120,6 +120,15 @@ def _of_model(model: Any, path: Path) -> Facts:
     }
 
 
+def _components(stored: int, drop: int) -> str:
+    """Return how many components represent an image, and how many come before them.
+
+    >>> _components(416, 32), _components(384, 0)
+    ('384, after 32 that are dropped', '384')
+    """
+    return f"{stored - drop:,}, after {drop:,} that are dropped" if drop else f"{stored:,}"
+
+
 def _votes(settings: dict[str, Any]) -> str:
     """Return how `evaluate` lets neighbours vote on a model with these settings."""
     weights = {
@@ -158,7 +167,7 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
         ("atoms", f"{facts['n_atoms']:,}, of which {facts['n_dead']:,} never fire"),
         *([("dictionary", convergence.told(facts))] if "n_iter" in facts else []),
         ("rank", f"{facts['rank']:,}"),
-        ("components", f"{facts['n_components_stored']:,} stored"),
+        ("components", _components(facts["n_components_stored"], facts["configuration"]["drop"])),
         (
             "eigenvalues",
             f"{spectrum['smallest']:.4g} to {spectrum['largest']:.4g}, median {spectrum['median']:.4g}",

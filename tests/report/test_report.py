@@ -143,7 +143,9 @@ def test_numbers_of_images_are_those_of_the_file(at, name, data):
         samples = int(file["statistics/n_samples"][()])
     holds = dict(page.tables["The file"])
     assert holds["atoms"] == f"20, of which {20 - alive} never fire"
-    assert holds["components"] == f"{len(values)} stored"
+    drop = smtdist.load(at / name).settings.drop
+    dropped = f", after {drop} that are dropped" if drop else ""
+    assert holds["components"] == f"{len(values) - drop}{dropped}"
     middle = values[len(values) // 2]
     assert holds["eigenvalues"] == f"{values[0]:.4g} to {values[-1]:.4g}, median {middle:.4g}"
     assert f"{len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}" in text
