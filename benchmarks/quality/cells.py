@@ -294,6 +294,18 @@ def _whole(fit: Fit) -> tuple[Part, ...]:
     return (Part(fit, fit.settings.n_components, fit.settings.drop),)
 
 
+def _spectral(fit: Fit, components: int) -> Part:
+    """Return a part of so many components after those that the fit's settings drop, as far as there are enough.
+
+    All components are those of whitened PCA, and whitened codes, up to a rotation (P V Pᵀ = I), which neither a cosine nor the
+    penalty of a linear probe sees.
+    """
+    atoms = fit.settings.dictionary
+    if components >= atoms:
+        return Part(fit, atoms, 0, "pca-whitened")
+    return Part(fit, components, min(fit.settings.drop, atoms - components))
+
+
 def _atoms(column: str) -> int:
     return int(column.split()[-1].replace("K", "000"))
 
@@ -364,12 +376,10 @@ class _Tables:
     def table_7(self) -> Iterator[Cell]:
         fit = self.fit(COLOUR, "cifar10")
         for components, papers in published.TABLE_7.items():
-            drop = min(fit.settings.drop, fit.settings.dictionary - components)
             for row, classifier, paper in zip(
                 ("k-NN", "linear probe"), ("knn", "linear"), papers, strict=True
             ):
-                part = Part(fit, components, drop)
-                yield Cell("7", row, str(components), (part,), paper, classifier)
+                yield Cell("7", row, str(components), (_spectral(fit, components),), paper, classifier)
 
     def figure_6(self) -> Iterator[Cell]:
         figures = published.FIGURE_6
@@ -377,11 +387,7 @@ class _Tables:
             fit = self.fit(COLOUR, "cifar10", dictionary=atoms)
             rows = {
                 "codes alone": (Part(fit, 0, 0, "codes"), figures["codes alone", 8192]),
-                # all components of whitened PCA: the same up to a rotation, which no cosine sees
-                "whitened codes": (
-                    Part(fit, atoms, 0, "pca-whitened"),
-                    figures["whitened codes", 8192],
-                ),
+                "whitened codes": (_spectral(fit, atoms), figures["whitened codes", 8192]),
                 "spectral": (_whole(fit)[0], figures["spectral", 500]),
             }
             for row, (part, paper) in rows.items():
@@ -390,8 +396,7 @@ class _Tables:
         for components in (50, 110, 210, 350, 500, 800, 1600, 3200, 8192):
             column = f"{components:,} components"
             spectral = published.TABLE_7[components][0]
-            drop = min(fit.settings.drop, fit.settings.dictionary - components)
-            yield Cell("figure-6", "spectral", column, (Part(fit, components, drop),), spectral)
+            yield Cell("figure-6", "spectral", column, (_spectral(fit, components),), spectral)
             printed = figures.get(("PCA", components))
             whitened = (Part(fit, components, 0, "pca-whitened"),)
             yield Cell("figure-6", "PCA, whitened", column, whitened, printed)

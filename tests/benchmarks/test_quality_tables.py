@@ -26,6 +26,7 @@ from benchmarks.quality.cells import (
     tables,
 )
 from benchmarks.quality.codes_alone import CodesAlone
+from benchmarks.quality.fits import components_of
 from benchmarks.quality.images import judges, read, without_scaling
 from benchmarks.quality.judged import Family, families, probe_of
 from benchmarks.quality.published import TABLE_7
@@ -194,6 +195,21 @@ def test_components_and_probe_from_one_fit(asked, data, tmp_path):
     assert probe["top1"] == evaluate_linear(z[0], labels[0], z[1], labels[1]).top1
 
 
+def test_all_components_are_whitened_codes_under_a_rotation(data, tmp_path):
+    """So one cell serves the transform, whitened PCA and whitened codes where none is left out."""
+    part = next(cell for cell in cells_of(data, "figure-6") if cell.row == "codes alone").parts[0]
+    settings = part.fit.settings.replace(dictionary=20, n_components=20, drop=0)
+    images = read(data, part.fit, "train", 40)
+    model, _ = fit(images.source, settings, Engine(SerialExecutor()))
+    whole = replace(part, fit=replace(part.fit, settings=settings), n_components=20, solve="pca-whitened")
+    whitened = components_of(Steps(tmp_path), model, whole).astype(float)
+    spectral = model.embedding.components.T.astype(float)
+    assert spectral.shape == whitened.shape == (20, 20)
+    np.testing.assert_allclose(
+        whitened @ whitened.T, spectral @ spectral.T, rtol=1e-4, atol=1e-4 * (whitened @ whitened.T).max()
+    )
+
+
 def test_a_probe_may_learn_from_mirrored_images_too(asked, data):
     one = ["7", "--rows", "linear probe", "--columns", "50"]
     plain, mirrored = (asked(*one, "--votes", votes)["cells"] for votes in ("paper", "flipped"))
@@ -217,7 +233,8 @@ def test_mirrored_rows_double_what_a_probe_learns_from():
 def test_what_follows_the_codes(asked, data):
     """Whitened codes are all components of whitened PCA, which are judged once; codes alone are not."""
     keys = {(cell.row, cell.column): cell.key for cell in tables()["figure-6"]()}
-    assert keys["whitened codes", "K = 8,192"] == keys["PCA, whitened", "8,192 components"]
+    for name in ("PCA, whitened", "spectral"):
+        assert keys["whitened codes", "K = 8,192"] == keys[name, "8,192 components"]
     found = asked(
         "figure-6", "--columns", "K = 8,192", "8,192 components", "--components", "0", "--train", "30"
     )
