@@ -440,8 +440,8 @@ PRESET_NOTES: Final[dict[str, str]] = {
     "points better than the paper's 16 (0.65, 0.3 and 0.85 with three). 50 neighbours at T = 0.06 with flipped images among them "
     "are 2.0 points better than 30 at T = 0.03 without (8,000 to learn from, 10,000 held-out images). With 50,000 to learn from, "
     "30 at T = 0.03 with flipped images are 0.9 points better than ours (1,000 test images). Other changes that we tried were "
-    "not better beyond chance; drop=48 is 0.2 points better than 32. pool_size=5, pool_stride=3 gives the same accuracy with 2.25 "
-    "times fewer numbers.",
+    "not better beyond chance; drop=48 is 0.2 points better than 32. pool_size=5, pool_stride=3 gives the same accuracy with "
+    "2.25 times fewer numbers.",
     # record 2026-11-27-tune-grey
     "cifar10-gq-gray": "Drop and votes are our choices. On 2,000 held-out training images, 8,000 to learn from, K = 8,192, "
     "drop=16 has 68.7 %, drop=32 68.3 %, and drop=0 66.0 %. The paper's threshold and contextual mean are the best we tried: "
