@@ -36,7 +36,7 @@ ABOUT: Final = {
     "these choices began, and drops 32 since.",
     "jpeg": "The copy of CIFAR-10 as JPEG is compressed at quality 75 with colours at half resolution, as its quantisation "
     "tables say. Its images lie in another order, so the same number of them are others; the rows above it compress the very "
-    "images of the lossless row. No other table has figures of JPEG.",
+    "images of the lossless row. No other table of CIFAR-10 has figures of JPEG.",
 }
 """What stands above a table."""
 STATED: Final = ("mean", "threshold", "ridge", "constant_patch")
