@@ -14,6 +14,8 @@ from benchmarks.quality.cells import CALLED, JUDGES, TEST, Cell, deviation, tabl
 from benchmarks.quality.earlier import measured
 from benchmarks.record import records
 
+Records = dict[Path, dict[str, Any]]
+
 PREFIX: Final = "quality-"
 TITLES: Final = {
     "1": "Table 1: MNIST, dictionary and context",
@@ -48,14 +50,19 @@ HEAD: Final = (
 RULE: Final = "|---|---:|---:|---:|---|---|---|---|---:|---:|---|"
 
 
-def newest(folder: Path) -> list[dict[str, Any]]:
-    """Return the cells of all records: each cell of a table at each size, the newest of it, with date and command."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+def read(folder: Path) -> Records:
+    """Return the records of tables by their paths, oldest first."""
+    return {path: json.loads(path.read_text()) for path in records(folder, f"{PREFIX}*")}
+
+
+def newest(found: Records, elsewhere: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """Return the cells of all records: each cell of a table at each size, the newest of it, with date and command.
+
+    elsewhere : cells that other benchmarks have measured, which those of the records replace.
+    """
+    cells = {(cell["table"], cell["row"], cell["column"], *_size(cell)): cell for cell in elsewhere}
     printed, paper = _printed("ours"), _printed("paper")
-    for cell in measured(folder):
-        found[(cell["table"], cell["row"], cell["column"], *_size(cell))] = cell
-    for path in records(folder, f"{PREFIX}*"):
-        record = json.loads(path.read_text())
+    for path, record in found.items():
         for cell in record["result"]["cells"]:
             place = cell["table"], cell["row"], cell["column"]
             about = {"date": record["date"], "command": record["command"], "record": path.name}
@@ -64,8 +71,8 @@ def newest(folder: Path) -> list[dict[str, Any]]:
                     **cell,
                     "ours": {**cell["ours"], "said": _said(cell["ours"], printed[place], paper[place])},
                 }
-            found[(*place, *_size(cell))] = {**cell, **about}
-    return list(found.values())
+            cells[(*place, *_size(cell))] = {**cell, **about}
+    return list(cells.values())
 
 
 def _said(own: dict[str, Any], printed: Cell, paper: Cell) -> str:
@@ -89,15 +96,15 @@ def _said(own: dict[str, Any], printed: Cell, paper: Cell) -> str:
     return ", ".join(filter(None, [*dict.fromkeys(changes), said]))
 
 
-def differences(folder: Path) -> dict[str, list[str]]:
-    """Return for each table how far cells of a row lie behind its best on the same images, from records in `folder`.
+def differences(found: Records) -> dict[str, list[str]]:
+    """Return for each table how far cells of a row lie behind its best on the same images.
 
     A record counts as long as no newer one of the same run has compared the same cells.
     """
-    found: dict[tuple[str, ...], tuple[str, str]] = {}
-    for path in records(folder, f"{PREFIX}*"):
+    said_of: dict[tuple[str, ...], tuple[str, str]] = {}
+    for path, record in found.items():
         behind: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
-        for one in json.loads(path.read_text())["result"].get("compared", []):
+        for one in record["result"].get("compared", []):
             if "best" not in one:  # a choice beside the preset, of which `choices` tells
                 continue
             low, high = one["interval"]
@@ -113,9 +120,9 @@ def differences(folder: Path) -> dict[str, list[str]]:
             link = f"([{path.stem}](../results/{path.name}))"
             line = f"- {group}: {best} is ahead of {'; '.join(said for _, said in others)} {link}"
             cells = sorted([best, *(other for other, _ in others)])
-            found[(table, group, *cells, *_run(path))] = table, line
+            said_of[(table, group, *cells, *_run(path))] = table, line
     lines: dict[str, list[str]] = {}
-    for table, line in found.values():
+    for table, line in said_of.values():
         lines.setdefault(table, []).append(line)
     return lines
 
@@ -202,8 +209,9 @@ def _printed(recipe: str) -> dict[tuple[str, str, str], Cell]:
 
 def write(results: Path, page: Path, order: Iterable[tuple[str, str, str]]) -> None:
     """Write the page anew."""
-    found = [(path.name, json.loads(path.read_text())["result"]) for path in records(results, f"{PREFIX}*")]
-    page.write_text(rendered(newest(results), order, differences(results), choices.rendered(found)))
+    found = read(results)
+    chosen = choices.rendered((path.name, record["result"]) for path, record in found.items())
+    page.write_text(rendered(newest(found, measured(results)), order, differences(found), chosen))
 
 
 def _line(cell: dict[str, Any], printed: Cell) -> str:

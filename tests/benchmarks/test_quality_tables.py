@@ -13,7 +13,7 @@ from PIL import Image
 
 import smtdist
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import choices, costs, diversity, markdown, paired
+from benchmarks.quality import choices, costs, diversity, earlier, markdown, paired
 from benchmarks.quality.cells import (
     BATCH_5,
     HELD_OUT,
@@ -660,7 +660,7 @@ def test_records_of_other_benchmarks_are_cells(tmp_path):
     command = shlex.join(["python", "-m", "benchmarks.quality.mnist_vq", "run", "--test", "10000"])
     record = {"date": "2020-01-01", "command": command, "machine": {"cores": 2}, "result": result}
     (tmp_path / "2020-01-01-mnist-vq-run-60000-K4096.json").write_text(json.dumps(record))
-    (cell,) = markdown.newest(tmp_path)
+    (cell,) = markdown.newest({}, earlier.measured(tmp_path))
     assert (cell["row"], cell["column"], cell["paper"]) == ("3 pixels", "VQ 16384", 99.2)
     assert cell["ours"]["n_test"] == 10000
     assert "99.00 | - | 98.0 to 99.5" in markdown.rendered([cell], [("1", "3 pixels", "VQ 16384")])
@@ -680,7 +680,7 @@ def test_codes_of_lossless_images_alone_are_told(tmp_path):
         command = f"python -m benchmarks.sparse.cifar --data {data}"
         record = {"date": "2020-01-01", "command": command, "machine": {"cores": 2}, "result": result}
         (tmp_path / f"2020-01-01-{name}.json").write_text(json.dumps(record))
-    cells = markdown.newest(tmp_path)
+    cells = markdown.newest({}, earlier.measured(tmp_path))
     assert [cell["record"] for cell in cells] == ["2020-01-01-sparse-cifar-2.json"] * 2
 
 
@@ -744,7 +744,7 @@ def test_a_figure_says_which_settings_are_not_the_papers(tmp_path):
         }
         record = {"date": "2020-01-01", "command": name, "result": {"cells": [row]}}
         (tmp_path / f"2020-01-01-quality-6-{name}.json").write_text(json.dumps(record))
-    found = [(one["command"], one["ours"]["said"]) for one in markdown.newest(tmp_path)]
+    found = [(one["command"], one["ours"]["said"]) for one in markdown.newest(markdown.read(tmp_path))]
     assert found == [
         ("b", f"drop={today}, our votes"),
         ("c", "mean=level, drop=3, our votes"),
