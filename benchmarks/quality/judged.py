@@ -359,7 +359,8 @@ def probe_of(parts: list[NDArray[Any]], labels: NDArray[np.int64], images: int) 
 
     The penalty is chosen on images as they are, of which none is in both parts; with both views a loss counts half.
     """
-    every, memory = Rows(parts), memory_limit() // 2
+    # rows that stay in memory are read once, and not in every pass
+    every, memory = Rows(parts), memory_limit() * 3 // 4
     plain = Rows(
         [
             part

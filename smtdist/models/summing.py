@@ -62,7 +62,7 @@ def summed(
     statistics = finish(*parts[0]) if small else finish_tiles(parts, *([spill] if spill else []))
     if not statistics.activity.any():
         raise DataError(
-            f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
+            f"No patch of {source.name} has a code; fit with a lower threshold or min_contrast, or with zero_code=activate_best."
         )
     assert samples is not None
     return statistics, samples, record

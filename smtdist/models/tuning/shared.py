@@ -221,8 +221,8 @@ class _Stages:
                     statistics = finish(sums[key], own)
                     if not statistics.activity.any():
                         raise DataError(
-                            f"No patch of {self.source.name} has a code with one of the settings; lower threshold or "
-                            f"min_contrast, or set zero_code=activate_best."
+                            f"No patch of {self.source.name} has a code with one of the settings; fit with a lower "
+                            f"threshold or min_contrast, or with zero_code=activate_best."
                         )
                     yield key, statistics
 
