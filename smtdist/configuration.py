@@ -436,8 +436,8 @@ PRESET_NOTES: Final[dict[str, str]] = {
     "mean differ by less than chance (97.8 and 98.0 %).",
     # records 2026-11-2*-quality-recipe-train8000-test2000* and 2026-11-25-quality-6-batch5-votes_ours_paper
     "cifar10-gq": "Mean, drop and votes are our choices. On 2,000 held-out training images, 8,000 to learn from, K = 8,192, "
-    "mean=level is 1.5 points better than the paper's contextual mean (1.05, 1.85 and 1.7 with three dictionaries), and drop=32 is "
-    "0.6 points better than the paper's 16 (0.65, 0.3 and 0.85). 50 neighbours at T = 0.06 with flipped images among them "
+    "mean=level is 1.5 points better than the paper's contextual mean (1.05, 1.85 and 1.7 with three dictionaries), and drop=32 "
+    "is 0.6 points better than the paper's 16 (0.65, 0.3 and 0.85). 50 neighbours at T = 0.06 with flipped images among them "
     "are 2.0 points better than 30 at T = 0.03 without (8,000 to learn from, 10,000 held-out images). With 50,000 to learn from, "
     "30 at T = 0.03 with flipped images are 0.9 points better than ours (1,000 test images). Other changes that we tried were "
     "not better beyond chance; drop=48 is 0.2 points better than 32. pool_size=5, pool_stride=3 gives the same accuracy with "

@@ -45,7 +45,7 @@ MEMORY_BYTES: Final = 2**30
 C_GRID: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Weights of the losses that are tried, from the strongest penalty to the weakest."""
 CLEARLY_WORSE: Final = 2.0
-"""Standard errors below the best share so far, at which no weaker penalty is tried: those take the most iterations."""
+"""Standard errors of the difference to the best so far, at which no weaker penalty is tried: those take the most iterations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +135,10 @@ def fit_probe(
 
     The objective is that of scikit-learn's LogisticRegression, intercepts not penalised (see
     `fit_logistic`). Of several C each is fitted on the training rows outside the validation part, starting
-    from the one before, until the top-1 share is two standard errors below the best so far; the C of the
-    highest share wins, the smallest of equals, and is fitted again on all training rows. `validation` is a
-    share, drawn by `seed` within each class, or (z, y) of its own. A single C is fitted at once.
+    from the one before, until one is behind the best so far by two standard errors of their difference on the
+    same rows (McNemar 1947). The C of the highest share wins, the smallest of equals, and is fitted again on all
+    training rows. `validation` is a share, drawn by `seed` within each class, or (z, y) of its own. A single C is
+    fitted at once.
 
     `standardise` brings every feature to unit deviation first. It is off by default: pooled positions of a
     sparse manifold transform are unit vectors whose components have equal variance before that, so that one
@@ -338,12 +339,10 @@ def _fit_features(
             held = part(z, targets, "training", kept_out)
         moments = setup.moments(known)
 
-        def right(fitted: Logistic) -> int:
-            return sum(int(hits(logits, labels, 1).sum()) for logits, labels in fitted.logits(held))
+        def right(fitted: Logistic) -> npt.NDArray[np.bool_]:
+            return np.concatenate([hits(logits, labels, 1) for logits, labels in fitted.logits(held)])
 
-        path, start = _walk(
-            grid, held.count, lambda C, last: fit(known, moments, C, last, steps.begin()), right
-        )
+        path, start = _walk(grid, lambda C, last: fit(known, moments, C, last, steps.begin()), right)
         del known
     rows = part(z, targets, "training", keep=True)
     chosen = grid[0] if start is None else start.C
@@ -375,11 +374,11 @@ def _fit_in_span(
         span = Span(gram[np.ix_(known, known)], targets[known], n_classes)
         beside = gram[np.ix_(held, known)]
 
-        def right(fitted: Logistic) -> int:
+        def right(fitted: Logistic) -> npt.NDArray[np.bool_]:
             logits = padded(products.across(beside, span.multipliers(fitted).T) + fitted.intercepts)
-            return int(hits(logits, targets[held], 1).sum())
+            return hits(logits, targets[held], 1)
 
-        path, start = _walk(grid, len(held), lambda C, last: span.fit(C, last, *how, steps.begin()), right)
+        path, start = _walk(grid, lambda C, last: span.fit(C, last, *how, steps.begin()), right)
         multipliers[known] = span.multipliers(start)
         del span, beside
     span = Span(gram, targets, n_classes)
@@ -392,21 +391,26 @@ def _fit_in_span(
 
 def _walk(
     grid: tuple[float, ...],
-    count: int,
     fit: Callable[[float, Logistic | None], Logistic],
-    right: Callable[[Logistic], int],
+    right: Callable[[Logistic], npt.NDArray[np.bool_]],
 ) -> tuple[Path, Logistic]:
-    """Fit the grid from the strongest penalty on, as long as it may pay; return what each scored, and the best."""
+    """Fit the grid from the strongest penalty on, as long as it may pay; return what each scored, and the best.
+
+    right : tells which validation rows a classifier gets right.
+    """
     path: list[dict[str, Any]] = []
     last: Logistic | None = None
-    best: tuple[float, Logistic] | None = None
+    best: tuple[npt.NDArray[np.bool_], Logistic] | None = None
     for C in grid:
         last = fit(C, last)
-        share = right(last) / count
-        path.append({"C": C, "top1": share, "n_iter": last.n_iter, "converged": last.converged})
-        if best is None or share > best[0]:
-            best = share, last
-        elif best[0] - share > CLEARLY_WORSE * math.sqrt(best[0] * (1 - best[0]) / count):
+        own = right(last)
+        path.append({"C": C, "top1": own.mean().item(), "n_iter": last.n_iter, "converged": last.converged})
+        if best is None or own.sum() > best[0].sum():
+            best = own, last
+            continue
+        # only rows that one of the two gets right tell them apart: far fewer errors than each share has by itself
+        lost, won = int((best[0] & ~own).sum()), int((own & ~best[0]).sum())
+        if lost - won > CLEARLY_WORSE * math.sqrt(lost + won):
             break
     assert best is not None
     return tuple(path), best[1]

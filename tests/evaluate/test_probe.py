@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate import probe
-from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
+from smtdist.evaluate.logistic import Logistic, Rows, n_outputs, weight_bytes
 from smtdist.evaluate.probe import LinearProbe, evaluate_linear, fit_probe, held_out, probe_bytes
 from smtdist.evaluate.span import FewRows, span_bytes
 
@@ -299,6 +299,24 @@ def test_no_weaker_penalty_is_tried_once_one_is_clearly_worse(monkeypatch: pytes
     assert whole.path[:4] == found.path
     assert len(whole.path) == 6
     np.testing.assert_array_equal(whole.coefficients, found.coefficients)
+
+
+def test_penalties_are_compared_on_the_same_rows() -> None:
+    """Twelve rows of 1,000 are chance among 108 that differ, and none if no other differs."""
+    best = np.arange(1000) < 700
+    for lost, won, tried in ((60, 48, 3), (12, 0, 2)):
+        other = best.copy()
+        other[:lost], other[700 : 700 + won] = False, True
+        rows = iter((best, other, other))
+        path, chosen = probe._walk((1.0, 2.0, 3.0), lambda C, _: fitted(C), lambda _, rows=rows: next(rows))
+        assert len(path) == tried
+        assert (chosen.C, path[0]["top1"], path[1]["top1"]) == (1.0, 0.7, 0.688)
+
+
+def fitted(C: float) -> Logistic:
+    """Return a classifier of which the penalty matters alone."""
+    none = np.zeros(1)
+    return Logistic(none[None], none, none, none, C, n_iter=1, converged=True)
 
 
 def test_validation_rows_of_ones_own() -> None:
