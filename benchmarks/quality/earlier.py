@@ -1,5 +1,4 @@
-"""Cells that other benchmarks have measured, from their records: MNIST by `mnist_vq`, GloVe by `words.mnist_glove`, L1 codes
-by `sparse.cifar`."""
+"""Cells that other benchmarks have measured, from their records: GloVe by `words.mnist_glove`, L1 codes by `sparse.cifar`."""
 
 from __future__ import annotations
 
@@ -7,35 +6,17 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from benchmarks.quality import published
 from benchmarks.quality.cells import FILES, L1_ROW, OURS
 from benchmarks.record import records
 from smtdist.evaluate.metrics import wilson
 
-TESTS: Final = {"mnist_vq": 2000, "mnist_glove": 10_000}
-"""Test images that the commands take by themselves."""
-
 
 def measured(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the cells that other records hold, as rows of a record of tables."""
     yield from _of_l1(folder)
-    for path in records(folder, "mnist-vq-run-*"):
-        record = json.loads(path.read_text())
-        found = record["result"]
-        settings, passes = found["configuration"], found["passes"]
-        row = "whole image" if settings["context"] == "whole" else f"{settings['context']} pixels"
-        own = {
-            "top1": found["top1"],
-            "interval": found["interval"],
-            "n_train": next(one["n_samples"] for one in passes if one["name"] == "statistics"),
-            "n_test": _option(record, "--test", TESTS["mnist_vq"]),
-            "dictionary": settings["dictionary"],
-            "seconds": found["seconds"],
-            "peak_bytes": max(one["peak_bytes"] for one in passes),
-        }
-        yield _cell(record, path, row, "VQ 16384", own)
     for path in records(folder, "mnist-glove-*"):
         record = json.loads(path.read_text())
         found = record["result"]
@@ -43,7 +24,7 @@ def measured(folder: Path) -> Iterator[dict[str, Any]]:
         contexts = found.get("contexts") or {found["context"]: found}
         for context, one in contexts.items():
             row = "whole image" if context == "whole" else f"{context} pixels"
-            count = _option(record, "--test", TESTS["mnist_glove"])
+            count = _option(record, "--test", 10_000)
             seeds = len(one["seeds"])
             own = {
                 "top1": one["glove"],
