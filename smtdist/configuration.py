@@ -478,10 +478,15 @@ def nearest_preset(settings: Mapping[str, Any]) -> str:
 
     >>> nearest_preset(preset("paper-cifar10-gq").replace(dictionary=2048).to_dict())
     'paper-cifar10-gq with dictionary=2048'
+    >>> nearest_preset(preset("cifar10-gq").with_atoms(128).to_dict())
+    'cifar10-gq with dictionary=128'
     """
     found = {}
     for name in PRESETS:
         usual = preset(name).to_dict()
+        # fewer atoms give fewer components by themselves: see `with_atoms`
+        given = usual | dict(settings)
+        usual["n_components"] = min(usual["n_components"], given["dictionary"] - given["drop"])
         found[name] = {key: value for key, value in settings.items() if usual.get(key) != value}
     name = min(found, key=lambda one: len(found[one]))
     changes = found[name]
