@@ -314,6 +314,7 @@ OWN_SIZE: Final = 8000
 """Training images of experiments of our own."""
 L1_ROW: Final = "codes of every third patch, 64 components"
 OURS: Final = "a size of our own; the paper prints nothing"
+PROBE: Final = "linear probe"
 PRESET: Final = ("preset", "as it is")
 """Row and column of the cell that choices are compared with."""
 VQ: Final = {"feature": "vq", "dictionary_method": "spherical", "dictionary_samples": 2000, "drop": 1}
@@ -376,9 +377,7 @@ class _Tables:
     def table_7(self) -> Iterator[Cell]:
         fit = self.fit(COLOUR, "cifar10")
         for components, papers in published.TABLE_7.items():
-            for row, classifier, paper in zip(
-                ("k-NN", "linear probe"), ("knn", "linear"), papers, strict=True
-            ):
+            for row, classifier, paper in zip(("k-NN", PROBE), ("knn", "linear"), papers, strict=True):
                 yield Cell("7", row, str(components), (_spectral(fit, components),), paper, classifier)
 
     def figure_6(self) -> Iterator[Cell]:

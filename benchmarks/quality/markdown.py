@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.quality import choices, published
-from benchmarks.quality.cells import CALLED, JUDGES, TEST, Cell, deviation, tables
+from benchmarks.quality.cells import CALLED, JUDGES, PROBE, TEST, Cell, deviation, tables
 from benchmarks.quality.earlier import measured
 from benchmarks.record import records
 
@@ -101,7 +101,7 @@ def differences(found: Records) -> dict[str, list[str]]:
 
     A record counts as long as no newer one of the same run has compared the same cells.
     """
-    said_of: dict[tuple[str, ...], tuple[str, str]] = {}
+    said_of: dict[tuple[str, ...], tuple[str, str, str]] = {}
     for path, record in found.items():
         behind: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
         for one in record["result"].get("compared", []):
@@ -114,17 +114,19 @@ def differences(found: Records) -> dict[str, list[str]]:
                 else ""
             )
             said = f"{one['other']} by {one['points']:.1f} ({low:.1f} to {high:.1f}{seeds})"
-            group = f"{one['group']}, {CALLED[one['votes']]}" if "votes" in one else one["group"]
+            group = one["group"]
+            if "votes" in one and group != PROBE:
+                group += f", {CALLED[one['votes']]}"
             behind.setdefault((one["table"], group, one["best"]), []).append((one["other"], said))
         for (table, group, best), others in behind.items():
             link = f"([{path.stem}](../results/{path.name}))"
-            line = f"- {group}: {best} is ahead of {'; '.join(said for _, said in others)} {link}"
+            line = f"- {group}: {best} is ahead of {'; '.join(said for _, said in others)}"
             cells = sorted([best, *(other for other, _ in others)])
-            said_of[(table, group, *cells, *_run(path))] = table, line
-    lines: dict[str, list[str]] = {}
-    for table, line in said_of.values():
-        lines.setdefault(table, []).append(line)
-    return lines
+            said_of[(table, group, *cells, *_run(path))] = table, line, link
+    lines: dict[str, dict[str, str]] = {}
+    for table, line, link in said_of.values():
+        lines.setdefault(table, {}).setdefault(line, link)  # records of one folder may hold the same cells
+    return {table: [f"{line} {link}" for line, link in own.items()] for table, own in lines.items()}
 
 
 def _run(path: Path) -> list[str]:

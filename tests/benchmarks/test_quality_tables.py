@@ -667,6 +667,25 @@ def test_records_of_other_benchmarks_are_cells(tmp_path):
     assert "mean of 2 seeds; the transform on the same atoms 98.00" in page
 
 
+def test_cells_that_two_records_hold_are_compared_once(tmp_path):
+    """Records of one folder repeat its cells; a probe has no votes, and a comparison of it names none."""
+    pair = {
+        "table": "7",
+        "best": "500",
+        "other": "350",
+        "points": 1.7,
+        "interval": [0.3, 3.1],
+        "votes": "paper",
+    }
+    compared = [{**pair, "group": "linear probe"}, {**pair, "group": "k-NN"}]
+    record = {"result": {"compared": compared}}
+    found = {tmp_path / f"2020-01-01-quality-7{name}.json": record for name in ("", "-more")}
+    told = "500 is ahead of 350 by 1.7 (0.3 to 3.1) ([2020-01-01-quality-7](../results/2020-01-01-quality-7.json))"
+    assert markdown.differences(found) == {
+        "7": [f"- linear probe: {told}", f"- k-NN, the paper's votes: {told}"]
+    }
+
+
 def test_the_page_is_what_the_records_say(tmp_path):
     order = [(cell.table, cell.row, cell.column) for make in tables().values() for cell in make()]
     markdown.write(quality.PAGE.parents[1] / "results", tmp_path / "page.md", order)
