@@ -83,7 +83,7 @@ class Span:
 
 
 class FewRows:
-    """All training rows: kept in memory, or in blocks of which one, as large as may be, meets all others in turn."""
+    """All training rows: kept in memory, or in blocks as large as may be, of which each meets those before it in turn."""
 
     def __init__(self, z: Any, targets: Int64, budget: int, outputs: int) -> None:
         self.rows = Rows(z, targets, "training", budget // 2, outputs, keep=True)
@@ -92,17 +92,18 @@ class FewRows:
     @property
     def peak_bytes(self) -> int:
         """Memory that they take at most."""
-        return self.rows.peak_bytes + (0 if self.rows.keeps else self._large.peak_bytes)
+        return self.rows.peak_bytes if self.rows.keeps else 2 * self._large.peak_bytes
 
     def gram(self, centre: Float64, heed: Heed) -> Float64:
         """Return the products (n, n) of all rows, centred."""
-        scale, rows = np.ones(self.rows.features), self.rows
+        scale, rows, large = np.ones(self.rows.features), self.rows, self._large
         gram, first = np.empty((rows.count, rows.count)), 0
         whole = rows.kept(centre, scale)
-        lefts = self._large.blocks(centre, scale) if whole is None else [(whole, rows.targets)]
+        lefts = large.blocks(centre, scale) if whole is None else [(whole, rows.targets)]
         for left, _ in lefts:
             part, second = gram[first : first + len(left)], 0
-            for right, _ in rows.blocks(centre, scale) if first else ():
+            # both are large: each product brings all of both to float64 first
+            for right, _ in large.blocks(centre, scale) if first else ():
                 here = right[: first - second]
                 _multiply(left, here, part[:, second : second + len(here)])
                 second += len(here)

@@ -152,6 +152,34 @@ def test_products_of_few_rows(memory: int) -> None:
     np.testing.assert_allclose(rows.weights(centre, pull), pull.T @ centred, rtol=1e-4, atol=1e-3)
 
 
+def test_products_read_large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that do not stay in memory are read in the largest blocks that fit, on both sides of a product.
+
+    Each product converts both sides to float64: with small blocks of wide rows on one side that took most of the time.
+    """
+    z, y = clusters(64, 1, features=40)
+    monkeypatch.setitem(Rows.__init__.__kwdefaults__, "block_bytes", 1)
+    read = []
+
+    class Watched:
+        shape, dtype = z.shape, z.dtype
+
+        def __len__(self) -> int:
+            return len(z)
+
+        def __getitem__(self, rows: slice) -> np.ndarray:
+            read.append(len(z[rows]))
+            return z[rows]
+
+    rows = FewRows(Watched(), y, 4 * 16 * Rows.row_bytes(z, 4), 4)  # a quarter of the memory holds 16 rows
+    rows.rows.keeps = False
+    centre = z.astype(float).mean(axis=0)
+    gram = rows.gram(centre, lambda _: None)
+    assert read == [16] * (4 + 1 + 2 + 3)
+    centred = (z - centre.astype(np.float32)).astype(float)
+    np.testing.assert_allclose(gram, centred @ centred.T, atol=1e-12)
+
+
 def test_few_rows_choose_the_penalty_that_features_choose() -> None:
     (z, y), (test, test_y) = clusters(150, 1, 600, apart=0.1), clusters(300, 2, 600, apart=0.1)
     tried = (1e-5, 1e-4, 1e-3, 1e-2, 1.0)
