@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.quality import choices, published
-from benchmarks.quality.cells import CALLED, JUDGES, PROBE, TEST, Cell, deviation, tables
+from benchmarks.quality.cells import CALLED, JUDGES, OURS, PROBE, TEST, Cell, deviation, tables
 from benchmarks.quality.earlier import measured
 from benchmarks.record import records
 
@@ -43,8 +43,6 @@ ABOUT: Final = {
 """What stands above a table."""
 STATED: Final = ("mean", "threshold", "ridge", "constant_patch")
 """Settings that stand in a cell where they are not those of the paper's presets; and how many components are dropped."""
-OUR_TABLES: Final = ("recipe", "ablations", "jpeg")
-"""Tables of which the paper prints nothing: their cells are beside those of our presets."""
 HEAD: Final = (
     "| cell | paper | ours | deviation | 95 % interval | learnt from | judged by | settings and votes | time | memory "
     "| device |"
@@ -87,7 +85,7 @@ def _said(own: dict[str, Any], printed: Cell, paper: Cell) -> str:
         return said
     said = re.sub(r"(^|, )drop=\d+(?=, |$)", "", said).removeprefix(", ")
     changes = []
-    ours = printed.table in OUR_TABLES
+    ours = printed.remark == OURS
     for settings, part in zip(own["configurations"], (printed if ours else paper).parts, strict=False):
         wanted = {name: getattr(part.fit.settings, name) for name in STATED} | {"drop": part.drop}
         names = ("drop",) if ours else tuple(wanted)
