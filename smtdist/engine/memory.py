@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from smtdist.errors import ConfigurationError
+from smtdist.kernels.device import gpu_available
 
 ENDED_SHARE = 0.93
 """Of a worker's limit: Dask's nanny ends a worker beyond 95 %."""
@@ -144,6 +145,15 @@ def device_memory() -> int | None:
     """Return the memory of the current CUDA device, None where kernels run on no device."""
     device = _device_info()
     return None if device is None else device[1]
+
+
+def device_free() -> int:
+    """Return the memory of the current CUDA device that arrays can take, 0 where kernels run on no device."""
+    device = _device_info() if gpu_available() else None  # which imports CuPy
+    if device is None:
+        return 0
+    # what CuPy's pool holds for later arrays is not the device's any more, but free
+    return device[0] + int(sys.modules["cupy"].get_default_memory_pool().free_bytes())
 
 
 def _device_info() -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from smtdist.engine.memory import readable
 from smtdist.errors import DataError, MemoryBudgetError
 from smtdist.kernels import products as ordered_products
-from smtdist.kernels.device import place
+from smtdist.kernels.device import array_module, is_host, like, place, to_host
 from smtdist.kernels.threads import single_blas
 
 Float64 = npt.NDArray[np.float64]
@@ -24,6 +24,8 @@ Heed = Callable[[int], None]
 MEMORY_BYTES: Final = 2**30
 BLOCK_BYTES: Final = 64 * 2**20
 """Rows that a product takes at a time: larger blocks bring nothing, and float32 sums stay short."""
+DEVICE_BLOCK_BYTES: Final = 4 * 2**30
+"""The same for rows that a device keeps: each call takes as long as the products of thousands of rows."""
 TOLERANCE: Final = 1e-4
 MAX_ITERATIONS: Final = 500
 FLAT: Final = 16
@@ -70,12 +72,13 @@ class Logistic:
 
 
 class Rows:
-    """Rows and their classes, in blocks within a budget; kept in memory, centred, where all fit and `keep` is set.
+    """Rows and their classes, in blocks within a budget; kept, centred, where all fit and `keep` is set.
 
     `z` (n, ...) has `shape` and `dtype` and is sliced by rows; further axes are flattened. `targets` (n,)
     numbers the classes from 0; `chosen` (n,) says which rows take part. Blocks take `block_bytes` at most and have
-    the type the rows are stored in, float32 for float16. `keeps` tells whether they stay in memory. Raises
-    MemoryBudgetError where one row does not fit.
+    the type the rows are stored in, float32 for float16. `keeps` tells whether they stay in memory. `room` is what kept rows
+    may take of a device's memory; they stay there if they fit, and `on_device` says so. Raises MemoryBudgetError where one
+    row does not fit.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Rows:
         chosen: npt.NDArray[np.bool_] | None = None,
         keep: bool = False,
         block_bytes: int = BLOCK_BYTES,
+        room: int = 0,
     ) -> None:
         self.z, self.targets, self.name, self.chosen = z, targets, name, chosen
         self.features = math.prod(z.shape[1:])
@@ -101,11 +105,27 @@ class Rows:
                 f"weights, but {readable(max(budget, 0))} are left for it; raise the memory limit, or pool the "
                 f"representation more."
             )
-        self.step = max(1, min(block_bytes, budget // 2) // row)
-        self._row = row
         everything = self.count * self.features * self.dtype.itemsize
-        self.keeps = keep and everything + self.step * row <= budget
+        self.on_device = keep and self.fit_in(room, z, self.count)
+        most = min(DEVICE_BLOCK_BYTES, room // 8) if self.on_device else block_bytes
+        self.step = max(1, min(most, budget // 2) // row)
+        self._row = row
+        self.keeps = self.on_device or (keep and everything + self.step * row <= budget)
         self._kept: npt.NDArray[Any] | None = None
+
+    @classmethod
+    def ready(cls, kept: npt.NDArray[Any], targets: Int64, n_outputs: int) -> Self:
+        """Return rows that are centred already, where they are: on the host or a device."""
+        block = BLOCK_BYTES if is_host(kept) else DEVICE_BLOCK_BYTES
+        rows = cls(kept, targets, "training", 2 * block, n_outputs, block_bytes=block)
+        rows._kept = kept
+        return rows
+
+    @staticmethod
+    def fit_in(room: int, z: Any, count: int) -> bool:
+        """Tell whether a device with so much room can keep so many rows, and a block beside them."""
+        kept = int(count * math.prod(z.shape[1:]) * (8 if np.dtype(z.dtype).itemsize > 4 else 4))
+        return kept + min(DEVICE_BLOCK_BYTES, room // 8) <= room
 
     @staticmethod
     def row_bytes(z: Any, n_outputs: int) -> int:
@@ -117,38 +137,45 @@ class Rows:
 
     @property
     def peak_bytes(self) -> int:
-        """Memory that reading them takes at most: a block, and the rows that are kept."""
-        kept = self.count * self.features * self.dtype.itemsize if self.keeps else 0
+        """Memory of the host that reading them takes at most: a block, and the rows that are kept there."""
+        kept = self.count * self.features * self.dtype.itemsize if self.keeps and not self.on_device else 0
         return int(kept + min(self.step, len(self.targets)) * self._row)
 
     def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
         """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
         if self._kept is None and self.keeps:
-            kept, at = np.empty((self.count, self.features), self.dtype), 0
-            for block, _ in self._prepared(centre, scale):
+            kept, at = None, 0
+            for block, _ in self.read(centre, scale):
+                if kept is None:
+                    kept = array_module(block).empty((self.count, self.features), self.dtype)
                 kept[at : at + len(block)] = block
                 at += len(block)
             self._kept = kept
         return self._kept
+
+    def forget(self) -> None:
+        """Let go of kept rows; who asks for them again reads them again."""
+        self._kept = None
 
     def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`."""
         targets = self.targets if self.chosen is None else self.targets[self.chosen]
         kept = self.kept(centre, scale)
         if kept is None:
-            yield from self._prepared(centre, scale)
+            yield from self.read(centre, scale)
             return
         for start in range(0, self.count, self.step):
             yield kept[start : start + self.step], targets[start : start + self.step]
 
-    def _prepared(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+    def read(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+        """Yield what `blocks` does, read anew."""
         # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair
         shift, factor = centre.astype(self.dtype), scale.astype(self.dtype)
         scaled = bool((factor != 1).any())
         for block, targets in self._raw():
-            block -= shift
+            block -= like(block, shift)
             if scaled:
-                block *= factor
+                block *= like(block, factor)
             yield block, targets
 
     def _raw(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
@@ -160,7 +187,13 @@ class Rows:
             if not len(targets):
                 continue
             with np.errstate(over="ignore"):  # what leaves the type becomes infinite and is refused below
-                block = np.asarray(self.z[start:stop]).reshape(stop - start, -1).astype(self.dtype)
+                block = np.asarray(self.z[start:stop]).reshape(stop - start, -1)
+                # what a device has of it is a copy already
+                block = (
+                    place(block).astype(self.dtype, copy=False)
+                    if self.on_device
+                    else block.astype(self.dtype)
+                )
             # NaN and infinity survive min and max, which need no temporary as large as the block
             if not (np.isfinite(block.min()) and np.isfinite(block.max())):
                 bad = start + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
@@ -168,7 +201,7 @@ class Rows:
                     f"Row {bad} of the {self.name} representation is not finite in {self.dtype}; transform that "
                     f"sample again."
                 )
-            yield (block if self.chosen is None else block[rows]), targets
+            yield (block if self.chosen is None else block[like(block, rows)]), targets
 
     def moments(self) -> tuple[Float64, Float64]:
         """Return the mean and the standard deviation of every feature, from one sweep, in float64.
@@ -178,10 +211,10 @@ class Rows:
         count, mean, square = 0, np.zeros(self.features), np.zeros(self.features)
         for block, _ in self._raw():
             n = len(block)
-            near = block.mean(axis=0, dtype=np.float64).astype(self.dtype)
-            block -= near
-            rest = block.mean(axis=0, dtype=np.float64)  # what rounding the mean has left
-            square += np.einsum("ij,ij->j", block, block, dtype=np.float64) - n * rest * rest
+            near = to_host(block.mean(axis=0, dtype=np.float64)).astype(self.dtype)
+            block -= like(block, near)
+            rest = to_host(block.mean(axis=0, dtype=np.float64))  # what rounding the mean has left
+            square += to_host(np.einsum("ij,ij->j", block, block, dtype=np.float64)) - n * rest * rest
             away = near + rest - mean
             square += away * away * (n * count / (count + n))
             count += n

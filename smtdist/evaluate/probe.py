@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.engine.memory import readable
+from smtdist.engine.memory import device_free, readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import (
     MAX_ITERATIONS,
@@ -22,7 +22,6 @@ from smtdist.evaluate.logistic import (
     Rows,
     fit_logistic,
     n_outputs,
-    padded,
     weight_bytes,
 )
 from smtdist.evaluate.metrics import (
@@ -34,8 +33,15 @@ from smtdist.evaluate.metrics import (
     occurring,
     wilson,
 )
-from smtdist.evaluate.span import MOST_ROWS, FewRows, Span, span_bytes
-from smtdist.kernels import products
+from smtdist.evaluate.span import (
+    DEVICE_SHARE,
+    MOST_DEVICE_ROWS,
+    MOST_ROWS,
+    FewRows,
+    device_room,
+    multipliers_of,
+    span_bytes,
+)
 
 Progress = Callable[[int, int], None]
 Path = tuple[dict[str, Any], ...]
@@ -175,16 +181,25 @@ def fit_probe(
 
 def few_rows(z: Any, n_classes: int, memory_bytes: int) -> bool:
     """Tell whether rows are so few that their products with each other are soon made, and fit in memory with a block of rows."""
-    n, features = len(z), math.prod(z.shape[1:])
-    rows = memory_bytes - span_bytes(n, features, n_classes)
-    return n <= MOST_ROWS * features and rows >= 4 * Rows.row_bytes(z, n_outputs(n_classes))
+    most = MOST_DEVICE_ROWS if _on_device(z) else MOST_ROWS
+    rows = memory_bytes - _span_bytes(z, n_classes)
+    return len(z) <= most * math.prod(z.shape[1:]) and rows >= 4 * Rows.row_bytes(z, n_outputs(n_classes))
+
+
+def _on_device(z: Any) -> bool:
+    """Tell whether a device keeps rows, and makes their products."""
+    return Rows.fit_in(device_room(len(z)), z, len(z))
+
+
+def _span_bytes(z: Any, n_classes: int) -> int:
+    return span_bytes(len(z), math.prod(z.shape[1:]), n_classes, _on_device(z))
 
 
 def probe_bytes(z: Any, test_z: Any, labels: Int64, memory_bytes: int = MEMORY_BYTES) -> int:
     """Return the memory that `evaluate_linear` takes at most beside the representations, of which the shapes alone matter."""
-    n_classes, features = len(np.unique(labels)), math.prod(z.shape[1:])
+    n_classes = len(np.unique(labels))
     few = few_rows(z, n_classes, memory_bytes)
-    weights = span_bytes(len(z), features, n_classes) if few else weight_bytes(n_classes, features)
+    weights = _span_bytes(z, n_classes) if few else weight_bytes(n_classes, math.prod(z.shape[1:]))
     budget, outputs = memory_bytes - weights, n_outputs(n_classes)
     rows = (
         FewRows(z, labels, budget, outputs)
@@ -260,6 +275,19 @@ class _Setup:
     tolerance: float
     max_iter: int
 
+    def fit(self, rows: Rows, C: float, moments: Moments, start: Logistic | None, heed: Heed) -> Logistic:
+        """Return the classifier of rows for one C, from another on."""
+        return fit_logistic(
+            rows,
+            C,
+            *moments,
+            self.n_classes,
+            start=start,
+            tolerance=self.tolerance,
+            max_iter=self.max_iter,
+            heed=heed,
+        )
+
     def moments(self, rows: Rows) -> Moments:
         """Return what rows are centred and scaled by."""
         mean, deviation = rows.moments()
@@ -314,19 +342,8 @@ def _fit_features(
     def part(
         z: Any, targets: Int64, name: str, chosen: npt.NDArray[np.bool_] | None = None, keep: bool = False
     ) -> Rows:
-        return Rows(z, targets, name, budget, n_outputs(n_classes), chosen=chosen, keep=keep)
-
-    def fit(rows: Rows, moments: Moments, C: float, start: Logistic | None, heed: Heed) -> Logistic:
-        return fit_logistic(
-            rows,
-            C,
-            *moments,
-            n_classes,
-            start=start,
-            tolerance=setup.tolerance,
-            max_iter=setup.max_iter,
-            heed=heed,
-        )
+        room = int(DEVICE_SHARE * device_free())
+        return Rows(z, targets, name, budget, n_outputs(n_classes), chosen=chosen, keep=keep, room=room)
 
     path, start = Path(), None
     if len(grid) > 1:
@@ -337,16 +354,11 @@ def _fit_features(
             kept_out = held_out(targets, classes, validation, seed)
             known = part(z, targets, "training", ~kept_out, keep=True)
             held = part(z, targets, "training", kept_out)
-        moments = setup.moments(known)
-
-        def right(fitted: Logistic) -> npt.NDArray[np.bool_]:
-            return np.concatenate([hits(logits, labels, 1) for logits, labels in fitted.logits(held)])
-
-        path, start = _walk(grid, lambda C, last: fit(known, moments, C, last, steps.begin()), right)
+        path, start = _chosen(known, held, grid, setup.moments(known), setup, steps)
         del known
     rows = part(z, targets, "training", keep=True)
     chosen = grid[0] if start is None else start.C
-    return fit(rows, setup.moments(rows), chosen, start, steps.begin(last=True)), path
+    return setup.fit(rows, chosen, setup.moments(rows), start, steps.begin(last=True)), path
 
 
 def _fit_in_span(
@@ -359,34 +371,38 @@ def _fit_in_span(
     setup: _Setup,
     steps: _Steps,
 ) -> tuple[Logistic, Path]:
-    """Fit coordinates of the rows in their span; see `Span`."""
-    n, n_classes = len(targets), len(classes)
-    budget = setup.memory_bytes - span_bytes(n, math.prod(z.shape[1:]), n_classes)
-    rows = FewRows(z, targets, budget, n_outputs(n_classes))
+    """Fit coordinates of the rows in their span; see `smtdist.evaluate.span`."""
+    n, outputs = len(targets), n_outputs(len(classes))
+    budget = setup.memory_bytes - _span_bytes(z, len(classes))
+    rows = FewRows(z, targets, budget, outputs)
     centre, _ = rows.rows.moments()
-    gram = rows.gram(centre, steps.begin())
-    how = setup.tolerance, setup.max_iter
+    kept_out = np.zeros(n, bool) if len(grid) == 1 else held_out(targets, classes, validation, seed)
+    order = np.argsort(kept_out, kind="stable")  # those that validate come last
+    factor, ordered, count = rows.factor(centre, order, steps.begin()), targets[order], n - kept_out.sum()
+    plain = np.zeros(n), np.ones(n)  # coordinates are neither moved nor scaled
     path, start = Path(), None
-    everyone, multipliers = np.arange(n), np.zeros((n, n_outputs(n_classes)))
     if len(grid) > 1:
-        kept_out = held_out(targets, classes, validation, seed)
-        known, held = everyone[~kept_out], everyone[kept_out]
-        span = Span(gram[np.ix_(known, known)], targets[known], n_classes)
-        beside = gram[np.ix_(held, known)]
-
-        def right(fitted: Logistic) -> npt.NDArray[np.bool_]:
-            logits = padded(products.across(beside, span.multipliers(fitted).T) + fitted.intercepts)
-            return hits(logits, targets[held], 1)
-
-        path, start = _walk(grid, lambda C, last: span.fit(C, last, *how, steps.begin()), right)
-        multipliers[known] = span.multipliers(start)
-        del span, beside
-    span = Span(gram, targets, n_classes)
-    if start is not None:
-        start = span.started(start, multipliers)
-    fitted = span.fit(grid[0] if start is None else start.C, start, *how, steps.begin(last=True))
-    weights = rows.weights(centre, span.multipliers(fitted))
+        known = Rows.ready(factor[:count], ordered[:count], outputs)
+        held = Rows.ready(factor[count:], ordered[count:], outputs)
+        path, start = _chosen(known, held, grid, plain, setup, steps)
+    every = Rows.ready(factor, ordered, outputs)
+    chosen = grid[0] if start is None else start.C
+    fitted = setup.fit(every, chosen, plain, start, steps.begin(last=True))
+    multipliers = np.empty((n, outputs))
+    multipliers[order] = multipliers_of(factor, fitted.coefficients)
+    weights = rows.weights(centre, multipliers)
     return replace(fitted, coefficients=weights, centre=centre, scale=np.ones_like(centre)), path
+
+
+def _chosen(
+    known: Rows, held: Rows, grid: tuple[float, ...], moments: Moments, setup: _Setup, steps: _Steps
+) -> tuple[Path, Logistic]:
+    """Fit the grid to some rows and score it by others; return what each scored, and the best."""
+
+    def right(fitted: Logistic) -> npt.NDArray[np.bool_]:
+        return np.concatenate([hits(logits, labels, 1) for logits, labels in fitted.logits(held)])
+
+    return _walk(grid, lambda C, last: setup.fit(known, C, moments, last, steps.begin()), right)
 
 
 def _walk(

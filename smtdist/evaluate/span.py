@@ -1,4 +1,11 @@
-"""Linear classifiers of few rows with many features: n numbers a row in place of F, for the same weights."""
+"""Linear classifiers of few rows with many features: n numbers a row in place of F, for the same weights.
+
+The weights that minimise losses and ½‖W‖² of rows X (n, F) are sums of rows, W = Mᵀ X. With B Bᵀ = X Xᵀ, rows have the
+coordinates B (n, n) in their span: X Wᵀ = B Θᵀ and ‖W‖ = ‖Θ‖ for Bᵀ M = Θᵀ. So the fit of Θ to B is that of W to X (Hastie
+and Tibshirani 2004, "Efficient quadratic regularization for expression arrays"). B is the lower Cholesky factor, so that the
+first k rows have zeros beyond their first k coordinates: a fit of these alone takes B's first k rows, and what it says of the
+others are the products with theirs.
+"""
 
 from __future__ import annotations
 
@@ -6,99 +13,74 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from smtdist.engine.memory import device_free
 from smtdist.evaluate.logistic import (
-    BLOCK_BYTES,
     Float64,
     Heed,
     Int64,
-    Logistic,
     Rows,
-    fit_logistic,
     n_outputs,
     weight_bytes,
 )
 from smtdist.kernels import products
+from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.solve.factor import lower_factor, lower_transposed_solved
 
 MOST_ROWS: Final = 1 / 4
 """Of the features: with more rows, their products take longer than they save."""
+MOST_DEVICE_ROWS: Final = 1.0
+"""The same on a device, which multiplies many times faster than it reads."""
 RUN: Final = 4096
 """Features whose products are added at a time, in float64."""
+DEVICE_SHARE: Final = 0.95
+"""Of its free memory, that arrays may take."""
 TILE: Final = 256
 """Rows of a product that one thread makes."""
-
-
-class Span:
-    """Rows x_i (n, F) by their products G = X Xᵀ (n, n), and the classifiers of those rows.
-
-    The weights that minimise losses and ½‖W‖² are sums of rows, W = Mᵀ X. With B Bᵀ = G, rows have the coordinates B in
-    their span: X Wᵀ = B Θᵀ and ‖W‖ = ‖Θ‖ for Bᵀ M = Θᵀ. So the fit of Θ to B is that of W to X (Hastie and Tibshirani 2004,
-    "Efficient quadratic regularization for expression arrays"), and what W says of other rows follows from their
-    products with these.
-
-    gram : (n, n), which is overwritten. targets : (n,) classes from 0.
-    """
-
-    def __init__(self, gram: Float64, targets: Int64, n_classes: int) -> None:
-        n = len(gram)
-        # G of centred rows is singular: what rounding could take from its eigenvalues is given to each; all may be zero
-        gram[np.diag_indices(n)] += 4 * n * np.finfo(np.float64).eps * float(np.trace(gram)) or 1.0
-        with single_blas():  # the bits would depend on the number of threads
-            upper = scipy.linalg.cholesky(gram.T, overwrite_a=True, check_finite=False)
-        self.factor: Float64 = upper.T
-        self.n_classes = n_classes
-        self._plain = np.zeros(n), np.ones(n)  # coordinates are neither moved nor scaled
-        self._rows = Rows(self.factor, targets, "training", 2 * BLOCK_BYTES, n_outputs(n_classes))
-
-    def fit(
-        self, C: float, start: Logistic | None, tolerance: float, max_iter: int, heed: Heed
-    ) -> Logistic:
-        """Return the classifier of coordinates for one C, from another on."""
-        return fit_logistic(
-            self._rows,
-            C,
-            *self._plain,
-            self.n_classes,
-            start=start,
-            tolerance=tolerance,
-            max_iter=max_iter,
-            heed=heed,
-        )
-
-    def multipliers(self, fitted: Logistic) -> Float64:
-        """Return M (n, c) of a classifier of coordinates."""
-        with single_blas():
-            found: Float64 = scipy.linalg.solve_triangular(
-                self.factor, fitted.coefficients.T, lower=True, trans="T", check_finite=False
-            )
-        return found
-
-    def started(self, fitted: Logistic, multipliers: Float64) -> Logistic:
-        """Return what a fit may start from: the classifier of coordinates whose M is `multipliers`."""
-        coefficients = products.down(self.factor, multipliers)
-        return Logistic(coefficients, fitted.intercepts, *self._plain, fitted.C, 0, False)
+DEVICE_TILE: Final = 2048
+"""Rows of a product that a device makes at a time."""
 
 
 class FewRows:
-    """All training rows: kept in memory, or in blocks as large as may be, of which each meets those before it in turn."""
+    """All training rows: kept in memory, or in blocks as large as may be, of which each meets those before it in turn.
+
+    A device keeps them if it has room for them and their products; then these are made there.
+    """
 
     def __init__(self, z: Any, targets: Int64, budget: int, outputs: int) -> None:
-        self.rows = Rows(z, targets, "training", budget // 2, outputs, keep=True)
+        room = device_room(len(targets))
+        self.rows = Rows(z, targets, "training", budget // 2, outputs, keep=True, room=room)
         self._large = Rows(z, targets, "training", budget // 2, outputs, block_bytes=budget // 4)
 
     @property
     def peak_bytes(self) -> int:
-        """Memory that they take at most."""
+        """Memory of the host that they take at most."""
         return self.rows.peak_bytes if self.rows.keeps else 2 * self._large.peak_bytes
+
+    def factor(self, centre: Float64, order: Int64, heed: Heed) -> Float64:
+        """Return B of all rows, centred, in this order, where their products were made."""
+        gram = self.gram(centre, heed)
+        if self.rows.on_device:  # whose memory the factor needs
+            self.rows.forget()
+        n = len(gram)
+        if np.any(order != np.arange(n)):
+            columns, ordered = like(gram, order), array_module(gram).empty_like(gram)
+            for start, stop in even_ranges(n, _tile(gram)):
+                ordered[start:stop] = gram[columns[start:stop]][:, columns]
+            gram = ordered
+        # G of centred rows is singular: what rounding could take from its eigenvalues is given to each; all may be zero
+        trace = float(gram.trace())
+        gram.reshape(-1)[:: n + 1] += 4 * n * np.finfo(np.float64).eps * trace or 1.0
+        return lower_factor(gram)
 
     def gram(self, centre: Float64, heed: Heed) -> Float64:
         """Return the products (n, n) of all rows, centred."""
         scale, rows, large = np.ones(self.rows.features), self.rows, self._large
-        gram, first = np.empty((rows.count, rows.count)), 0
         whole = rows.kept(centre, scale)
+        gram: Float64 = array_module(whole).empty((rows.count, rows.count), np.float64)
+        first = 0
         lefts = large.blocks(centre, scale) if whole is None else [(whole, rows.targets)]
         for left, _ in lefts:
             part, second = gram[first : first + len(left)], 0
@@ -113,20 +95,30 @@ class FewRows:
             _multiply(left, left, part[:, first : first + len(left)])
             first += len(left)
             heed(0)
-        for start, stop in even_ranges(rows.count, TILE):
+        for start, stop in even_ranges(rows.count, _tile(gram)):
             gram[start:stop, stop:] = gram[stop:, start:stop].T
-            square, upper = gram[start:stop, start:stop], np.triu_indices(stop - start, 1)
-            square[upper] = square.T[upper]
+            square = gram[start:stop, start:stop]
+            square[...] = np.tril(square) + np.tril(square, -1).T
         return gram
 
     def weights(self, centre: Float64, multipliers: Float64) -> Float64:
         """Return W = Mᵀ X (c, F) of centred rows."""
         found, first = np.zeros((multipliers.shape[1], self.rows.features)), 0
-        for block, _ in self.rows.blocks(centre, np.ones(self.rows.features)):
+        blocks = self.rows.read if self.rows.on_device else self.rows.blocks
+        for block, _ in blocks(centre, np.ones(self.rows.features)):
             wide = block.astype(np.float64, copy=False)
             found += products.down(wide, multipliers[first : first + len(block)])
             first += len(block)
         return found
+
+
+def multipliers_of(factor: Float64, coefficients: Float64) -> Float64:
+    """Return M (n, c) of a classifier of coordinates, Θ (c, n)."""
+    return np.asarray(to_host(lower_transposed_solved(factor, like(factor, coefficients.T.copy()))))
+
+
+def _tile(array: NDArray[Any]) -> int:
+    return TILE if is_host(array) else DEVICE_TILE
 
 
 def _multiply(left: NDArray[Any], right: NDArray[Any], out: Float64) -> None:
@@ -137,10 +129,13 @@ def _multiply(left: NDArray[Any], right: NDArray[Any], out: Float64) -> None:
         for start, stop in even_ranges(left.shape[1], RUN):
             columns = left[:, start:stop].astype(np.float64)
             others = columns if same else right[:, start:stop].astype(np.float64)
-            run_ranges(
-                partial(_add_tile, columns, others, same, out),
-                even_ranges(len(left), TILE),
-            )
+            add = partial(_add_tile, columns, others, same, out)
+            tiles = even_ranges(len(left), _tile(left))
+            if is_host(left):
+                run_ranges(add, tiles)
+                continue
+            for first, last in tiles:
+                add(first, last)
 
 
 def _add_tile(columns: Float64, others: Float64, same: bool, out: Float64, first: int, last: int) -> None:
@@ -148,14 +143,16 @@ def _add_tile(columns: Float64, others: Float64, same: bool, out: Float64, first
     out[first:last, :most] += columns[first:last] @ others[:most].T
 
 
-def span_bytes(n: int, features: int, n_classes: int) -> int:
-    """Return the memory that the products of n rows take, their factor and a fit, and the weights; without blocks of rows."""
+def device_room(n: int) -> int:
+    """Return the memory that a device has for n rows beside their products; 0 where it has none, or no room to order these."""
+    square = 8 * n * n
+    at_work = 8 * n * (RUN + 4 * DEVICE_TILE)
+    free = int(DEVICE_SHARE * device_free()) - square - at_work
+    return free if free >= square else 0
+
+
+def span_bytes(n: int, features: int, n_classes: int, on_device: bool = False) -> int:
+    """Return the host's memory that the products of n rows take, their factor and a fit, and the weights; without rows."""
     outputs = n_outputs(n_classes)
-    converted = 8 * n * min(RUN, features)
-    return (
-        16 * n * n
-        + converted
-        + weight_bytes(n_classes, n)
-        + 2 * BLOCK_BYTES
-        + 32 * outputs * (features + 1)
-    )
+    made = 0 if on_device else 16 * n * n + 8 * n * min(RUN, features)
+    return made + weight_bytes(n_classes, n) + 32 * outputs * (features + 1)

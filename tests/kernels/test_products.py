@@ -6,10 +6,12 @@ from fake_cupy import install
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smtdist.evaluate.probe import evaluate_linear
+from smtdist.evaluate import logistic, probe, span
+from smtdist.evaluate.probe import evaluate_linear, probe_bytes
 from smtdist.evaluate.svm import evaluate_svm
 from smtdist.kernels import device, threads
 from smtdist.kernels.products import across, down
+from smtdist.solve import factor
 
 
 @given(
@@ -49,3 +51,42 @@ def test_a_device_finds_what_the_host_finds(judge, monkeypatch):
     found = judge(rows[:60], labels[:60], rows[60:], labels[60:], **options)
     assert host.top1 > 0.7
     assert (found.top1, found.C) == (host.top1, host.C)
+
+
+@pytest.mark.parametrize("features", [8, 130, 400])
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypatch):
+    """If it has room; tiles, panels and blocks are several here."""
+    draw = np.random.default_rng(0)
+    labels = np.arange(120) % 3
+    rows = (draw.standard_normal((120, features)) + 2 * np.eye(3, features)[labels]).astype(np.float32)
+    known, asked = (rows[:90], labels[:90]), (rows[90:], labels[90:])
+    options = {"C": (1e-3, 1e-2, 1e-1), "validation": 0.3, "memory_bytes": 2**24}
+    host = evaluate_linear(*known, *asked, **options)
+    cupy = install(monkeypatch)
+    for module, name, size in (
+        (logistic, "DEVICE_BLOCK_BYTES", 7 * 20 * features),
+        (span, "RUN", 50),
+        (span, "DEVICE_TILE", 16),
+        (factor, "PANEL", 16),
+    ):
+        monkeypatch.setattr(module, name, size)
+    needed = 8 * 90 * 90 + 8 * 90 * (50 + 4 * 16) + 4 * 90 * features + 7 * 20 * features
+    free = int((max(needed, 8 * 90 * 90 * 3 + 8 * 90 * 114) + 1) / 0.95) if stays else 3000
+    cupy.cuda.runtime.memGetInfo = lambda: (free + 3, 1 << 37)
+    where = []
+    fit = probe.fit_logistic
+    monkeypatch.setattr(
+        probe, "fit_logistic", lambda rows, *how, **more: where.append(rows) or fit(rows, *how, **more)
+    )
+    found = evaluate_linear(*known, *asked, **options)
+    # rows as they are, or their coordinates: for a host only those of very few rows
+    assert {one.features for one in where} == {90 if features > (90 if stays else 4 * 90) else features}
+    assert all(isinstance(one.kept(*[None] * 2), cupy.ndarray) for one in where) == stays
+    assert found.C == host.C
+    assert [step["top1"] for step in found.path] == [step["top1"] for step in host.path]
+    np.testing.assert_array_equal(found.confusion, host.confusion)
+    # the host plans for products that it makes itself
+    planned = probe_bytes(known[0], asked[0], known[1], 2**24)
+    monkeypatch.setattr(device, "gpu_available", lambda: False)
+    assert probe_bytes(known[0], asked[0], known[1], 2**24) >= planned
