@@ -111,7 +111,8 @@ class Rows:
         self.step = max(1, min(most, budget // 2) // row)
         self._row = row
         self.keeps = self.on_device or (keep and everything + self.step * row <= budget)
-        self._kept: npt.NDArray[Any] | None = None
+        self._kept: npt.NDArray[Any] | None = None  # centred
+        self._stored: npt.NDArray[Any] | None = None  # on a device, not centred yet
 
     @classmethod
     def ready(cls, kept: npt.NDArray[Any], targets: Int64, n_outputs: int) -> Self:
@@ -144,31 +145,29 @@ class Rows:
     def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
         """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
         if self._kept is None and self.keeps:
-            kept, at = None, 0
-            for block, _ in self.read(centre, scale):
+            if self.on_device and self._stored is None:
+                for _ in self._raw():
+                    pass
+            kept, at = self._stored, 0
+            for block, _ in self._centred(centre, scale):
                 if kept is None:
                     kept = array_module(block).empty((self.count, self.features), self.dtype)
                 kept[at : at + len(block)] = block
                 at += len(block)
-            self._kept = kept
+            self._kept, self._stored = kept, None
         return self._kept
-
-    def forget(self) -> None:
-        """Let go of kept rows; who asks for them again reads them again."""
-        self._kept = None
 
     def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`."""
         targets = self.targets if self.chosen is None else self.targets[self.chosen]
         kept = self.kept(centre, scale)
         if kept is None:
-            yield from self.read(centre, scale)
+            yield from self._centred(centre, scale)
             return
         for start in range(0, self.count, self.step):
             yield kept[start : start + self.step], targets[start : start + self.step]
 
-    def read(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
-        """Yield what `blocks` does, read anew."""
+    def _centred(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair
         shift, factor = centre.astype(self.dtype), scale.astype(self.dtype)
         scaled = bool((factor != 1).any())
@@ -179,7 +178,24 @@ class Rows:
             yield block, targets
 
     def _raw(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
-        """Yield (rows as stored, targets); NaN and infinity raise DataError."""
+        """Yield (rows as stored, targets), for the taker to change; a device that keeps rows has them read once."""
+        if self._stored is not None:
+            targets = self.targets if self.chosen is None else self.targets[self.chosen]
+            for start in range(0, self.count, self.step):
+                yield self._stored[start : start + self.step].copy(), targets[start : start + self.step]
+            return
+        stored, at = None, 0
+        for block, targets in self._read():
+            if self.on_device:
+                if stored is None:
+                    stored = array_module(block).empty((self.count, self.features), self.dtype)
+                stored[at : at + len(block)] = block
+                at += len(block)
+            yield block, targets
+        self._stored = stored
+
+    def _read(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+        """Yield (rows as stored, targets) where they are wanted; NaN and infinity raise DataError."""
         for start in range(0, len(self.targets), self.step):
             stop = min(start + self.step, len(self.targets))
             rows = slice(None) if self.chosen is None else self.chosen[start:stop]
@@ -214,7 +230,12 @@ class Rows:
             near = to_host(block.mean(axis=0, dtype=np.float64)).astype(self.dtype)
             block -= like(block, near)
             rest = to_host(block.mean(axis=0, dtype=np.float64))  # what rounding the mean has left
-            square += to_host(np.einsum("ij,ij->j", block, block, dtype=np.float64)) - n * rest * rest
+            squares = (
+                np.einsum("ij,ij->j", block, block, dtype=np.float64)  # without a copy in float64
+                if is_host(block)
+                else to_host(np.multiply(block, block, dtype=np.float64).sum(axis=0))
+            )
+            square += squares - n * rest * rest
             away = near + rest - mean
             square += away * away * (n * count / (count + n))
             count += n

@@ -62,14 +62,12 @@ class FewRows:
     def factor(self, centre: Float64, order: Int64, heed: Heed) -> Float64:
         """Return B of all rows, centred, in this order, where their products were made."""
         gram = self.gram(centre, heed)
-        if self.rows.on_device:  # whose memory the factor needs
-            self.rows.forget()
-        n = len(gram)
+        n, places = len(gram), like(gram, order)
         if np.any(order != np.arange(n)):
-            columns, ordered = like(gram, order), array_module(gram).empty_like(gram)
+            for start, stop in even_ranges(n, _tile(gram)):  # in its own memory
+                gram[:, start:stop] = gram[places, start:stop]
             for start, stop in even_ranges(n, _tile(gram)):
-                ordered[start:stop] = gram[columns[start:stop]][:, columns]
-            gram = ordered
+                gram[start:stop] = gram[start:stop][:, places]
         # G of centred rows is singular: what rounding could take from its eigenvalues is given to each; all may be zero
         trace = float(gram.trace())
         gram.reshape(-1)[:: n + 1] += 4 * n * np.finfo(np.float64).eps * trace or 1.0
@@ -104,8 +102,7 @@ class FewRows:
     def weights(self, centre: Float64, multipliers: Float64) -> Float64:
         """Return W = Mᵀ X (c, F) of centred rows."""
         found, first = np.zeros((multipliers.shape[1], self.rows.features)), 0
-        blocks = self.rows.read if self.rows.on_device else self.rows.blocks
-        for block, _ in blocks(centre, np.ones(self.rows.features)):
+        for block, _ in self.rows.blocks(centre, np.ones(self.rows.features)):
             wide = block.astype(np.float64, copy=False)
             found += products.down(wide, multipliers[first : first + len(block)])
             first += len(block)
@@ -144,15 +141,12 @@ def _add_tile(columns: Float64, others: Float64, same: bool, out: Float64, first
 
 
 def device_room(n: int) -> int:
-    """Return the memory that a device has for n rows beside their products; 0 where it has none, or no room to order these."""
-    square = 8 * n * n
-    at_work = 8 * n * (RUN + 4 * DEVICE_TILE)
-    free = int(DEVICE_SHARE * device_free()) - square - at_work
-    return free if free >= square else 0
+    """Return the memory that a device has for n rows beside their products; 0 where it has none."""
+    return max(0, int(DEVICE_SHARE * device_free()) - 8 * n * (n + RUN + 4 * DEVICE_TILE))
 
 
 def span_bytes(n: int, features: int, n_classes: int, on_device: bool = False) -> int:
     """Return the host's memory that the products of n rows take, their factor and a fit, and the weights; without rows."""
     outputs = n_outputs(n_classes)
-    made = 0 if on_device else 16 * n * n + 8 * n * min(RUN, features)
+    made = 0 if on_device else 8 * n * (n + max(2 * TILE, min(RUN, features)))
     return made + weight_bytes(n_classes, n) + 32 * outputs * (features + 1)

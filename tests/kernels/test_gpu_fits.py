@@ -15,8 +15,10 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import device
+from smtdist.kernels.cpu.table import table_of
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
+from smtdist.models.tuning.members import Member, represent_slices, slices_of
 
 SETTINGS = device_settings(70, 16, 4)
 
@@ -36,6 +38,18 @@ def test_a_fit_on_a_device_has_the_integers_of_the_cpu(fake_cupy, monkeypatch, n
         )
     for first, rows in transform(on_device, source, Engine(SerialExecutor())):
         np.testing.assert_array_equal(values[first], rows)
+
+
+def test_settings_that_share_codes_are_represented_on_a_device(fake_cupy, monkeypatch):
+    source = as_source(small_images(3, 12, 10, 11, 3))
+    model, _ = fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
+    table = table_of(model.embedding.components.T)
+    member = Member(model.encoder, table, ((0, 2), (1, 4)), 4, 2, "float32")
+    (on_device,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 2, 11)
+    assert fake_cupy.log
+    monkeypatch.setattr(device, "gpu_available", lambda: False)
+    (here,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 2, 11)
+    np.testing.assert_allclose(on_device, here, atol=1e-6)
 
 
 def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):

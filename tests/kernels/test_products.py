@@ -72,8 +72,8 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
     ):
         monkeypatch.setattr(module, name, size)
     needed = 8 * 90 * 90 + 8 * 90 * (50 + 4 * 16) + 4 * 90 * features + 7 * 20 * features
-    free = int((max(needed, 8 * 90 * 90 * 3 + 8 * 90 * 114) + 1) / 0.95) if stays else 3000
-    cupy.cuda.runtime.memGetInfo = lambda: (free + 3, 1 << 37)
+    free = int(needed / 0.95) + 2 if stays else 3000
+    cupy.cuda.runtime.memGetInfo = lambda: (free, 1 << 37)
     where = []
     fit = probe.fit_logistic
     monkeypatch.setattr(
