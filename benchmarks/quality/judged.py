@@ -37,7 +37,7 @@ from smtdist.evaluate.leading import Leading
 from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.probe import LinearProbe, fit_probe
 from smtdist.kernels.cpu.table import table_of
-from smtdist.kernels.device import gpu_available
+from smtdist.kernels.device import device_name
 from smtdist.models.model import Model
 from smtdist.models.tuning.members import Member, represent_slices, slices_of
 
@@ -346,7 +346,7 @@ class Family:
 
 def device() -> str:
     """Return what the kernels run on."""
-    return "GPU" if gpu_available() else f"CPU, {available_cores()} cores"
+    return device_name() or f"CPU, {available_cores()} cores"
 
 
 def model_without_sums(models: dict[str, Model], key: str) -> None:
