@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.table import TableRows
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels import mirror_kernel
+from smtdist.kernels import mirror_kernel, products
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.models import readout
 
@@ -278,8 +278,11 @@ class Comparer:
             return blocks[0]
         return np.concatenate(blocks, axis=1) * np.float32(1 / len(blocks) ** 0.5)
 
-    def kernel(self, left: Sequence[View], right: Sequence[View], out: Float32) -> Float32:
-        """Write the sum of the kernels of all sets to `out` (n, m), and return it."""
+    def kernel(
+        self, left: Sequence[View], right: Sequence[View], out: Float32, alone: bool = False
+    ) -> Float32:
+        """Write the sum of the kernels of all sets to `out` (n, m), and return it; `alone`: see `row_products`."""
+        multiply = products.row_products if alone else mirror_kernel.inner
         out[...] = 0
         for (own, odd), (other, other_odd) in zip(left, right, strict=True):
             if own.shape[1] != other.shape[1] or (odd is None) != (other_odd is None):
@@ -289,9 +292,10 @@ class Comparer:
                     f"{other.shape[1]:,} {'without' if other_odd is None else 'with'} them; give features of the same kinds."
                 )
             if odd is None or other_odd is None:
-                mirror_kernel.add_cosine_kernel(out, own, other, self.temperature)
+                mirror_kernel.add_cosine_kernel(out, own, other, self.temperature, multiply)
             else:
-                mirror_kernel.add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
+                pairs = (own, odd), (other, other_odd)
+                mirror_kernel.add_mirror_kernel(out, *pairs, self.temperature, multiply)
         return out
 
 

@@ -10,8 +10,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.evaluate.cosine_rows import Comparer, Scale, View, parts_of, view_bytes
-from smtdist.kernels import products
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels import mirror_kernel, products
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.models import readout
 from smtdist.statistics.base import Layout, State, Statistic
 
@@ -115,7 +115,7 @@ class LandmarkFeatures:
             # always as many rows, so that a row has the same bits in whatever batch it comes
             block = products.filled(rows[start:stop], ROWS)
             views = self.comparer.views(parts_of(block, self.layout), slice(None))
-            kernel = self.comparer.kernel(views, near, np.empty((ROWS, self.size), np.float32))
+            kernel = self.comparer.kernel(views, near, np.empty((ROWS, self.size), np.float32), alone=True)
             found[start:stop] = self._whitened(kernel)[: stop - start]
         return found
 
@@ -165,4 +165,6 @@ class LandmarkFeatures:
         """Return what φ of so many rows takes: itself, a block of views and of the kernel, and the views of the landmarks."""
         sets = parts_of(np.broadcast_to(np.float32(0), (1, self.landmarks.shape[1])), self.layout)
         views = view_bytes(sets, self.size) + view_bytes(sets, ROWS)
-        return views + 8 * (rows + 3 * ROWS) * self.size
+        at_once = min(threads(), ROWS // mirror_kernel.PIECE)
+        multiplied = products.row_product_bytes(mirror_kernel.PIECE, self.size, self.landmarks.shape[1])
+        return views + 8 * (rows + 3 * ROWS) * self.size + at_once * multiplied

@@ -19,7 +19,7 @@ from smtdist.kernels.cpu import active_set
 from smtdist.kernels.cpu import l1 as cpu
 from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.generic import l1 as generic
-from smtdist.kernels.products import filled
+from smtdist.kernels.products import filled, settled, settles
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.types import Array
 
@@ -169,11 +169,15 @@ def tile_rows(size: int) -> int:
 def solver_bytes(inputs: int, size: int) -> int:
     """Return what a solver takes at most beside its rows and codes, in float32: the dictionary twice, ΦᵀΦ, tiles of threads.
 
+    Where float32 does not settle (`products.settles`), the dictionary and the products of a tile are there in float64, too.
+
     >>> solver_bytes(400, 4000) > 4 * 4000**2
     True
     """
-    tiles = 3 * threads() * 4 * tile_rows(size) * (size + inputs)
-    return 8 * inputs * size + (4 * size * size if size <= GRAM_MOST else 0) + tiles
+    twice = not settles(np.dtype(np.float32))
+    tiles = (5 if twice else 3) * threads() * 4 * tile_rows(size) * (size + inputs)
+    dictionary = (16 if twice else 8) * inputs * size
+    return dictionary + (4 * size * size if size <= GRAM_MOST else 0) + tiles
 
 
 def _proximal(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool) -> None:
@@ -270,12 +274,13 @@ def _coordinate(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: 
     # by the atoms alone: the way must not follow the number of rows, nor must the bits
     gram = gram_matrix(problem.dictionary) if size <= GRAM_MOST else np.empty((0, 0), x.dtype)
     penalty = problem.penalty.astype(np.float64)
-    height = tile_rows(size)
+    height, dictionary = tile_rows(size), settled(problem.dictionary)
     with single_blas():
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            products = (filled(x[part], height) @ problem.dictionary)[: stop - start]
+            products = filled(settled(x[part]), height) @ dictionary
+            products = products[: stop - start].astype(x.dtype, copy=False)
             cpu.coordinate_rows(
                 x[part], problem.atoms, gram, problem.dictionary, products, problem.inverse, penalty,
                 problem.signed, problem.gap, problem.most, codes[part], gaps[part], sweeps[part],
