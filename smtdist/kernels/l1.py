@@ -9,7 +9,7 @@ the objective can still fall.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -181,12 +181,17 @@ def solver_bytes(inputs: int, size: int) -> int:
 
 
 def _proximal(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool) -> None:
+    # rows leave a tile, and those that stay must not feel it
+    names = "atoms", "dictionary", "penalty", "inverse"
+    problem = replace(problem, **{name: settled(getattr(problem, name)) for name in names})
     with single_blas():
         largest = _largest_square(problem.dictionary)
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            _proximal_tile(problem, largest, x[part], codes[part], gaps[part], steps[part], fast)
+            found = settled(codes[part])
+            _proximal_tile(problem, largest, settled(x[part]), found, gaps[part], steps[part], fast)
+            codes[part] = found
 
         run_ranges(work, even_ranges(len(x), tile_rows(codes.shape[1])))
 

@@ -131,6 +131,7 @@ def test_long_rows_lead_to_few_exact_sums(monkeypatch):
     )
 
 
+@pytest.mark.skipif(not dictionary.has_bytes(), reason="needs AVX-512 with VNNI")
 def test_few_rows_are_not_packed_as_bytes_first(monkeypatch):
     monkeypatch.undo()
     rows, one = np.ones((400, 8), np.float32), np.ones(400, np.float32)

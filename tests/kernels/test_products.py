@@ -1,9 +1,5 @@
 """The products of linear classifiers: equal to NumPy's, whatever the threads; and the classifiers on a device of straw."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from fake_cupy import install
@@ -14,7 +10,6 @@ from smtdist.evaluate import logistic, probe, span
 from smtdist.evaluate.probe import evaluate_linear, probe_bytes
 from smtdist.evaluate.svm import evaluate_svm
 from smtdist.kernels import device, threads
-from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.products import across, down
 from smtdist.solve import factor
 
@@ -39,38 +34,6 @@ def test_products_are_those_of_the_matrices(seed, rows, features, outputs, n_thr
     np.testing.assert_array_equal(found[0], block @ weights.T)
     np.testing.assert_array_equal(found[1], pull.T @ block)
     assert found[0].dtype == found[1].dtype == np.float64
-
-
-ALONE = """
-import numpy as np
-from smtdist.kernels import products, sparse_codes, l1
-draw = np.random.default_rng(0)
-rows, atoms = (draw.standard_normal(shape).astype(np.float32) for shape in ((300, 40), (70, 40)))
-atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
-ways = {
-    "products": lambda some: products.row_products(products.filled(some, 256) if len(some) < 256 else some, atoms)[: len(some)],
-    "omp": lambda some: sparse_codes.omp1(some, atoms)[1],
-    "soft": lambda some: sparse_codes.soft_threshold(some, atoms, 0.1),
-    "l1": lambda some: l1.sparse_codes(atoms.T, some, 0.3)[0],
-}
-for name, way in ways.items():
-    together = way(rows[:256])
-    alone = np.concatenate([way(rows[at : at + 1]) for at in range(0, 256, 5)])
-    assert together.dtype == np.float32, name
-    assert (together[::5] == alone).all(), name
-"""
-
-
-@pytest.mark.skipif(
-    "avx2" not in in_use().get("cpu_flags", ()),
-    reason="the processor has no AVX2",
-)
-@pytest.mark.parametrize("core", ["", "Haswell"])
-def test_a_row_has_the_same_products_wherever_it_stands(core):
-    """With BLAS for this processor, and for processors without AVX-512, where it does not see to that itself."""
-    environment = {**os.environ, "OPENBLAS_CORETYPE": core}
-    run = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.parametrize("judge", [evaluate_linear, evaluate_svm])
