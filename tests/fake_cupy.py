@@ -201,7 +201,9 @@ class FakeCupy(types.ModuleType):
         super().__init__("cupy")
         self.log, self.numbers, self.current, self.prompt = [], itertools.count(), [], prompt
         self.empty, self.zeros = aligned_empty, zeros
-        self.get_default_memory_pool = lambda: types.SimpleNamespace(free_bytes=lambda: 0)
+        self.get_default_memory_pool = lambda: types.SimpleNamespace(
+            free_bytes=lambda: 0, used_bytes=lambda: 0, get_limit=lambda: 0
+        )
         self.linalg = types.SimpleNamespace(
             cholesky=quiet_cholesky,
             norm=np.linalg.norm,

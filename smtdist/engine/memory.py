@@ -153,7 +153,9 @@ def device_free() -> int:
     if device is None:
         return 0
     # what CuPy's pool holds for later arrays is not the device's any more, but free
-    return device[0] + int(sys.modules["cupy"].get_default_memory_pool().free_bytes())
+    pool = sys.modules["cupy"].get_default_memory_pool()
+    free, limit = device[0] + int(pool.free_bytes()), int(pool.get_limit())
+    return min(free, max(0, limit - int(pool.used_bytes()))) if limit else free
 
 
 def _device_info() -> tuple[int, int] | None:

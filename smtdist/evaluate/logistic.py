@@ -126,7 +126,7 @@ class Rows:
     def fit_in(room: int, z: Any, count: int) -> bool:
         """Tell whether a device with so much room can keep so many rows, and a block beside them."""
         kept = int(count * math.prod(z.shape[1:]) * (8 if np.dtype(z.dtype).itemsize > 4 else 4))
-        return kept + min(DEVICE_BLOCK_BYTES, room // 8) <= room
+        return room > 0 and kept + min(DEVICE_BLOCK_BYTES, room // 8) <= room
 
     @staticmethod
     def row_bytes(z: Any, n_outputs: int) -> int:
@@ -144,18 +144,21 @@ class Rows:
 
     def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
         """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
-        if self._kept is None and self.keeps:
-            if self.on_device and self._stored is None:
+        if self._kept is not None or not self.keeps:
+            return self._kept
+        kept, at = None, 0
+        if self.on_device:
+            if self._stored is None:
                 for _ in self._raw():
                     pass
-            kept, at = self._stored, 0
-            for block, _ in self._centred(centre, scale):
-                if kept is None:
-                    kept = array_module(block).empty((self.count, self.features), self.dtype)
-                kept[at : at + len(block)] = block
-                at += len(block)
-            self._kept, self._stored = kept, None
-        return self._kept
+            kept, self._stored = self._stored, None  # what is half centred is neither
+        for block, _ in self._centred(centre, scale, kept):
+            if kept is None:
+                kept = array_module(block).empty((self.count, self.features), self.dtype)
+            kept[at : at + len(block)] = block
+            at += len(block)
+        self._kept = kept
+        return kept
 
     def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`."""
@@ -167,11 +170,13 @@ class Rows:
         for start in range(0, self.count, self.step):
             yield kept[start : start + self.step], targets[start : start + self.step]
 
-    def _centred(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+    def _centred(
+        self, centre: Float64, scale: Float64, stored: npt.NDArray[Any] | None = None
+    ) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair
         shift, factor = centre.astype(self.dtype), scale.astype(self.dtype)
         scaled = bool((factor != 1).any())
-        for block, targets in self._raw():
+        for block, targets in self._raw() if stored is None else self._copies(stored):
             block -= like(block, shift)
             if scaled:
                 block *= like(block, factor)
@@ -180,19 +185,22 @@ class Rows:
     def _raw(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         """Yield (rows as stored, targets), for the taker to change; a device that keeps rows has them read once."""
         if self._stored is not None:
-            targets = self.targets if self.chosen is None else self.targets[self.chosen]
-            for start in range(0, self.count, self.step):
-                yield self._stored[start : start + self.step].copy(), targets[start : start + self.step]
+            yield from self._copies(self._stored)
             return
         stored, at = None, 0
         for block, targets in self._read():
-            if self.on_device:
+            if self.on_device and self._kept is None:
                 if stored is None:
                     stored = array_module(block).empty((self.count, self.features), self.dtype)
                 stored[at : at + len(block)] = block
                 at += len(block)
             yield block, targets
         self._stored = stored
+
+    def _copies(self, stored: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+        targets = self.targets if self.chosen is None else self.targets[self.chosen]
+        for start in range(0, self.count, self.step):
+            yield stored[start : start + self.step].copy(), targets[start : start + self.step]
 
     def _read(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         """Yield (rows as stored, targets) where they are wanted; NaN and infinity raise DataError."""

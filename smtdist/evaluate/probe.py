@@ -48,6 +48,8 @@ Path = tuple[dict[str, Any], ...]
 Moments = tuple[Float64, Float64]
 
 MEMORY_BYTES: Final = 2**30
+VALIDATION: Final = 0.1
+"""Share of the training rows that choose the penalty."""
 C_GRID: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Weights of the losses that are tried, from the strongest penalty to the weakest."""
 CLEARLY_WORSE: Final = 2.0
@@ -129,7 +131,7 @@ def fit_probe(
     y: Any,
     *,
     C: float | Sequence[float] = C_GRID,
-    validation: float | tuple[Any, Any] = 0.1,
+    validation: float | tuple[Any, Any] = VALIDATION,
     standardise: bool = False,
     seed: int = 0,
     tolerance: float = TOLERANCE,
@@ -155,7 +157,7 @@ def fit_probe(
     L-BFGS are part of it. Products run in float32 for float16 and float32 rows, in float64 where that no
     longer shows progress; sums over blocks are float64, so that the size of the blocks matters to rounding
     only. If rows are at most a quarter as many as their features, their products with each other are made first, in
-    float64, and the fits use those (see `Span`): the same weights, many times sooner. `progress` is called with
+    float64, and the fits use those (see `smtdist.evaluate.span`): the same weights, many times sooner. `progress` is called with
     (done, all) in rows. Raises DataError for labels that do not match, a single class, classes that the validation part
     lacks, rows that are not finite; MemoryBudgetError where weights and one row do not fit.
 
@@ -170,45 +172,53 @@ def fit_probe(
         raise DataError(f"The training labels hold {found}; a linear probe needs at least two classes.")
     grid = _grid(C)
     setup = _Setup(memory_bytes, len(classes), standardise, tolerance, max_iter)
-    few = not standardise and not isinstance(validation, tuple) and few_rows(z, len(classes), memory_bytes)
+    room = device_room(len(labels))  # others may take it: asked for once
+    few = (
+        not standardise
+        and not isinstance(validation, tuple)
+        and few_rows(z, len(classes), memory_bytes, room)
+    )
     fits = (len(grid) if len(grid) > 1 else 0) + 1 + few  # the products of few rows count as one
     steps = _Steps(progress, len(labels), fits, max_iter)
     how = z, targets, classes, grid, validation, seed, setup, steps
-    final, path = _fit_in_span(*how) if few else _fit_features(*how)
+    final, path = _fit_in_span(*how, room) if few else _fit_features(*how)
     steps.end()
     return LinearProbe(final, classes, path, len(labels))
 
 
-def few_rows(z: Any, n_classes: int, memory_bytes: int) -> bool:
-    """Tell whether rows are so few that their products with each other are soon made, and fit in memory with a block of rows."""
-    most = MOST_DEVICE_ROWS if _on_device(z) else MOST_ROWS
-    rows = memory_bytes - _span_bytes(z, n_classes)
+def few_rows(z: Any, n_classes: int, memory_bytes: int, room: int | None = None) -> bool:
+    """Tell whether rows are so few that their products with each other are soon made, and fit in memory with a block of rows.
+
+    room : of a device, see `device_room`, which is asked if none is given.
+    """
+    room = device_room(len(z)) if room is None else room
+    most = MOST_DEVICE_ROWS if Rows.fit_in(room, z, len(z)) else MOST_ROWS
+    rows = memory_bytes - _span_bytes(z, n_classes, room)
     return len(z) <= most * math.prod(z.shape[1:]) and rows >= 4 * Rows.row_bytes(z, n_outputs(n_classes))
 
 
-def _on_device(z: Any) -> bool:
-    """Tell whether a device keeps rows, and makes their products."""
-    return Rows.fit_in(device_room(len(z)), z, len(z))
-
-
-def _span_bytes(z: Any, n_classes: int) -> int:
-    return span_bytes(len(z), math.prod(z.shape[1:]), n_classes, _on_device(z))
+def _span_bytes(z: Any, n_classes: int, room: int) -> int:
+    return span_bytes(len(z), math.prod(z.shape[1:]), n_classes, Rows.fit_in(room, z, len(z)))
 
 
 def probe_bytes(z: Any, test_z: Any, labels: Int64, memory_bytes: int = MEMORY_BYTES) -> int:
     """Return the memory that `evaluate_linear` takes at most beside the representations, of which the shapes alone matter."""
-    n_classes = len(np.unique(labels))
-    few = few_rows(z, n_classes, memory_bytes)
-    weights = _span_bytes(z, n_classes) if few else weight_bytes(n_classes, math.prod(z.shape[1:]))
-    budget, outputs = memory_bytes - weights, n_outputs(n_classes)
-    rows = (
-        FewRows(z, labels, budget, outputs)
-        if few
-        else Rows(z, labels, "training", budget, outputs, keep=True)
-    )
+    n_classes, room = len(np.unique(labels)), device_room(len(z))
+    outputs = n_outputs(n_classes)
+    if few_rows(z, n_classes, memory_bytes, room):
+        weights = _span_bytes(z, n_classes, room)
+        peak = FewRows(z, labels, memory_bytes - weights, outputs, room).peak_bytes
+    else:
+        weights = weight_bytes(n_classes, math.prod(z.shape[1:]))
+        # the rows that the penalty is chosen on may stay in memory where all rows do not
+        parts = None, np.arange(len(z)) >= VALIDATION * len(z)
+        peak = max(
+            Rows(z, labels, "training", memory_bytes - weights, outputs, chosen=part, keep=True).peak_bytes
+            for part in parts
+        )
     asked = Rows(test_z, np.zeros(len(test_z), np.int64), "test", memory_bytes, int(labels.max()) + 1)
     # of the classes that choose C the rows are kept, and a block of the others is read
-    return weights + rows.peak_bytes + asked.peak_bytes + confusion_bytes(int(labels.max()) + 1)
+    return weights + peak + asked.peak_bytes + confusion_bytes(int(labels.max()) + 1)
 
 
 def evaluate_linear(
@@ -370,12 +380,18 @@ def _fit_in_span(
     seed: int,
     setup: _Setup,
     steps: _Steps,
+    room: int,
 ) -> tuple[Logistic, Path]:
     """Fit coordinates of the rows in their span; see `smtdist.evaluate.span`."""
     n, outputs = len(targets), n_outputs(len(classes))
-    budget = setup.memory_bytes - _span_bytes(z, len(classes))
-    rows = FewRows(z, targets, budget, outputs)
-    centre, _ = rows.rows.moments()
+    budget = setup.memory_bytes - _span_bytes(z, len(classes), room)
+    rows = FewRows(z, targets, budget, outputs, room)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre, deviation = rows.rows.moments()
+        if not np.isfinite(n * (deviation * deviation).sum()):
+            raise DataError(
+                "The training representation holds numbers whose squares are not finite; bring it to a smaller scale."
+            )
     kept_out = np.zeros(n, bool) if len(grid) == 1 else held_out(targets, classes, validation, seed)
     order = np.argsort(kept_out, kind="stable")  # those that validate come last
     factor, ordered, count = rows.factor(centre, order, steps.begin()), targets[order], n - kept_out.sum()

@@ -46,11 +46,10 @@ DEVICE_TILE: Final = 2048
 class FewRows:
     """All training rows: kept in memory, or in blocks as large as may be, of which each meets those before it in turn.
 
-    A device keeps them if it has room for them and their products; then these are made there.
+    A device keeps them if they fit in its `room`; then their products are made there.
     """
 
-    def __init__(self, z: Any, targets: Int64, budget: int, outputs: int) -> None:
-        room = device_room(len(targets))
+    def __init__(self, z: Any, targets: Int64, budget: int, outputs: int, room: int) -> None:
         self.rows = Rows(z, targets, "training", budget // 2, outputs, keep=True, room=room)
         self._large = Rows(z, targets, "training", budget // 2, outputs, block_bytes=budget // 4)
 

@@ -167,17 +167,23 @@ def tile_rows(size: int) -> int:
 
 
 def solver_bytes(inputs: int, size: int) -> int:
-    """Return what a solver takes at most beside its rows and codes, in float32: the dictionary twice, ΦᵀΦ, tiles of threads.
+    """Return what a solver takes at most beside its rows and codes, in float32: the dictionary, ΦᵀΦ, tiles of threads.
 
-    Where float32 does not settle (`products.settles`), the dictionary and the products of a tile are there in float64, too.
+    Where float32 does not settle (`products.settles`), the dictionary and tiles are there in float64, too.
 
     >>> solver_bytes(400, 4000) > 4 * 4000**2
     True
     """
     twice = not settles(np.dtype(np.float32))
-    tiles = (5 if twice else 3) * threads() * 4 * tile_rows(size) * (size + inputs)
-    dictionary = (16 if twice else 8) * inputs * size
-    return dictionary + (4 * size * size if size <= GRAM_MOST else 0) + tiles
+    number, rows = 8 if twice else 4, threads() * tile_rows(size)
+    dictionary = (8 + (16 if twice else 0)) * inputs * size
+    coordinate = (4 * size * size if size <= GRAM_MOST else 0) + (5 if twice else 3) * 4 * rows * (
+        size + inputs
+    )
+    # codes, those ahead, what pulls them, and all of these again where rows leave; the largest eigenvalue before that
+    proximal = rows * (number * (7 * size + 6 * inputs) + 32 * inputs)
+    eigenvalue = 8 * inputs * size + 16 * min(inputs, size) ** 2
+    return dictionary + max(coordinate, proximal, eigenvalue)
 
 
 def _proximal(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool) -> None:

@@ -52,6 +52,8 @@ def lower_factor(square: Float64) -> Float64:
     if is_host(square):
         with single_blas():  # the bits would depend on the number of threads
             upper = scipy.linalg.cholesky(square.T, overwrite_a=True, check_finite=False)
+        if not np.isfinite(upper.diagonal()).all():  # LAPACK does not say so of what is not a number
+            raise np.linalg.LinAlgError("a pivot is not positive")
         return np.asarray(upper.T)
     for first in range(0, len(square), PANEL):
         last = first + PANEL

@@ -143,7 +143,7 @@ def test_few_rows_of_many_features_equal_scikit_learn(
 def test_products_of_few_rows(memory: int) -> None:
     z, y = clusters(700, 1, features=40)
     centre = z.astype(float).mean(axis=0)
-    rows = FewRows(z, y, memory, 4)
+    rows = FewRows(z, y, memory, 4, 0)
     assert rows.rows.keeps == (memory == 10**8)
     centred = z - centre.astype(np.float32)
     expected = centred.astype(float) @ centred.T.astype(float)
@@ -171,7 +171,9 @@ def test_products_read_large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
             read.append(len(z[rows]))
             return z[rows]
 
-    rows = FewRows(Watched(), y, 4 * 16 * Rows.row_bytes(z, 4), 4)  # a quarter of the memory holds 16 rows
+    rows = FewRows(
+        Watched(), y, 4 * 16 * Rows.row_bytes(z, 4), 4, 0
+    )  # a quarter of the memory holds 16 rows
     rows.rows.keeps = False
     centre = z.astype(float).mean(axis=0)
     gram = rows.gram(centre, lambda _: None)
@@ -204,6 +206,24 @@ def test_rows_that_are_all_the_same_have_the_classes_that_occur_most() -> None:
     found = evaluate_linear(z, y, z, y, C=[0.1, 10.0])
     assert found.top1 == 0.75
     assert found.converged
+
+
+def test_few_rows_whose_squares_are_not_finite_are_refused() -> None:
+    z, y = clusters(60, 1, features=400)
+    with pytest.raises(DataError, match="squares are not finite; bring it to a smaller scale"):
+        fit_probe(z.astype(float) * 1e160, y)
+
+
+def test_the_plan_has_room_for_rows_of_which_all_do_not_stay_in_memory() -> None:
+    z, y = clusters(600, 1, features=400)
+    budget = 2 * z[60:].nbytes + 2 * Rows.row_bytes(z, 4)
+    known, every = (
+        Rows(z, y, "training", budget, 4, chosen=chosen, keep=True)
+        for chosen in (np.arange(600) >= 60, None)
+    )
+    assert (known.keeps, every.keeps) == (True, False)
+    weights = weight_bytes(4, 400)
+    assert probe_bytes(z, z[:1], y, weights + budget) >= weights + known.peak_bytes
 
 
 def test_few_rows_stay_within_their_memory(tmp_path: Path) -> None:

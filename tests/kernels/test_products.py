@@ -86,6 +86,13 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
     assert found.C == host.C
     assert [step["top1"] for step in found.path] == [step["top1"] for step in host.path]
     np.testing.assert_array_equal(found.confusion, host.confusion)
+    # memory that others take in the meantime changes no way
+    asked_for = iter([free])
+    cupy.cuda.runtime.memGetInfo = lambda: (next(asked_for, 3000), 1 << 37)
+    if stays and features > 90:
+        again = evaluate_linear(*known, *asked, **options)
+        np.testing.assert_array_equal(again.confusion, host.confusion)
+        cupy.cuda.runtime.memGetInfo = lambda: (free, 1 << 37)
     # the host plans for products that it makes itself
     planned = probe_bytes(known[0], asked[0], known[1], 2**24)
     monkeypatch.setattr(device, "gpu_available", lambda: False)
