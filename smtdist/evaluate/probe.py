@@ -156,8 +156,10 @@ def fit_probe(
     stay in memory where they fit in `memory_bytes`, else each pass reads them; weights and the history of
     L-BFGS are part of it. Products run in float32 for float16 and float32 rows, in float64 where that no
     longer shows progress; sums over blocks are float64, so that the size of the blocks matters to rounding
-    only. If rows are at most a quarter as many as their features, their products with each other are made first, in
-    float64, and the fits use those (see `smtdist.evaluate.span`): the same weights, many times sooner. `progress` is called with
+    only. If rows are at most a quarter as many as their features (on a device with room for them: no more than their
+    features), their products with each other are made first, in float64, and the fits use those (see
+    `smtdist.evaluate.span`): the same minimum, many times sooner. Where a fit ends near it depends on the way, as the
+    tolerance is relative to the largest entry of the first gradient. `progress` is called with
     (done, all) in rows. Raises DataError for labels that do not match, a single class, classes that the validation part
     lacks, rows that are not finite; MemoryBudgetError where weights and one row do not fit.
 
