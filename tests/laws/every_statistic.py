@@ -30,10 +30,10 @@ from smtdist.kernels.features import (
 )
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.products import each_tile
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.kernels.threads import single_blas
 from smtdist.kernels.tokens import Normalisation
 from smtdist.kernels.types import Geometry, Sampling
 from smtdist.kernels.whitening import atoms_to_grid
@@ -231,8 +231,13 @@ class Rectified(Features):
         return len(self.atoms)
 
     def __call__(self, rows):
-        with single_blas():
-            return np.maximum(rows @ self.atoms.T - np.float32(0.5), 0)
+        codes = np.empty((len(rows), self.size), np.float32)
+
+        def use(products, start, stop):
+            codes[start:stop] = np.maximum(products - np.float32(0.5), 0)
+
+        each_tile(rows, self.atoms.T, use)  # a row has its code alone
+        return codes
 
     def few(self):
         return replace(self, atoms=self.atoms[:4])
