@@ -18,6 +18,7 @@ from smtdist.kernels.threads import single_blas
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
+Blocks = Iterator[tuple[npt.NDArray[Any], Int64]]
 Heed = Callable[[int], None]
 """Called with the number of iterations so far, after every pass over the rows."""
 
@@ -96,7 +97,7 @@ class Rows:
     ) -> None:
         self.z, self.targets, self.name, self.chosen = z, targets, name, chosen
         self.features = math.prod(z.shape[1:])
-        self.dtype = np.dtype(np.float64 if np.dtype(z.dtype).itemsize > 4 else np.float32)
+        self.dtype = _type_of(z)
         self.count = len(targets) if chosen is None else int(chosen.sum())
         row = self.row_bytes(z, n_outputs)
         if budget < row:
@@ -125,16 +126,14 @@ class Rows:
     @staticmethod
     def fit_in(room: int, z: Any, count: int) -> bool:
         """Tell whether a device with so much room can keep so many rows, and a block beside them."""
-        kept = int(count * math.prod(z.shape[1:]) * (8 if np.dtype(z.dtype).itemsize > 4 else 4))
+        kept = int(count * math.prod(z.shape[1:]) * _type_of(z).itemsize)
         return room > 0 and kept + min(DEVICE_BLOCK_BYTES, room // 8) <= room
 
     @staticmethod
     def row_bytes(z: Any, n_outputs: int) -> int:
         """Return what a row of a block takes: raw, taken from others, centred, in float64; its logits and residuals."""
         stored = np.dtype(z.dtype).itemsize
-        return int(
-            math.prod(z.shape[1:]) * (stored + 2 * (8 if stored > 4 else 4) + 8) + 40 * (n_outputs + 1)
-        )
+        return int(math.prod(z.shape[1:]) * (stored + 2 * _type_of(z).itemsize + 8) + 40 * (n_outputs + 1))
 
     @property
     def peak_bytes(self) -> int:
@@ -144,66 +143,58 @@ class Rows:
 
     def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
         """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
-        if self._kept is not None or not self.keeps:
-            return self._kept
-        kept, at = None, 0
-        if self.on_device:
-            if self._stored is None:
-                for _ in self._raw():
-                    pass
-            kept, self._stored = self._stored, None  # what is half centred is neither
-        for block, _ in self._centred(centre, scale, kept):
-            if kept is None:
-                kept = array_module(block).empty((self.count, self.features), self.dtype)
-            kept[at : at + len(block)] = block
-            at += len(block)
-        self._kept = kept
-        return kept
+        if self._kept is None and self.keeps:
+            if self.on_device:
+                kept, self._stored = self._loaded(), None  # what is half centred is neither
+                blocks = self._copies(kept)
+            else:
+                kept, blocks = np.empty((self.count, self.features), self.dtype), self._read()
+            at = 0
+            for block, _ in self._centred(blocks, centre, scale):
+                kept[at : at + len(block)] = block
+                at += len(block)
+            self._kept = kept
+        return self._kept
 
-    def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+    def blocks(self, centre: Float64, scale: Float64) -> Blocks:
         """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`."""
         targets = self.targets if self.chosen is None else self.targets[self.chosen]
         kept = self.kept(centre, scale)
         if kept is None:
-            yield from self._centred(centre, scale)
+            yield from self._centred(self._read(), centre, scale)
             return
         for start in range(0, self.count, self.step):
             yield kept[start : start + self.step], targets[start : start + self.step]
 
-    def _centred(
-        self, centre: Float64, scale: Float64, stored: npt.NDArray[Any] | None = None
-    ) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+    def _centred(self, blocks: Blocks, centre: Float64, scale: Float64) -> Blocks:
         # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair
         shift, factor = centre.astype(self.dtype), scale.astype(self.dtype)
         scaled = bool((factor != 1).any())
-        for block, targets in self._raw() if stored is None else self._copies(stored):
+        for block, targets in blocks:
             block -= like(block, shift)
             if scaled:
                 block *= like(block, factor)
             yield block, targets
 
-    def _raw(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
-        """Yield (rows as stored, targets), for the taker to change; a device that keeps rows has them read once."""
-        if self._stored is not None:
-            yield from self._copies(self._stored)
-            return
-        stored, at = None, 0
-        for block, targets in self._read():
-            if self.on_device and self._kept is None:
-                if stored is None:
+    def _loaded(self) -> npt.NDArray[Any]:
+        """Return all rows as stored, on the device, where they are read once."""
+        if self._stored is None:
+            at = 0
+            for block, _ in self._read():
+                if at == 0:
                     stored = array_module(block).empty((self.count, self.features), self.dtype)
                 stored[at : at + len(block)] = block
                 at += len(block)
-            yield block, targets
-        self._stored = stored
+            self._stored = stored
+        return self._stored
 
-    def _copies(self, stored: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+    def _copies(self, rows: npt.NDArray[Any]) -> Blocks:
         targets = self.targets if self.chosen is None else self.targets[self.chosen]
         for start in range(0, self.count, self.step):
-            yield stored[start : start + self.step].copy(), targets[start : start + self.step]
+            yield rows[start : start + self.step].copy(), targets[start : start + self.step]
 
-    def _read(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
-        """Yield (rows as stored, targets) where they are wanted; NaN and infinity raise DataError."""
+    def _read(self) -> Blocks:
+        """Yield (rows as stored, targets) where they are wanted, for the taker to change; NaN and infinity raise DataError."""
         for start in range(0, len(self.targets), self.step):
             stop = min(start + self.step, len(self.targets))
             rows = slice(None) if self.chosen is None else self.chosen[start:stop]
@@ -233,7 +224,7 @@ class Rows:
         Blocks are merged as in Chan, Golub and LeVeque (1983).
         """
         count, mean, square = 0, np.zeros(self.features), np.zeros(self.features)
-        for block, _ in self._raw():
+        for block, _ in self._copies(self._loaded()) if self.on_device else self._read():
             n = len(block)
             near = to_host(block.mean(axis=0, dtype=np.float64)).astype(self.dtype)
             block -= like(block, near)
@@ -249,6 +240,10 @@ class Rows:
             count += n
             mean += away * (n / count)
         return mean, np.sqrt(np.maximum(square, 0) / max(count, 1))
+
+
+def _type_of(z: Any) -> np.dtype[Any]:
+    return np.dtype(np.float64 if np.dtype(z.dtype).itemsize > 4 else np.float32)
 
 
 def fit_logistic(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.engine.memory import device_free, readable
+from smtdist.engine.memory import readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import (
     MAX_ITERATIONS,
@@ -34,7 +34,6 @@ from smtdist.evaluate.metrics import (
     wilson,
 )
 from smtdist.evaluate.span import (
-    DEVICE_SHARE,
     MOST_DEVICE_ROWS,
     MOST_ROWS,
     FewRows,
@@ -354,7 +353,7 @@ def _fit_features(
     def part(
         z: Any, targets: Int64, name: str, chosen: npt.NDArray[np.bool_] | None = None, keep: bool = False
     ) -> Rows:
-        room = int(DEVICE_SHARE * device_free())
+        room = device_room()
         return Rows(z, targets, name, budget, n_outputs(n_classes), chosen=chosen, keep=keep, room=room)
 
     path, start = Path(), None

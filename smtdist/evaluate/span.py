@@ -139,8 +139,8 @@ def _add_tile(columns: Float64, others: Float64, same: bool, out: Float64, first
     out[first:last, :most] += columns[first:last] @ others[:most].T
 
 
-def device_room(n: int) -> int:
-    """Return the memory that a device has for n rows beside their products; 0 where it has none."""
+def device_room(n: int = 0) -> int:
+    """Return the memory that a device has for rows beside the products of n of them; 0 where it has none."""
     return max(0, int(DEVICE_SHARE * device_free()) - 8 * n * (n + RUN + 4 * DEVICE_TILE))
 
 

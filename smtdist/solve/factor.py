@@ -55,19 +55,10 @@ def lower_factor(square: Float64) -> Float64:
         if not np.isfinite(upper.diagonal()).all():  # LAPACK does not say so of what is not a number
             raise np.linalg.LinAlgError("a pivot is not positive")
         return np.asarray(upper.T)
+    if cholesky(_uppers(square)) is None:
+        raise np.linalg.LinAlgError("a pivot is not positive")
     for first in range(0, len(square), PANEL):
-        last = first + PANEL
-        upper = upper_factor(square[first:last, first:last])
-        square[first:last, first:last] = upper.T
-        square[first:last, last:] = 0
-        if last < len(square):
-            below = _solve(upper, square[last:, first:last].T, trans="T", check_finite=False).T
-            square[last:, first:last] = below
-            for start in range(last, len(square), PANEL):
-                rows = below[start - last : start - last + PANEL]
-                square[start : start + PANEL, last : start + PANEL] -= (
-                    rows @ below[: start - last + PANEL].T
-                )
+        square[first : first + PANEL, first + PANEL :] = 0
     return square
 
 
@@ -80,14 +71,13 @@ def lower_transposed_solved(lower: Float64, block: Float64) -> Float64:
     if is_host(lower):
         with single_blas():
             return _solve(lower, block, lower=True, trans="T", check_finite=False)
-    result = block.copy()
-    for first in reversed(range(0, len(lower), PANEL)):
-        last = first + PANEL
-        if last < len(lower):
-            result[first:last] -= lower[last:, first:last].T @ result[last:]
-        square = lower[first:last, first:last]
-        result[first:last] = _solve(square, result[first:last], lower=True, trans="T", check_finite=False)
-    return result
+    return back_substituted(_uppers(lower), block)
+
+
+def _uppers(lower: Float64) -> UpperTiles:
+    """Return Lᵀ as tiles that lie in the memory of L."""
+    starts = range(0, len(lower), PANEL)
+    return UpperTiles(tuple(lower.T[first : first + PANEL, first:] for first in starts))
 
 
 def _solve(triangle: Float64, block: Float64, **options: Any) -> Float64:
