@@ -224,6 +224,8 @@ def _settings_said(own: dict[str, Any], options: argparse.Namespace) -> str:
         said.append(f"{CALLED[name[0]]}: {votes}" if name else votes)
     elif own.get("mirrored"):
         said.append("learnt from mirrored images too")
+    if own.get("rows", "float32") != "float32":
+        said.append(f"rows in {own['rows']}")
     if "leading" in own:
         said.append(f"in {own['leading']} leading directions, whitened by {own['whiten']:g}")
     return ", ".join(said)

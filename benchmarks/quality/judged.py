@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from benchmarks.quality.codes_alone import CodesAlone
 from benchmarks.quality.directions import leading_of
 from benchmarks.quality.fits import components_of, fitted, passes_of, wanted_components
 from benchmarks.quality.images import Images, judges, read
+from benchmarks.quality.placed import placed_rows, placed_type
 from benchmarks.quality.rows import Rows
 from benchmarks.steps import Steps
 from smtdist.engine.executor import Executor, available_cores
@@ -174,7 +174,14 @@ class Family:
             self._keep(start, stop)
             for key, rows in asked.items():
                 rows.parts.append(np.load(work.path(self._test_file(key, start)), mmap_mode="r"))
-        held = self._held(asked)
+        held, count = self._held(asked), len(self.every.labels)
+        self.placed = {
+            cell.key: kind
+            for cell in self.cells
+            if cell.classifier == "linear"
+            and len(cell.parts) == 1
+            and (kind := placed_type(count, asked[cell.representation].shape[1]))
+        }
         # images as they are come first
         for block in dict.fromkeys(block for cell in self.cells for block in self.blocks_of(cell)):
             self._learn(held, *block)
@@ -206,6 +213,8 @@ class Family:
         """Find the neighbours of all test images in a block of training images; keep its rows where a probe learns from them."""
         open_ones: dict[str, set[str]] = {}
         for cell in self.cells:
+            if cell.key in self.placed:
+                continue
             key, linear = cell.representation, cell.classifier == "linear"
             name = (self._row_file if linear else self._near_file)(key, start)
             if (start, stop) in self.blocks_of(cell) and not self.work.done(name):
@@ -267,17 +276,15 @@ class Family:
         blocks = self.blocks_of(cell)
         more: dict[str, Any] = {}
         if cell.classifier == "linear":
-            names = [self._row_file(cell.representation, start) for start, _ in blocks]
-            probe = probe_of(
-                [np.load(self.work.path(name), mmap_mode="r") for name in names],
-                known,
-                len(self.train.labels),
-            )
+            plain, every = self._probed(cell)
+            probe = probe_of(plain, every, known)
+            del plain, every
             logits = np.asarray(test_z[:], np.float64) @ probe.coefficients.T + probe.intercepts
             if logits.shape[1] == 1:
                 logits = np.concatenate([-logits, logits], axis=1)
             right = probe.classes[logits.argmax(axis=1)] == wanted
             more = {"C": probe.logistic.C, "converged": probe.logistic.converged, "mirrored": cell.mirrored}
+            more["rows"] = self.placed.get(cell.key, "float32")
         else:
             keys = np.load(self.work.path(self._near_file(cell.representation, blocks[-1][0])))
             cosines, rows = neighbours_of(keys)
@@ -322,6 +329,23 @@ class Family:
             },
         )
 
+    def _probed(self, cell: Cell) -> tuple[Any, Any]:
+        """Return the rows of training images, and those and their mirror images' if a cell learns from these too."""
+        count = len(self.train.labels)
+        if cell.key in self.placed:
+            part = cell.parts[0]
+            member = self.members[part.fit.key][_made(part)]
+            own = replace(
+                member, slices=(_slice(part, member.components.shape[1]),), dtype=self.placed[cell.key]
+            )
+            every = placed_rows(own, (self.every if cell.mirrored else self.train).source, self.engine)
+            return every[:count], every
+        blocks = [
+            (stop, np.load(self.work.path(self._row_file(cell.representation, start)), mmap_mode="r"))
+            for start, stop in self.blocks_of(cell)
+        ]
+        return Rows([rows for stop, rows in blocks if stop <= count]), Rows([rows for _, rows in blocks])
+
     @property
     def _clock(self) -> str:
         cells = json.dumps(sorted(cell.key for cell in self.cells))
@@ -354,22 +378,15 @@ def model_without_sums(models: dict[str, Model], key: str) -> None:
     models[key] = replace(models[key], statistics=None)
 
 
-def probe_of(parts: list[NDArray[Any]], labels: NDArray[np.int64], images: int) -> LinearProbe:
-    """Return the linear probe of rows of so many images, behind which those of their mirror images may follow.
+def probe_of(plain: Any, every: Any, labels: NDArray[np.int64]) -> LinearProbe:
+    """Return the linear probe of rows of images, and of every row where those of their mirror images follow.
 
     The penalty is chosen on images as they are, of which none is in both parts; with both views a loss counts half.
     """
     # rows that stay in memory are read once, and not in every pass
-    every, memory = Rows(parts), memory_limit() * 3 // 4
-    plain = Rows(
-        [
-            part
-            for part, end in zip(parts, itertools.accumulate(map(len, parts)), strict=True)
-            if end <= images
-        ]
-    )
-    probe = fit_probe(plain, labels[:images], memory_bytes=memory)
-    if len(every) > images:
+    memory = memory_limit() * 3 // 4
+    probe = fit_probe(plain, labels[: len(plain)], memory_bytes=memory)
+    if len(every) > len(plain):
         C = probe.logistic.C / 2
         probe = fit_probe(every, labels[: len(every)], C=C, memory_bytes=memory)
     return probe

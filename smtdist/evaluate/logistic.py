@@ -77,9 +77,9 @@ class Rows:
 
     `z` (n, ...) has `shape` and `dtype` and is sliced by rows; further axes are flattened. `targets` (n,)
     numbers the classes from 0; `chosen` (n,) says which rows take part. Blocks take `block_bytes` at most and have
-    the type the rows are stored in, float32 for float16. `keeps` tells whether they stay in memory. `room` is what kept rows
-    may take of a device's memory; they stay there if they fit, and `on_device` says so. Raises MemoryBudgetError where one
-    row does not fit.
+    the type the rows are stored in, float32 for float16. `keeps` tells whether they stay in memory. `room` is what rows
+    may take of a device's memory: if they fit and `keep` is set, they are copied there once. `on_device` tells whether they
+    are on a device, where z may lie already. Raises MemoryBudgetError where one row does not fit.
     """
 
     def __init__(
@@ -107,27 +107,27 @@ class Rows:
                 f"representation more."
             )
         everything = self.count * self.features * self.dtype.itemsize
-        self.on_device = keep and self.fit_in(room, z, self.count)
+        self.on_device = not is_host(z) or (keep and self.fit_in(room, z, self.count))
         most = min(DEVICE_BLOCK_BYTES, room // 8) if self.on_device else block_bytes
         self.step = max(1, min(most, budget // 2) // row)
         self._row = row
-        self.keeps = self.on_device or (keep and everything + self.step * row <= budget)
+        self.keeps = not self.on_device and keep and everything + self.step * row <= budget
         self._kept: npt.NDArray[Any] | None = None  # centred
-        self._stored: npt.NDArray[Any] | None = None  # on a device, not centred yet
+        self._stored: npt.NDArray[Any] | None = None  # as they are, on a device
 
     @classmethod
     def ready(cls, kept: npt.NDArray[Any], targets: Int64, n_outputs: int) -> Self:
         """Return rows that are centred already, where they are: on the host or a device."""
         block = BLOCK_BYTES if is_host(kept) else DEVICE_BLOCK_BYTES
-        rows = cls(kept, targets, "training", 2 * block, n_outputs, block_bytes=block)
+        rows = cls(kept, targets, "training", 2 * block, n_outputs, block_bytes=block, room=8 * block)
         rows._kept = kept
         return rows
 
     @staticmethod
     def fit_in(room: int, z: Any, count: int) -> bool:
-        """Tell whether a device with so much room can keep so many rows, and a block beside them."""
-        kept = int(count * math.prod(z.shape[1:]) * _type_of(z).itemsize)
-        return room > 0 and kept + min(DEVICE_BLOCK_BYTES, room // 8) <= room
+        """Tell whether a device with so much room can keep so many rows, which may be there, and a block beside them."""
+        copied = int(count * math.prod(z.shape[1:]) * _type_of(z).itemsize) if is_host(z) else 0
+        return room > 0 and copied + min(DEVICE_BLOCK_BYTES, room // 8) <= room
 
     @staticmethod
     def row_bytes(z: Any, n_outputs: int) -> int:
@@ -138,19 +138,14 @@ class Rows:
     @property
     def peak_bytes(self) -> int:
         """Memory of the host that reading them takes at most: a block, and the rows that are kept there."""
-        kept = self.count * self.features * self.dtype.itemsize if self.keeps and not self.on_device else 0
+        kept = self.count * self.features * self.dtype.itemsize if self.keeps else 0
         return int(kept + min(self.step, len(self.targets)) * self._row)
 
     def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
         """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
         if self._kept is None and self.keeps:
-            if self.on_device:
-                kept, self._stored = self._loaded(), None  # what is half centred is neither
-                blocks = self._copies(kept)
-            else:
-                kept, blocks = np.empty((self.count, self.features), self.dtype), self._read()
-            at = 0
-            for block, _ in self._centred(blocks, centre, scale):
+            kept, at = np.empty((self.count, self.features), self.dtype), 0
+            for block, _ in self._centred(self._read(), centre, scale):
                 kept[at : at + len(block)] = block
                 at += len(block)
             self._kept = kept
@@ -169,18 +164,22 @@ class Rows:
     def _centred(self, blocks: Blocks, centre: Float64, scale: Float64) -> Blocks:
         # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair
         shift, factor = centre.astype(self.dtype), scale.astype(self.dtype)
-        scaled = bool((factor != 1).any())
+        moved, scaled = bool(shift.any()), bool((factor != 1).any())
         for block, targets in blocks:
-            block -= like(block, shift)
+            if moved:
+                block -= like(block, shift)
             if scaled:
                 block *= like(block, factor)
             yield block, targets
 
-    def _loaded(self) -> npt.NDArray[Any]:
-        """Return all rows as stored, on the device, where they are read once."""
+    def on_the_device(self) -> npt.NDArray[Any]:
+        """Return all rows (n, F) as they are, on the device; those of the host are copied there once."""
+        if not is_host(self.z):
+            assert self.chosen is None
+            return np.reshape(self.z, (len(self.z), -1))
         if self._stored is None:
             at = 0
-            for block, _ in self._read():
+            for block, _ in self._checked():
                 if at == 0:
                     stored = array_module(block).empty((self.count, self.features), self.dtype)
                 stored[at : at + len(block)] = block
@@ -188,27 +187,29 @@ class Rows:
             self._stored = stored
         return self._stored
 
-    def _copies(self, rows: npt.NDArray[Any]) -> Blocks:
+    def _read(self) -> Blocks:
+        """Yield (rows as they are, targets) where they are wanted, for the taker to change."""
+        if not (self.on_device and is_host(self.z)):
+            yield from self._checked()
+            return
         targets = self.targets if self.chosen is None else self.targets[self.chosen]
         for start in range(0, self.count, self.step):
-            yield rows[start : start + self.step].copy(), targets[start : start + self.step]
+            yield self.on_the_device()[start : start + self.step].copy(), targets[start : start + self.step]
 
-    def _read(self) -> Blocks:
-        """Yield (rows as stored, targets) where they are wanted, for the taker to change; NaN and infinity raise DataError."""
+    def _checked(self) -> Blocks:
+        """Yield blocks of z that are read and placed; NaN and infinity raise DataError."""
         for start in range(0, len(self.targets), self.step):
             stop = min(start + self.step, len(self.targets))
             rows = slice(None) if self.chosen is None else self.chosen[start:stop]
             targets = self.targets[start:stop][rows]
             if not len(targets):
                 continue
+            block = self.z[start:stop]
+            block = (np.asarray(block) if is_host(block) else block).reshape(stop - start, -1)
+            copied = self.on_device and is_host(block)  # what a device has of it is a copy already
             with np.errstate(over="ignore"):  # what leaves the type becomes infinite and is refused below
-                block = np.asarray(self.z[start:stop]).reshape(stop - start, -1)
-                # what a device has of it is a copy already
-                block = (
-                    place(block).astype(self.dtype, copy=False)
-                    if self.on_device
-                    else block.astype(self.dtype)
-                )
+                block = place(block) if copied else block
+                block = block.astype(self.dtype, copy=not copied)
             # NaN and infinity survive min and max, which need no temporary as large as the block
             if not (np.isfinite(block.min()) and np.isfinite(block.max())):
                 bad = start + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
@@ -224,22 +225,24 @@ class Rows:
         Blocks are merged as in Chan, Golub and LeVeque (1983).
         """
         count, mean, square = 0, np.zeros(self.features), np.zeros(self.features)
-        for block, _ in self._copies(self._loaded()) if self.on_device else self._read():
+        for block, _ in self._read():
+            if not count:
+                mean, square = like(block, mean), like(block, square)
             n = len(block)
-            near = to_host(block.mean(axis=0, dtype=np.float64)).astype(self.dtype)
-            block -= like(block, near)
-            rest = to_host(block.mean(axis=0, dtype=np.float64))  # what rounding the mean has left
+            near = block.mean(axis=0, dtype=np.float64).astype(self.dtype)
+            block -= near
+            rest = block.mean(axis=0, dtype=np.float64)  # what rounding the mean has left
             squares = (
                 np.einsum("ij,ij->j", block, block, dtype=np.float64)  # without a copy in float64
                 if is_host(block)
-                else to_host(np.multiply(block, block, dtype=np.float64).sum(axis=0))
+                else np.multiply(block, block, dtype=np.float64).sum(axis=0)
             )
             square += squares - n * rest * rest
             away = near + rest - mean
             square += away * away * (n * count / (count + n))
             count += n
             mean += away * (n / count)
-        return mean, np.sqrt(np.maximum(square, 0) / max(count, 1))
+        return to_host(mean), np.sqrt(np.maximum(to_host(square), 0) / max(count, 1))
 
 
 def _type_of(z: Any) -> np.dtype[Any]:

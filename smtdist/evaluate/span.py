@@ -35,7 +35,7 @@ MOST_DEVICE_ROWS: Final = 1.0
 """The same on a device, which multiplies many times faster than it reads."""
 RUN: Final = 4096
 """Features whose products are added at a time, in float64."""
-DEVICE_SHARE: Final = 0.95
+DEVICE_SHARE: Final = 0.97
 """Of its free memory, that arrays may take."""
 TILE: Final = 256
 """Rows of a product that one thread makes."""
@@ -46,7 +46,7 @@ DEVICE_TILE: Final = 2048
 class FewRows:
     """All training rows: kept in memory, or in blocks as large as may be, of which each meets those before it in turn.
 
-    A device keeps them if they fit in its `room`; then their products are made there.
+    If they are on a device, or fit in its `room`, their products are made there.
     """
 
     def __init__(self, z: Any, targets: Int64, budget: int, outputs: int, room: int) -> None:
@@ -74,22 +74,22 @@ class FewRows:
 
     def gram(self, centre: Float64, heed: Heed) -> Float64:
         """Return the products (n, n) of all rows, centred."""
-        scale, rows, large = np.ones(self.rows.features), self.rows, self._large
-        whole = rows.kept(centre, scale)
+        rows, large, as_they_are = self.rows, self._large, self._as_they_are
+        whole = rows.on_the_device() if rows.on_device else rows.kept(*as_they_are)
         gram: Float64 = array_module(whole).empty((rows.count, rows.count), np.float64)
-        first = 0
-        lefts = large.blocks(centre, scale) if whole is None else [(whole, rows.targets)]
+        first, centre = 0, like(gram, centre)
+        lefts = large.blocks(*as_they_are) if whole is None else [(whole, rows.targets)]
         for left, _ in lefts:
             part, second = gram[first : first + len(left)], 0
             # both are large: each product brings all of both to float64 first
-            for right, _ in large.blocks(centre, scale) if first else ():
+            for right, _ in large.blocks(*as_they_are) if first else ():
                 here = right[: first - second]
-                _multiply(left, here, part[:, second : second + len(here)])
+                _multiply(left, here, centre, part[:, second : second + len(here)])
                 second += len(here)
                 heed(0)
                 if second == first:
                     break
-            _multiply(left, left, part[:, first : first + len(left)])
+            _multiply(left, left, centre, part[:, first : first + len(left)])
             first += len(left)
             heed(0)
         for start, stop in even_ranges(rows.count, _tile(gram)):
@@ -101,11 +101,20 @@ class FewRows:
     def weights(self, centre: Float64, multipliers: Float64) -> Float64:
         """Return W = Mᵀ X (c, F) of centred rows."""
         found, first = np.zeros((multipliers.shape[1], self.rows.features)), 0
-        for block, _ in self.rows.blocks(centre, np.ones(self.rows.features)):
-            wide = block.astype(np.float64, copy=False)
-            found += products.down(wide, multipliers[first : first + len(block)])
+        for block, _ in self.rows.blocks(*self._as_they_are):
+            wide = block.astype(np.float64)
+            wide -= like(wide, centre)
+            pull = multipliers[first : first + len(block)]
+            # on a device sums stay there: what a block of few rows adds to them is as wide as they are
+            found = like(wide, found)
+            found += products.down(wide, pull) if is_host(wide) else like(wide, pull).T @ wide
             first += len(block)
-        return found
+        return np.asarray(to_host(found))
+
+    @property
+    def _as_they_are(self) -> tuple[Float64, Float64]:
+        """Centre and scale that change nothing: rows are centred in float64."""
+        return np.zeros(self.rows.features), np.ones(self.rows.features)
 
 
 def multipliers_of(factor: Float64, coefficients: Float64) -> Float64:
@@ -117,14 +126,18 @@ def _tile(array: NDArray[Any]) -> int:
     return TILE if is_host(array) else DEVICE_TILE
 
 
-def _multiply(left: NDArray[Any], right: NDArray[Any], out: Float64) -> None:
-    """Write left @ rightᵀ in float64; of rows with themselves, what lies left of the diagonal, and tiles on it."""
+def _multiply(left: NDArray[Any], right: NDArray[Any], centre: Float64, out: Float64) -> None:
+    """Write the products of centred rows in float64; of rows with themselves, what is left of the diagonal, and tiles on it."""
     same = left is right
     out[:] = 0
     with single_blas():
         for start, stop in even_ranges(left.shape[1], RUN):
             columns = left[:, start:stop].astype(np.float64)
-            others = columns if same else right[:, start:stop].astype(np.float64)
+            columns -= centre[start:stop]
+            others = columns
+            if not same:
+                others = right[:, start:stop].astype(np.float64)
+                others -= centre[start:stop]
             add = partial(_add_tile, columns, others, same, out)
             tiles = even_ranges(len(left), _tile(left))
             if is_host(left):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import slices as cpu
 from smtdist.kernels.cpu.table import Table, columns_of, table_of
-from smtdist.kernels.device import is_host, to_host
+from smtdist.kernels.device import is_host, like
 from smtdist.kernels.representation import embed, pool, pooled_shape
 from smtdist.kernels.types import Array, Codes, Geometry
 
@@ -39,14 +39,14 @@ def pooled_slices(
     out: NDArray[np.floating[Any]],
     places: NDArray[np.int64],
 ) -> None:
-    """Write `pool(embed(codes, components_t[:, start:stop]))` of every slice to `out`, on the host.
+    """Write `pool(embed(codes, components_t[:, start:stop]))` of every slice to `out`, on the host or where codes are.
 
     A patch is embedded once, P a at full length; the squares of its components are added once for all
     slices; each slice then normalises and pools by itself, its 1 / ‖·‖ being the weight of the patch in its
     windows. It equals the separate results but for the rounding of float32.
 
-    components_t : float32 (K, L), or its `table_of`; slices : (start, stop) within L; out : flat, the representation of image
-    i and slice s going to out[places[s] + i f :] with its f features.
+    components_t : float32 (K, L), where codes are, or its `table_of`; slices : (start, stop) within L; out : flat, the
+    representation of image i and slice s going to out[places[s] + i f :] with its f features.
     Memory (CPU): 8 L bytes a position and thread; other modules and other types of `out` take a slice at a
     time.
 
@@ -76,5 +76,5 @@ def pooled_slices(
     for (start, stop), place in zip(slices, places, strict=False):
         features = shape[0] * shape[1] * (stop - start)
         part = embed(codes, columns_t[:, start:stop])
-        values = to_host(pool(part, images, rows, columns, size, stride))
+        values = like(out, pool(part, images, rows, columns, size, stride))
         out[place : place + images * features] = values.reshape(-1)

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
+from emulated_cuda import emulate
+from fake_cupy import install
 from PIL import Image
 
 import smtdist
@@ -220,12 +222,28 @@ def test_a_probe_may_learn_from_mirrored_images_too(asked, data):
     assert {cell["deviation"] for cell in mirrored} == {None}
 
 
+def test_a_probe_learns_from_rows_that_stay_on_a_device(asked, monkeypatch, tmp_path):
+    one = ["7", "--rows", "linear probe", "--columns", "50", "--votes", "paper", "flipped"]
+    here = asked(*one, work="here")["cells"]
+    emulate(monkeypatch)
+    install(monkeypatch, prompt=True)
+    there = asked(*one, work="there")["cells"]
+    for name in ("top1", "C", "rows"):
+        assert [cell["ours"][name] for cell in there] == [cell["ours"][name] for cell in here]
+    assert here[0]["ours"]["rows"] == "float32"
+    monkeypatch.setattr("benchmarks.quality.judged.placed_type", lambda *_: "float16")
+    halves = asked(*one, work="halves")["cells"]
+    assert [cell["ours"]["said"] for cell in halves] == [
+        f"{cell['ours']['said']}, rows in float16" for cell in here
+    ]
+
+
 def test_mirrored_rows_double_what_a_probe_learns_from():
     """Rows that come twice with half of the weight are the rows."""
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(60, 4)), np.arange(60) % 3
-    one = probe_of([rows[:30], rows[30:]], labels, 60)
-    two = probe_of([rows[:30], rows[30:], rows[:45], rows[45:]], np.tile(labels, 2), 60)
+    one = probe_of(rows, rows, labels)
+    two = probe_of(rows, np.tile(rows, (2, 1)), np.tile(labels, 2))
     assert two.logistic.C == one.logistic.C / 2
     np.testing.assert_allclose(two.coefficients, one.coefficients, atol=1e-4)
 

@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from fake_cupy import install
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
@@ -145,9 +146,8 @@ def test_products_of_few_rows(memory: int) -> None:
     centre = z.astype(float).mean(axis=0)
     rows = FewRows(z, y, memory, 4, 0)
     assert rows.rows.keeps == (memory == 10**8)
-    centred = z - centre.astype(np.float32)
-    expected = centred.astype(float) @ centred.T.astype(float)
-    np.testing.assert_allclose(rows.gram(centre, lambda _: None), expected, atol=1e-12)
+    centred = z - centre
+    np.testing.assert_allclose(rows.gram(centre, lambda _: None), centred @ centred.T, atol=1e-12)
     pull = np.random.default_rng(0).normal(size=(700, 3))
     np.testing.assert_allclose(rows.weights(centre, pull), pull.T @ centred, rtol=1e-4, atol=1e-3)
 
@@ -178,8 +178,42 @@ def test_products_read_large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     centre = z.astype(float).mean(axis=0)
     gram = rows.gram(centre, lambda _: None)
     assert read == [16] * (4 + 1 + 2 + 3)
-    centred = (z - centre.astype(np.float32)).astype(float)
+    centred = z - centre
     np.testing.assert_allclose(gram, centred @ centred.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("features", [30, 400])
+def test_rows_on_a_device_give_the_same_probe(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, features: int
+) -> None:
+    """They may lie there already, or be copied there; few of them are factored there."""
+    z, y = clusters(120, 1, features)
+    z, how = z.astype(dtype), {"C": [1e-3, 1e-2], "tolerance": TIGHT}
+    here = fit_probe(z, y, **how)
+    card = install(monkeypatch, prompt=True)
+    placed = card.asarray(z)
+    before = np.array(placed)
+    with spied_on("fit_in_span") as used:
+        for found in (fit_probe(placed, y, **how), fit_probe(z, y, **how)):
+            assert [(one["C"], one["top1"]) for one in found.path] == [
+                (one["C"], one["top1"]) for one in here.path
+            ]
+            np.testing.assert_allclose(found.coefficients, here.coefficients, atol=1e-5)
+            np.testing.assert_allclose(found.intercepts, here.intercepts, atol=1e-5)
+    assert len(used) == (2 if features == 400 else 0)
+    np.testing.assert_array_equal(card.asnumpy(placed), before)
+
+
+def test_rows_on_a_device_without_room_for_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = clusters(120, 1, 400)
+    here = fit_probe(z, y, C=1e-2, tolerance=TIGHT)
+    card = install(monkeypatch, prompt=True)
+    monkeypatch.setattr(card.cuda.runtime, "memGetInfo", lambda: (8 * 120 * 120, 2**30))
+    with spied_on("fit_in_span") as used:
+        found = fit_probe(card.asarray(z), y, C=1e-2, tolerance=TIGHT)
+    assert not used
+    np.testing.assert_allclose(found.coefficients, here.coefficients, atol=1e-4)
 
 
 def test_few_rows_choose_the_penalty_that_features_choose() -> None:

@@ -1,6 +1,7 @@
 """Whole fits where a card seems to be: what runs there and what is carried to and fro, with the integers of the CPU."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from drawing import small_images
 from kernel_codes import device_settings
 from typer.testing import CliRunner
 
+from benchmarks.quality.placed import placed_rows, placed_type
 from benchmarks.record import machine
 from smtdist.cli import app
 from smtdist.data.array import as_source
@@ -48,8 +50,30 @@ def test_settings_that_share_codes_are_represented_on_a_device(fake_cupy, monkey
     (on_device,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 2, 11)
     assert fake_cupy.log
     monkeypatch.setattr(device, "gpu_available", lambda: False)
+    monkeypatch.setattr("smtdist.models.tuning.members.gpu_available", lambda: False)
     (here,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 2, 11)
     np.testing.assert_allclose(on_device, here, atol=1e-6)
+
+
+def test_representations_stay_on_a_device_for_a_probe(fake_cupy, monkeypatch):
+    source = as_source(small_images(3, 12, 10, 11, 3))
+    model, _ = fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
+    table = table_of(model.embedding.components.T)
+    member = Member(model.encoder, table, ((1, 4),), 4, 2, placed_type(12, 10**8))
+    assert member.dtype == "float32"
+    assert placed_type(12, 2 * 10**9) == "float16"
+    assert placed_type(12, 10**10) is None
+    rows = {
+        kind: placed_rows(replace(member, dtype=kind), source, Engine(SerialExecutor()))
+        for kind in ("float32", "float16")
+    }
+    assert all(isinstance(one, fake_cupy.ndarray) for one in rows.values())
+    monkeypatch.setattr(device, "gpu_available", lambda: False)
+    monkeypatch.setattr("smtdist.models.tuning.members.gpu_available", lambda: False)
+    (here,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 0, 12)
+    for kind, tolerance in (("float32", 1e-6), ("float16", 1e-3)):
+        assert rows[kind].dtype == kind
+        np.testing.assert_allclose(fake_cupy.asnumpy(rows[kind]).ravel(), here, atol=tolerance)
 
 
 def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,15 @@ from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import memory, representation
-from smtdist.kernels.cpu.table import Table, table_of
-from smtdist.kernels.device import is_host, place
+from smtdist.kernels.cpu.table import Table, columns_of, table_of
+from smtdist.kernels.device import gpu_available, is_host, place
 from smtdist.kernels.nested import nested_pieces
 from smtdist.kernels.slices import pooled_slices, slice_places
 from smtdist.kernels.threads import set_threads
-from smtdist.kernels.types import Codes, Encoder
+from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.models import model as smt_model
+from smtdist.models.represent import BATCH_BYTES, DEVICE_BATCH_BYTES
 from smtdist.models.tuning.shared import Fitted
-
-BATCH_BYTES = 256 * 1024**2
 
 Slice = tuple[int, int]
 Flat = NDArray[np.floating[Any]]
@@ -38,7 +37,7 @@ class Member:
     """Settings that differ in their slice of the components only: `slices` are (first, last) components, ascending."""
 
     encoder: Encoder
-    components: Table  # (K, L), the transpose of P
+    components: Table | Array  # (K, L), the transpose of P
     slices: tuple[Slice, ...]
     size: int
     stride: int
@@ -78,7 +77,10 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """Memory for the representations of `samples` samples from `first` on: a flat array for each member."""
+    """Memory for the representations of `samples` samples from `first` on: a flat array for each member.
+
+    The arrays may lie on the device where kernels run.
+    """
 
     flat: tuple[Flat, ...]
     samples: int
@@ -121,6 +123,9 @@ class Slices:
 def represent_slices(slices: Slices, source: Source, start: int, stop: int) -> tuple[Flat, ...] | None:
     """Represent samples [start, stop) of a source for every member: in the room if there is one, else return them."""
     set_threads(slices.threads)
+    if gpu_available():  # components are put there once, not for every batch
+        placed = (replace(one, components=place(columns_of(one.components))) for one in slices.members)
+        slices = replace(slices, members=tuple(placed))
     room = slices.room or Room.empty(slices.members, stop - start, start)
     with source.opened() as reader:
         for first, images in worker.batches(reader, start, stop, stop - start, slices.batch):
@@ -160,17 +165,19 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     raw_bytes, threads = longest.whitener.scale.raw_bytes, engine.executor.threads()
     encoders = len({id(member.encoder) for member in members})
     components = max(member.components.shape[1] for member in members)
+    # a device embeds all images of a batch before it pools them, the CPU one for each thread
+    enough = DEVICE_BATCH_BYTES if gpu_available() else BATCH_BYTES
 
     def needed(images: int) -> int:
         encoding = memory.batch_bytes(geometry, n_atoms, form, images, raw_bytes=raw_bytes).encoding
         bits = encoders * images * geometry.positions * (8 * -(-n_atoms // 64) + 16)
         capacity = memory.code_capacity(geometry, n_atoms, form, images) if form == "bits" else 0
-        sums = 4 * threads * geometry.positions * components
+        sums = 4 * (images if gpu_available() else threads) * geometry.positions * components
         return encoding + bits + 2 * encoders * capacity + sums
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
     batch = 64
-    while batch > 1 and needed(batch) > min(budget, BATCH_BYTES):
+    while batch > 1 and needed(batch) > min(budget, enough):
         batch //= 2
     if needed(batch) > budget:
         raise MemoryBudgetError(
