@@ -284,7 +284,7 @@ class Family:
                 logits = np.concatenate([-logits, logits], axis=1)
             right = probe.classes[logits.argmax(axis=1)] == wanted
             more = {"C": probe.logistic.C, "converged": probe.logistic.converged, "mirrored": cell.mirrored}
-            more["rows"] = self.placed.get(cell.key, "float32")
+            more |= {"path": list(probe.path), "rows": self.placed.get(cell.key, "float32")}
         else:
             keys = np.load(self.work.path(self._near_file(cell.representation, blocks[-1][0])))
             cosines, rows = neighbours_of(keys)

@@ -151,8 +151,8 @@ def fit_probe(
     sparse manifold transform are unit vectors whose components have equal variance before that, so that one
     penalty suits all features already, and scaling would raise what hardly varies, which is mostly noise.
 
-    z (n, ...) is anything with `shape` and `dtype` that can be sliced by rows, y (n,) class numbers. Rows
-    stay in memory where they fit in `memory_bytes`, else each pass reads them; weights and the history of
+    z (n, ...) is anything with `shape` and `dtype` that can be sliced by rows, y (n,) class numbers. Rows that are on a
+    device, as an array of CuPy, stay there as they are. Others stay in memory where they fit in `memory_bytes`, else each pass reads them; weights and the history of
     L-BFGS are part of it. Products run in float32 for float16 and float32 rows, in float64 where that no
     longer shows progress; sums over blocks are float64, so that the size of the blocks matters to rounding
     only. If rows are at most a quarter as many as their features (on a device with room for them: no more than their
