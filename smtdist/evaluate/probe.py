@@ -152,15 +152,15 @@ def fit_probe(
     penalty suits all features already, and scaling would raise what hardly varies, which is mostly noise.
 
     z (n, ...) is anything with `shape` and `dtype` that can be sliced by rows, y (n,) class numbers. Rows that are on a
-    device, as an array of CuPy, stay there as they are. Others stay in memory where they fit in `memory_bytes`, else each pass reads them; weights and the history of
-    L-BFGS are part of it. Products run in float32 for float16 and float32 rows, in float64 where that no
-    longer shows progress; sums over blocks are float64, so that the size of the blocks matters to rounding
-    only. If rows are at most a quarter as many as their features (on a device with room for them: no more than their
-    features), their products with each other are made first, in float64, and the fits use those (see
-    `smtdist.evaluate.span`): the same minimum, many times sooner. Where a fit ends near it depends on the way, as the
-    tolerance is relative to the largest entry of the first gradient. `progress` is called with
-    (done, all) in rows. Raises DataError for labels that do not match, a single class, classes that the validation part
-    lacks, rows that are not finite; MemoryBudgetError where weights and one row do not fit.
+    device, as an array of CuPy, stay there as they are. Others stay in memory where they fit in `memory_bytes`, else
+    each pass reads them; weights and the history of L-BFGS are part of it. Products run in float32 for float16 and
+    float32 rows, in float64 where that no longer shows progress; sums over blocks are float64, so that the size of the
+    blocks matters to rounding only. If rows are at most a quarter as many as their features (on a device with room for
+    them: no more than their features), their products with each other are made first, in float64, and the fits use
+    those (see `smtdist.evaluate.span`): the same minimum, many times sooner. Where a fit ends near it depends on the
+    way, as the tolerance is relative to the largest entry of the first gradient. `progress` is called with (done, all)
+    in rows. Raises DataError for labels that do not match, a single class, classes that the validation part lacks, rows
+    that are not finite; MemoryBudgetError where weights and one row do not fit.
 
     >>> z = np.array([[0.0], [1.0], [4.0], [5.0]], np.float32)
     >>> fit_probe(z, [0, 0, 1, 1], C=1.0).coefficients.round(2)
