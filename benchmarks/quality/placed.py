@@ -1,4 +1,4 @@
-"""Rows of all training images on a device, where a linear probe takes them: more than the host's memory may hold."""
+"""Rows of all training images on a device, made there for a linear probe: neither files nor the host's memory hold them."""
 
 from __future__ import annotations
 

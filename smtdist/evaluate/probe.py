@@ -160,7 +160,7 @@ def fit_probe(
     those (see `smtdist.evaluate.span`): the same minimum, many times sooner. Where a fit ends near it depends on the
     way, as the tolerance is relative to the largest entry of the first gradient. `progress` is called with (done, all)
     in rows. Raises DataError for labels that do not match, a single class, classes that the validation part lacks, rows
-    that are not finite; MemoryBudgetError where weights and one row do not fit.
+    that are not finite, a validation part with other features; MemoryBudgetError where weights and one row do not fit.
 
     >>> z = np.array([[0.0], [1.0], [4.0], [5.0]], np.float32)
     >>> fit_probe(z, [0, 0, 1, 1], C=1.0).coefficients.round(2)
@@ -241,11 +241,7 @@ def evaluate_linear(
     >>> found.top1, found.converged
     (1.0, True)
     """
-    if tuple(train_z.shape[1:]) != tuple(test_z.shape[1:]) or len(train_z.shape) < 2:
-        raise DataError(
-            f"The test representation has the shape {test_z.shape} and the training one {train_z.shape}; both "
-            f"must be (samples, features) with the same features: transform both with the same model."
-        )
+    _require_alike(train_z, test_z, "test")
     asked = checked_labels(test_y, len(test_z), "test labels")
     if not len(asked):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
@@ -359,6 +355,7 @@ def _fit_features(
     path, start = Path(), None
     if len(grid) > 1:
         if isinstance(validation, tuple):
+            _require_alike(z, validation[0], "validation")
             known = part(z, targets, "training", keep=True)
             held = part(validation[0], _as_targets(validation, classes), "validation")
         else:
@@ -471,6 +468,14 @@ def held_out(targets: Int64, classes: Int64, share: float, seed: int) -> npt.NDA
             )
         result[generator.permutation(rows)[:count]] = True
     return result
+
+
+def _require_alike(train_z: Any, other_z: Any, name: str) -> None:
+    if tuple(train_z.shape[1:]) != tuple(other_z.shape[1:]) or len(train_z.shape) < 2:
+        raise DataError(
+            f"The {name} representation has the shape {other_z.shape} and the training one {train_z.shape}; both "
+            f"must be (samples, features) with the same features: transform both with the same model."
+        )
 
 
 def _as_targets(validation: tuple[Any, Any], classes: Int64) -> Int64:

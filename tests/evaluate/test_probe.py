@@ -464,6 +464,8 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_probe(z, y, validation=(z[y != 3], y[y != 3]))
     with pytest.raises(DataError, match="training labels lack class 9"):
         fit_probe(z, y, validation=(z, lonely))
+    with pytest.raises(DataError, match="The validation representation has the shape"):
+        fit_probe(z, y, validation=(z[:, :4], y))
     for bad in (0, 1, -0.5):
         with pytest.raises(ConfigurationError, match="between 0 and 1"):
             fit_probe(z, y, validation=bad)
