@@ -167,6 +167,9 @@ def test_evaluate_with_the_linear_probe(data, tmp_path):
     assert result["C"] in [step["C"] for step in result["path"]]
     out, err = run(*common, "--validation", 0.3)
     assert "linear (C =" in out
+    again = run_json(*common, "--validation", 0.3)
+    tried = [step["C"] for step in again["path"]]
+    assert ("that was tried" in out) == (again["C"] in (min(tried), max(tried)))
     assert "linear: 600 samples" in err
     run(*common, "--validation", 0, code=2)
     _, err = run(

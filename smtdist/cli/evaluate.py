@@ -343,9 +343,11 @@ def say_evaluation(
     result_console().print(tables.accuracy_table(title, rows))
     if found.advice:
         result_console().print(found.advice, style="yellow", highlight=False)
-    edge = (
-        head_facts.edge_sentence(found.penalty, found.path) if isinstance(found, KernelEvaluation) else ""
-    )
+    edge = ""
+    if isinstance(found, KernelEvaluation):
+        edge = head_facts.edge_sentence(found.penalty, found.path)
+    elif isinstance(found, LinearEvaluation):
+        edge = head_facts.linear_edge_sentence(found.metric, found.C, found.path)
     if edge:
         result_console().print(edge, style="yellow", highlight=False)
     if isinstance(found, LinearEvaluation) and not found.converged:

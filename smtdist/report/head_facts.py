@@ -85,19 +85,38 @@ def penalty_of(facts: Facts) -> tuple[float, float | None]:
 
 
 def edge_sentence(share: float, path: Sequence[Mapping[str, Any]]) -> str:
-    """Say so where the penalty that was chosen is the first or the last of those that were tried.
+    """Say so where the penalty of a head that was chosen is the first or the last of those that were tried.
 
     >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])[:49]
     'The penalty, 0.1, is the smallest that was tried.'
     """
-    tried = [one["penalty"] for one in path]
+    word, other = _edge(share, [one["penalty"] for one in path])
+    return word and (
+        f"The penalty, {share:g}, is the {word} that was tried. A head can try {other} ones: smtdist transform, "
+        f"then smtdist head fit --penalties."
+    )
+
+
+def linear_edge_sentence(metric: str, C: float, path: Sequence[Mapping[str, Any]]) -> str:
+    """Say the same of the C of a linear classifier.
+
+    >>> linear_edge_sentence("svm", 1.0, [{"C": 0.1}, {"C": 1.0}])
+    'C, 1, is the largest that was tried. In Python, evaluate_svm of smtdist.evaluate.svm can try larger ones.'
+    """
+    word, other = _edge(C, [one["C"] for one in path])
+    module = {"linear": "probe"}.get(metric, metric)
+    return word and (
+        f"C, {C:g}, is the {word} that was tried. In Python, evaluate_{metric} of smtdist.evaluate.{module} can try {other} "
+        f"ones."
+    )
+
+
+def _edge(chosen: float, tried: Sequence[float]) -> tuple[str, str]:
+    """Return "smallest" and "smaller" or "largest" and "larger", where what was chosen is that of several; else nothing."""
     for word, other, edge in (("smallest", "smaller", min), ("largest", "larger", max)):
-        if len(tried) > 1 and share == edge(tried):
-            return (
-                f"The penalty, {share:g}, is the {word} that was tried. A head can try {other} ones: smtdist transform, "
-                f"then smtdist head fit --penalties."
-            )
-    return ""
+        if len(tried) > 1 and chosen == edge(tried):
+            return word, other
+    return "", ""
 
 
 def head_named(facts: Facts) -> str:
