@@ -43,37 +43,24 @@ def test_a_fit_on_a_device_has_the_integers_of_the_cpu(fake_cupy, monkeypatch, n
 
 
 def test_settings_that_share_codes_are_represented_on_a_device(fake_cupy, monkeypatch):
-    source = as_source(small_images(3, 12, 10, 11, 3))
-    model, _ = fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
+    """Their representations come to the host, or stay on the device for a probe, in float16 where there is less room."""
+    source, engine = as_source(small_images(3, 12, 10, 11, 3)), Engine(SerialExecutor())
+    model, _ = fit(source, SETTINGS["gq"], engine)
     table = table_of(model.embedding.components.T)
     member = Member(model.encoder, table, ((0, 2), (1, 4)), 4, 2, "float32")
-    (on_device,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 2, 11)
-    assert fake_cupy.log
+    (brought,) = represent_slices(slices_of((member,), engine), source, 0, 12)
+    kinds = [placed_type(12, features) for features in (10**8, 2 * 10**9, 10**10)]
+    assert kinds == ["float32", "float16", None]
+    last = replace(member, slices=member.slices[1:])
+    stay = {kind: placed_rows(replace(last, dtype=kind), source, engine) for kind in kinds[:2]}
+    assert all(isinstance(rows, fake_cupy.ndarray) and rows.dtype == kind for kind, rows in stay.items())
     monkeypatch.setattr(device, "gpu_available", lambda: False)
     monkeypatch.setattr("smtdist.models.tuning.members.gpu_available", lambda: False)
-    (here,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 2, 11)
-    np.testing.assert_allclose(on_device, here, atol=1e-6)
-
-
-def test_representations_stay_on_a_device_for_a_probe(fake_cupy, monkeypatch):
-    source = as_source(small_images(3, 12, 10, 11, 3))
-    model, _ = fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
-    table = table_of(model.embedding.components.T)
-    member = Member(model.encoder, table, ((1, 4),), 4, 2, placed_type(12, 10**8))
-    assert member.dtype == "float32"
-    assert placed_type(12, 2 * 10**9) == "float16"
-    assert placed_type(12, 10**10) is None
-    rows = {
-        kind: placed_rows(replace(member, dtype=kind), source, Engine(SerialExecutor()))
-        for kind in ("float32", "float16")
-    }
-    assert all(isinstance(one, fake_cupy.ndarray) for one in rows.values())
-    monkeypatch.setattr(device, "gpu_available", lambda: False)
-    monkeypatch.setattr("smtdist.models.tuning.members.gpu_available", lambda: False)
-    (here,) = represent_slices(slices_of((member,), Engine(SerialExecutor())), source, 0, 12)
+    (here,) = represent_slices(slices_of((member,), engine), source, 0, 12)
+    np.testing.assert_allclose(brought, here, atol=1e-6)
     for kind, tolerance in (("float32", 1e-6), ("float16", 1e-3)):
-        assert rows[kind].dtype == kind
-        np.testing.assert_allclose(fake_cupy.asnumpy(rows[kind]).ravel(), here, atol=tolerance)
+        rows = fake_cupy.asnumpy(stay[kind])
+        np.testing.assert_allclose(rows, member.views(here, 12)[1], atol=tolerance)
 
 
 def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):
