@@ -72,7 +72,7 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
     ):
         monkeypatch.setattr(module, name, size)
     needed = 8 * 90 * 90 + 8 * 90 * (50 + 4 * 16) + 4 * 90 * features + 7 * 20 * features
-    free = int(needed / 0.95) + 2 if stays else 3000
+    free = int(needed / span.DEVICE_SHARE) + 2 if stays else 3000
     cupy.cuda.runtime.memGetInfo = lambda: (free, 1 << 37)
     where = []
     fit = probe.fit_logistic
@@ -82,7 +82,7 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
     found = evaluate_linear(*known, *asked, **options)
     # rows as they are, or their coordinates: for a host only those of very few rows
     assert {one.features for one in where} == {90 if features > (90 if stays else 4 * 90) else features}
-    assert all(isinstance(one.kept(*[None] * 2), cupy.ndarray) for one in where) == stays
+    assert all(one.on_device for one in where) == stays
     assert found.C == host.C
     assert [step["top1"] for step in found.path] == [step["top1"] for step in host.path]
     np.testing.assert_array_equal(found.confusion, host.confusion)
