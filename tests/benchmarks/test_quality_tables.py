@@ -224,7 +224,19 @@ def test_a_probe_may_learn_from_mirrored_images_too(asked, data):
 
 
 def test_a_probe_learns_from_rows_that_stay_on_a_device(asked, monkeypatch, tmp_path):
-    one = ["7", "--rows", "linear probe", "--columns", "50", "--votes", "flipped"]
+    one = [
+        "7",
+        "--rows",
+        "linear probe",
+        "--columns",
+        "50",
+        "--votes",
+        "flipped",
+        "--train",
+        "20",
+        "--test",
+        "6",
+    ]
     (here,) = asked(*one, work="here")["cells"]
     for work in ("there", "halves"):
         shutil.copytree(tmp_path / "here/models", tmp_path / work / "models")
