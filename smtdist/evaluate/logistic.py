@@ -108,7 +108,7 @@ class Rows:
             )
         everything = self.count * self.features * self.dtype.itemsize
         self.on_device = not is_host(z) or (keep and self.fit_in(room, z, self.count))
-        most = min(DEVICE_BLOCK_BYTES, room // 8) if self.on_device else block_bytes
+        most = min(DEVICE_BLOCK_BYTES, room // 8) if self.on_device and room else block_bytes
         self.step = max(1, min(most, budget // 2) // row)
         self._row = row
         self.keeps = not self.on_device and keep and everything + self.step * row <= budget
@@ -119,7 +119,7 @@ class Rows:
     def ready(cls, kept: npt.NDArray[Any], targets: Int64, n_outputs: int) -> Self:
         """Return rows that are centred already, where they are: on the host or a device."""
         block = BLOCK_BYTES if is_host(kept) else DEVICE_BLOCK_BYTES
-        rows = cls(kept, targets, "training", 2 * block, n_outputs, block_bytes=block, room=8 * block)
+        rows = cls(kept, targets, "training", 2 * block, n_outputs, block_bytes=block)
         rows._kept = kept
         return rows
 
@@ -141,7 +141,7 @@ class Rows:
         kept = self.count * self.features * self.dtype.itemsize if self.keeps else 0
         return int(kept + min(self.step, len(self.targets)) * self._row)
 
-    def kept(self, centre: Float64, scale: Float64) -> npt.NDArray[Any] | None:
+    def kept(self, centre: Float64 | None = None, scale: Float64 | None = None) -> npt.NDArray[Any] | None:
         """Return all rows as (x - centre) x scale where they stay in memory; the first call settles centre and scale."""
         if self._kept is None and self.keeps:
             kept, at = np.empty((self.count, self.features), self.dtype), 0
@@ -151,8 +151,8 @@ class Rows:
             self._kept = kept
         return self._kept
 
-    def blocks(self, centre: Float64, scale: Float64) -> Blocks:
-        """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`."""
+    def blocks(self, centre: Float64 | None = None, scale: Float64 | None = None) -> Blocks:
+        """Yield (rows as (x - centre) x scale, targets), of kept rows as in `kept`; without either as they are."""
         targets = self.targets if self.chosen is None else self.targets[self.chosen]
         kept = self.kept(centre, scale)
         if kept is None:
@@ -161,14 +161,14 @@ class Rows:
         for start in range(0, self.count, self.step):
             yield kept[start : start + self.step], targets[start : start + self.step]
 
-    def _centred(self, blocks: Blocks, centre: Float64, scale: Float64) -> Blocks:
+    def _centred(self, blocks: Blocks, centre: Float64 | None, scale: Float64 | None) -> Blocks:
         # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair
-        shift, factor = centre.astype(self.dtype), scale.astype(self.dtype)
-        moved, scaled = bool(shift.any()), bool((factor != 1).any())
+        shift = None if centre is None else centre.astype(self.dtype)
+        factor = None if scale is None or bool((scale == 1).all()) else scale.astype(self.dtype)
         for block, targets in blocks:
-            if moved:
+            if shift is not None:
                 block -= like(block, shift)
-            if scaled:
+            if factor is not None:
                 block *= like(block, factor)
             yield block, targets
 

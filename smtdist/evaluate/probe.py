@@ -41,6 +41,7 @@ from smtdist.evaluate.span import (
     multipliers_of,
     span_bytes,
 )
+from smtdist.kernels.device import is_host
 
 Progress = Callable[[int, int], None]
 Path = tuple[dict[str, Any], ...]
@@ -190,10 +191,13 @@ def fit_probe(
 def few_rows(z: Any, n_classes: int, memory_bytes: int, room: int | None = None) -> bool:
     """Tell whether rows are so few that their products with each other are soon made, and fit in memory with a block of rows.
 
-    room : of a device, see `device_room`, which is asked if none is given.
+    room : of a device, see `device_room`, which is asked if none is given. Products of rows that are there are made there.
     """
     room = device_room(len(z)) if room is None else room
-    most = MOST_DEVICE_ROWS if Rows.fit_in(room, z, len(z)) else MOST_ROWS
+    on_device = Rows.fit_in(room, z, len(z))
+    if not (on_device or is_host(z)):
+        return False
+    most = MOST_DEVICE_ROWS if on_device else MOST_ROWS
     rows = memory_bytes - _span_bytes(z, n_classes, room)
     return len(z) <= most * math.prod(z.shape[1:]) and rows >= 4 * Rows.row_bytes(z, n_outputs(n_classes))
 

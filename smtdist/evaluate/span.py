@@ -74,15 +74,15 @@ class FewRows:
 
     def gram(self, centre: Float64, heed: Heed) -> Float64:
         """Return the products (n, n) of all rows, centred."""
-        rows, large, as_they_are = self.rows, self._large, self._as_they_are
-        whole = rows.on_the_device() if rows.on_device else rows.kept(*as_they_are)
+        rows, large = self.rows, self._large  # as they are: they are centred in float64
+        whole = rows.on_the_device() if rows.on_device else rows.kept()
         gram: Float64 = array_module(whole).empty((rows.count, rows.count), np.float64)
         first, centre = 0, like(gram, centre)
-        lefts = large.blocks(*as_they_are) if whole is None else [(whole, rows.targets)]
+        lefts = large.blocks() if whole is None else [(whole, rows.targets)]
         for left, _ in lefts:
             part, second = gram[first : first + len(left)], 0
             # both are large: each product brings all of both to float64 first
-            for right, _ in large.blocks(*as_they_are) if first else ():
+            for right, _ in large.blocks() if first else ():
                 here = right[: first - second]
                 _multiply(left, here, centre, part[:, second : second + len(here)])
                 second += len(here)
@@ -101,7 +101,7 @@ class FewRows:
     def weights(self, centre: Float64, multipliers: Float64) -> Float64:
         """Return W = Mᵀ X (c, F) of centred rows."""
         found, first = np.zeros((multipliers.shape[1], self.rows.features)), 0
-        for block, _ in self.rows.blocks(*self._as_they_are):
+        for block, _ in self.rows.blocks():
             wide = block.astype(np.float64)
             wide -= like(wide, centre)
             pull = multipliers[first : first + len(block)]
@@ -110,11 +110,6 @@ class FewRows:
             found += products.down(wide, pull) if is_host(wide) else like(wide, pull).T @ wide
             first += len(block)
         return np.asarray(to_host(found))
-
-    @property
-    def _as_they_are(self) -> tuple[Float64, Float64]:
-        """Centre and scale that change nothing: rows are centred in float64."""
-        return np.zeros(self.rows.features), np.ones(self.rows.features)
 
 
 def multipliers_of(factor: Float64, coefficients: Float64) -> Float64:

@@ -194,6 +194,9 @@ def test_rows_on_a_device_give_the_same_probe(
     card = install(monkeypatch, prompt=True)
     placed = card.asarray(z)
     before = np.array(placed)
+    assert Rows(placed, y, "test", 2**30, 4).step == 2**26 // Rows.row_bytes(
+        z, 4
+    )  # rows that are read once ask no room
     with spied_on("fit_in_span") as used:
         found = fit_probe(placed, y, **how)
     assert used == [True] * (features == 400)
@@ -205,7 +208,7 @@ def test_rows_on_a_device_give_the_same_probe(
 
 
 def test_rows_on_a_device_without_room_for_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    z, y = clusters(120, 1, 400)
+    z, y = clusters(120, 1, 600)  # so few that a host would make them
     here = fit_probe(z, y, C=1e-2, tolerance=TIGHT)
     card = install(monkeypatch, prompt=True)
     monkeypatch.setattr(card.cuda.runtime, "memGetInfo", lambda: (8 * 120 * 120, 2**30))
