@@ -88,6 +88,11 @@ class Family:
         )
         self.step = max(8, min(BLOCK, BLOCK_BYTES // sample))
         self.tag = f"{self.name}-{self.step}"
+        self.placed = {
+            cell.key: kind
+            for cell in cells
+            if cell.classifier == "linear" and len(cell.parts) == 1 and (kind := self._placed_type(cell))
+        }
         self.leading = {
             key: self._leading(cells[0]) for key, cells in self.shared.items() if cells[0].leading
         }
@@ -108,6 +113,12 @@ class Family:
                 found.setdefault(key, {})[made] = member
             model_without_sums(self.models, key)
         return found
+
+    def _placed_type(self, cell: Cell) -> str | None:
+        """Return the type of rows that a probe learns from on a device, None where they lie in files."""
+        part = cell.parts[0]
+        member = self.members[part.fit.key][_made(part)]
+        return placed_type(len(self.every.labels), member.pooled * _count(member, part))
 
     def blocks(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the ranges of images that are steps."""
@@ -174,14 +185,7 @@ class Family:
             self._keep(start, stop)
             for key, rows in asked.items():
                 rows.parts.append(np.load(work.path(self._test_file(key, start)), mmap_mode="r"))
-        held, count = self._held(asked), len(self.every.labels)
-        self.placed = {
-            cell.key: kind
-            for cell in self.cells
-            if cell.classifier == "linear"
-            and len(cell.parts) == 1
-            and (kind := placed_type(count, asked[cell.representation].shape[1]))
-        }
+        held = self._held(asked)
         # images as they are come first
         for block in dict.fromkeys(block for cell in self.cells for block in self.blocks_of(cell)):
             self._learn(held, *block)

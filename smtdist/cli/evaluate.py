@@ -347,7 +347,7 @@ def say_evaluation(
     if isinstance(found, KernelEvaluation):
         edge = head_facts.edge_sentence(found.penalty, found.path)
     elif isinstance(found, LinearEvaluation):
-        edge = head_facts.linear_edge_sentence(found.metric, found.C, found.path)
+        edge = head_facts.linear_edge_sentence(found)
     if edge:
         result_console().print(edge, style="yellow", highlight=False)
     if isinstance(found, LinearEvaluation) and not found.converged:

@@ -177,9 +177,8 @@ def solver_bytes(inputs: int, size: int) -> int:
     twice = not settles(np.dtype(np.float32))
     number, rows = 8 if twice else 4, threads() * tile_rows(size)
     dictionary = (8 + (16 if twice else 0)) * inputs * size
-    coordinate = (4 * size * size if size <= GRAM_MOST else 0) + (5 if twice else 3) * 4 * rows * (
-        size + inputs
-    )
+    tiles = (5 if twice else 3) * 4 * rows * (size + inputs)
+    coordinate = tiles + (4 * size * size if size <= GRAM_MOST else 0)
     # codes, those ahead, what pulls them, and all of these again where rows leave; the largest eigenvalue before that
     proximal = rows * (number * (7 * size + 6 * inputs) + 32 * inputs)
     eigenvalue = 8 * inputs * size + 16 * min(inputs, size) ** 2

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smtdist.data import hdf5
 from smtdist.monitor import tables
+
+if TYPE_CHECKING:
+    from smtdist.evaluate.probe import LinearEvaluation
 
 Facts = dict[str, Any]
 LISTED: Final = 20
@@ -97,17 +100,19 @@ def edge_sentence(share: float, path: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def linear_edge_sentence(metric: str, C: float, path: Sequence[Mapping[str, Any]]) -> str:
-    """Say the same of the C of a linear classifier.
+def linear_edge_sentence(found: LinearEvaluation) -> str:
+    """Say the same of the C of a linear classifier, and which function can try others.
 
-    >>> linear_edge_sentence("svm", 1.0, [{"C": 0.1}, {"C": 1.0}])
-    'C, 1, is the largest that was tried. In Python, evaluate_svm of smtdist.evaluate.svm can try larger ones.'
+    >>> import numpy as np
+    >>> from smtdist.evaluate.svm import evaluate_svm
+    >>> z = np.repeat(np.eye(2), 10, axis=0)
+    >>> linear_edge_sentence(evaluate_svm(z, [0] * 10 + [1] * 10, z, [0] * 10 + [1] * 10, C=[0.1, 1.0]))
+    'C, 0.1, is the smallest that was tried. In Python, evaluate_svm of smtdist.evaluate.svm can try smaller ones.'
     """
-    word, other = _edge(C, [one["C"] for one in path])
-    module = {"linear": "probe"}.get(metric, metric)
+    word, other = _edge(found.C, [one["C"] for one in found.path])
     return word and (
-        f"C, {C:g}, is the {word} that was tried. In Python, evaluate_{metric} of smtdist.evaluate.{module} can try {other} "
-        f"ones."
+        f"C, {found.C:g}, is the {word} that was tried. In Python, evaluate_{found.metric} of {type(found).__module__} can "
+        f"try {other} ones."
     )
 
 

@@ -165,14 +165,16 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     raw_bytes, threads = longest.whitener.scale.raw_bytes, engine.executor.threads()
     encoders = len({id(member.encoder) for member in members})
     components = max(member.components.shape[1] for member in members)
-    # a device embeds all images of a batch before it pools them, the CPU one for each thread
-    enough = DEVICE_BATCH_BYTES if gpu_available() else BATCH_BYTES
+    on_device = gpu_available()
+    enough = DEVICE_BATCH_BYTES if on_device else BATCH_BYTES
 
     def needed(images: int) -> int:
         encoding = memory.batch_bytes(geometry, n_atoms, form, images, raw_bytes=raw_bytes).encoding
         bits = encoders * images * geometry.positions * (8 * -(-n_atoms // 64) + 16)
         capacity = memory.code_capacity(geometry, n_atoms, form, images) if form == "bits" else 0
-        sums = 4 * (images if gpu_available() else threads) * geometry.positions * components
+        # a device embeds all images of a batch before it pools them, the CPU one for each thread
+        embedded = images if on_device else threads
+        sums = 4 * embedded * geometry.positions * components
         return encoding + bits + 2 * encoders * capacity + sums
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
