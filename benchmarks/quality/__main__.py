@@ -18,8 +18,8 @@ ours judges by all three in one pass. --seeds 0 1 2 makes every cell so often, a
 the settings as SMT 2023 prints them in place of those that are recommended here.
 
 Representations of test images lie in RUN while cells are judged, and those of training images for linear probes alone: 576 bytes
-of an image and component with the usual pooling, so 1.4 GB for 50 components of 50,000 images, and 23 GB for 800. Where a GPU
-has room for the latter, in float16 at least, they are made there and lie in no file.
+of an image and component with the usual pooling, so 1.4 GB for 50 components of 50,000 images, and 23 GB for 800. If a GPU has
+room for those of training images, at least in float16, they are made and kept there instead.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def fit_probe(
 def few_rows(z: Any, n_classes: int, memory_bytes: int, room: int | None = None) -> bool:
     """Tell whether rows are so few that their products with each other are soon made, and fit in memory with a block of rows.
 
-    room : of a device, see `device_room`, which is asked if none is given. Products of rows that are there are made there.
+    room : of a device, see `device_room`, which is asked if none is given. A device that has the rows makes their products, too.
     """
     room = device_room(len(z)) if room is None else room
     on_device = Rows.fit_in(room, z, len(z))
