@@ -5,14 +5,15 @@
     python -m benchmarks.quality 3 7 figure-6 --data DATA --work RUN --votes paper ours --json benchmarks/results
     python -m benchmarks.quality all --data DATA --work RUN --plan --json benchmarks/results
 
-Tables are 1 to 7, figure-6, ablations, recipe and jpeg. DATA holds mnist.h5, cifar10_lossless.h5, cifar10_jpeg.h5 and
+Tables are 1 to 7, figure-6, ablations, recipe and jpeg. DATA holds mnist.h5, cifar10_lossless.h5,
+cifar10_test_lossless.h5 (all 10,000 test images), cifar10_jpeg.h5 and
 tiny_imagenet_100_jpeg.h5 (groups train and test). RUN keeps models, checkpoints and what is done of each cell: the same command
 goes on where it ended, and cells of one fit, of several tables too, are judged together. --minutes ends it after so long, with
 exit code 3. --plan states what cells that are not done would cost, and runs none. --train, --dictionary, --components and
 --test make everything smaller, and the record says so. --json writes a dated record and, from all records,
 benchmarks/quality/TABLES.md.
 
---judge says by which images: the first test images, or the last fifth of the training images (CIFAR-10's batch 5), of which
+--judge says by which images: test images, or the last fifth of the training images (CIFAR-10's batch 5), of which
 nothing is learnt then. Choices (recipe) are always judged by the last training images before that fifth. --votes paper flipped
 ours judges by all three in one pass. --seeds 0 1 2 makes every cell so often, and its figure is their mean. --recipe paper takes
 the settings as SMT 2023 prints them in place of those that are recommended here.

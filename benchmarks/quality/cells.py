@@ -28,13 +28,17 @@ FILES: Final = {
     "tiny": "tiny_imagenet_100_jpeg.h5",
 }
 """Where the images of a data set lie."""
+TEST_FILES: Final = {"cifar10": "cifar10_test_lossless.h5"}
+"""Where its test images lie, if that is another file."""
+SEEN: Final = {"cifar10": 1000}
+"""The first so many test images judged earlier figures; the others judge nothing but the final ones."""
 IMAGES: Final = {"mnist": 60_000, "cifar10": 50_000, "cifar10-jpeg": 50_000, "tiny": 50_000}
 """Training images of a data set."""
 TEST: Final = "test"
 BATCH_5: Final = "batch-5"
 HELD_OUT: Final = "held out"
 JUDGES: Final = {
-    TEST: "the first test images",
+    TEST: "test images",
     BATCH_5: "the last fifth of the training images",
     HELD_OUT: "the last training images before the last fifth",
 }

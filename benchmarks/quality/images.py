@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.quality.cells import BATCH_5, FILES, TEST, Fit, before_batch_5
+from benchmarks.quality.cells import BATCH_5, FILES, TEST, TEST_FILES, Fit, before_batch_5
 from smtdist.data.array import ArraySource
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.source import Source
@@ -74,9 +74,10 @@ def judges(folder: Path, fit: Fit, judge: str, count: int) -> Images:
 
 def _opened(folder: Path, fit: Fit, group: str) -> tuple[Path, str, Source]:
     """Return the file of a group, the group's name there, and its source."""
-    path = folder / FILES[fit.data]
+    file = TEST_FILES.get(fit.data, FILES[fit.data]) if group == TEST else FILES[fit.data]
+    path = folder / file
     if not path.exists():
-        raise SystemExit(f"There is no {path}; give the folder that holds {FILES[fit.data]} as --data.")
+        raise SystemExit(f"There is no {path}; give the folder that holds {file} as --data.")
     name = f"{group}/images" if fit.data == "mnist" else group
     return path, name, open_source(str(path), name, fit.settings)
 

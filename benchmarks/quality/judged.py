@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.quality.cells import JUDGES, Cell, Fit, Part
+from benchmarks.quality.cells import JUDGES, SEEN, TEST, Cell, Fit, Part
 from benchmarks.quality.codes_alone import CodesAlone
 from benchmarks.quality.directions import leading_of
 from benchmarks.quality.fits import components_of, fitted, passes_of, wanted_components
@@ -317,6 +317,7 @@ class Family:
                 **({} if cell.classifier == "linear" else _votes(cell)),
                 "n_test": len(right),
                 "standard_error": float(np.sqrt(right.mean() * (1 - right.mean()) / len(right))),
+                **_unseen(cell, right),
                 "dictionary": settings_of.dictionary,
                 **({"leading": cell.leading, "whiten": cell.whiten} if cell.leading else {}),
                 "components": [_count(self.members[p.fit.key][_made(p)], p) for p in cell.parts],
@@ -445,6 +446,15 @@ def _slice(part: Part, available: int) -> tuple[int, int]:
 def _count(member: Member, part: Part) -> int:
     first, last = _slice(part, member.components.shape[1])
     return last - first
+
+
+def _unseen(cell: Cell, right: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the figure of the test images that have judged nothing before, where there are such."""
+    later = right[SEEN.get(cell.parts[0].fit.data, 0) :]
+    if cell.judge != TEST or not 0 < len(later) < len(right):
+        return {}
+    interval = list(wilson(int(later.sum()), len(later)))
+    return {"unseen": {"n_test": len(later), "top1": float(later.mean()), "interval": interval}}
 
 
 def _votes(cell: Cell) -> dict[str, Any]:

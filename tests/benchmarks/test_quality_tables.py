@@ -22,6 +22,7 @@ from benchmarks.quality.cells import (
     HELD_OUT,
     IMAGES,
     JUDGES,
+    SEEN,
     Fit,
     Scale,
     before_batch_5,
@@ -81,8 +82,9 @@ def data(tmp_path_factory):
         ("cifar10_jpeg.h5", 12),
         ("tiny_imagenet_100_jpeg.h5", 14),
     ):
-        with h5py.File(folder / name, "w") as file:
-            for group, count in (("train", 70), ("test", 30)):
+        for group, count in (("train", 70), ("test", 30)):
+            apart = name == "cifar10_lossless.h5" and group == "test"
+            with h5py.File(folder / ("cifar10_test_lossless.h5" if apart else name), "a") as file:
                 encoded(file, group, *pictures(rng, count, size), "JPEG" if "jpeg" in name else "PNG")
     with h5py.File(folder / "mnist.h5", "w") as file:
         for group, count in (("train", 70), ("test", 30)):
@@ -134,7 +136,8 @@ def test_components_and_drop_that_are_set_are_those_of_cells_but_of_columns_abou
     assert {part.n_components for part in asked["7"]} == set(TABLE_7)
 
 
-def test_cells_equal_separate_fits(asked, data, tmp_path):
+def test_cells_equal_separate_fits(asked, data, tmp_path, monkeypatch):
+    monkeypatch.setitem(SEEN, "cifar10", 10)
     found = asked("3", "--columns", "GQ 8192", "--json", str(tmp_path), "--page", str(tmp_path / "T.md"))
     cells = [cell for cell in cells_of(data, "3") if cell.column == "GQ 8192"]
     assert [row["row"] for row in found["cells"]] == ["original", "greyscale", "original + greyscale"]
@@ -152,8 +155,10 @@ def test_cells_equal_separate_fits(asked, data, tmp_path):
         assert row["deviation"] is None  # 40 images are not the paper's 50,000
         settings = "drop=2, dictionary_rounds=1, dictionary_samples=0"
         assert own["said"] == f"{settings}, the paper's votes: 30 neighbours at T = 0.03"
-        assert (own["data"], own["judged_by"]) == ("cifar10", "the first test images")
+        assert (own["data"], own["judged_by"]) == ("cifar10", "test images")
         assert own["standard_error"] == pytest.approx((own["top1"] * (1 - own["top1"]) / 24) ** 0.5)
+        (right,) = (np.load(path) for path in tmp_path.glob(f"work/cells/{cell.key}-*-right.npy"))
+        assert (own["unseen"]["n_test"], own["unseen"]["top1"]) == (14, right[10:].mean())
         assert own["seconds"] > 0
         assert own["peak_bytes"] > 1e6
     right = {row["row"]: round(100 * row["ours"]["top1"], 2) for row in found["cells"]}
@@ -171,7 +176,8 @@ def test_cells_equal_separate_fits(asked, data, tmp_path):
     for row in found["cells"]:
         (line,) = [one for one in page.splitlines() if f"[{row['row']}, GQ 8192]" in one]
         assert f"| {row['paper']:.1f} | {100 * row['ours']['top1']:.2f} | - |" in line
-        assert "| the first test images (24), s.e. " in line
+        assert "| test images (24), s.e. " in line
+        assert f"; {100 * row['ours']['unseen']['top1']:.2f} (" in line
     assert "SimCLR (ResNet18), quoted, not run: original 68.3" in page
 
 
