@@ -249,6 +249,22 @@ def test_evaluate_learns_from_mirrored_images_too(data, model, tmp_path):
     assert found == both
 
 
+def test_evaluate_takes_test_images_of_another_file(data, model, tmp_path):
+    with h5py.File(data) as file:
+        for name, groups in (
+            ("first.h5", {"train": "train"}),
+            ("second.h5", {"train": "test", "other": "train"}),
+        ):
+            with h5py.File(tmp_path / name, "w") as part:
+                for group, source in groups.items():
+                    file.copy(source, part, group)
+    common = ("--train", "train", "--neighbours", 5)
+    apart = ("--test-data", tmp_path / "second.h5", "--test", "train")
+    assert run_json("evaluate", model, tmp_path / "first.h5", *common, *apart) == run_json(
+        "evaluate", model, data, *common, "--test", "test"
+    )
+
+
 def test_a_model_remembers_how_its_preset_lets_neighbours_vote(data, tmp_path):
     smaller = ("dictionary=64", "n_components=8", "drop=2", "pool_size=2")
     small = [part for one in smaller for part in ("--set", one)]

@@ -42,6 +42,12 @@ def evaluate(
     data: opt.Data,
     train: Annotated[str | None, typer.Option(help="Group with training images and labels.")] = None,
     test: Annotated[str | None, typer.Option(help="Group with test images and labels.")] = None,
+    test_data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DATA", help="Where --test is, if not in DATA. Many files: as for DATA, or repeat it."
+        ),
+    ] = None,
     metric: Annotated[
         Metric | None,
         typer.Option(
@@ -131,7 +137,20 @@ def evaluate(
     a file, without --train and --test.
     """
     where = Where(workers, cluster, quiet, events)
-    changes = (components, drop, with_, set_, features, pool, limit, train, test, leading, whiten)
+    changes = (
+        components,
+        drop,
+        with_,
+        set_,
+        features,
+        pool,
+        limit,
+        train,
+        test,
+        test_data,
+        leading,
+        whiten,
+    )
     kind = kinds.kind_at(model)
     if kind == "head":
         given = (
@@ -175,8 +194,8 @@ def evaluate(
     if kind == "representation":
         if any(one is not None and one != [] for one in changes) or len(data) > 1:
             raise WrongUsage(
-                "Two files of smtdist transform (training and test) are classified as they are; leave out --train, --test "
-                "and options that change representations."
+                "Two files of smtdist transform (training and test) are classified as they are; leave out --train, --test, "
+                "--test-data and options that change representations."
             )
         _evaluate_files(
             model,
@@ -194,22 +213,25 @@ def evaluate(
         )
     if kind == "kernel":
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
-        if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
+        files = max(len(data), len(test_data or ()))
+        if any(one is not None and one is not False and one != [] for one in chosen) or files > 1:
             raise WrongUsage(
-                "A kernel model is evaluated on one file, with all its components and no second model; leave out "
-                "--components, --drop, --with, --mirrored, "
-                "--leading, --labels, --features, --pool and --set."
+                "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components "
+                "and no second model; leave out --components, --drop, --with, --mirrored, --leading, --labels, --features, "
+                "--pool and --set."
             )
         from smtdist.cli.kernel import judged
 
-        by_kernel = judged(model, data[0], train, test, how.settings(Configuration()), where, plan=plan)
+        places = [(data[0], train), ((test_data or data)[0], test)]
+        by_kernel = judged(model, places, how.settings(Configuration()), where, plan=plan)
         if isinstance(by_kernel, EvaluationPlan):
             say_evaluation_plan(by_kernel, json, model=str(model.absolute()))
         else:
             say_evaluation(by_kernel, model, "samples", json)
         return
     seen = how.of_images(encoder_at(model, set_))
-    known, asked = (run.Labelled.open(data, group, seen.model.scaling) for group in (train, test))
+    known = run.Labelled.open(data, train, seen.model.scaling)
+    asked = run.Labelled.open(test_data or data, test, seen.model.scaling)
     known = seen.taken(known.first(limit))
     with engine_for(where, known.source) as engine:
         if limit is None and (count := fitted_on_first(model, train)) and count < known.source.n_samples:

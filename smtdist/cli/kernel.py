@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from json import loads
 from pathlib import Path
@@ -215,7 +215,8 @@ def evaluate(
     settings: run.Settings = (
         run.Linear() if metric is Metric.linear else run.Neighbours(k=neighbours or run.Neighbours.k)
     )
-    found = judged(model, data, train, test, settings, Where(workers, cluster, quiet), plan=plan)
+    places = [(data, train), (data, test)]
+    found = judged(model, places, settings, Where(workers, cluster, quiet), plan=plan)
     if isinstance(found, EvaluationPlan):
         say_evaluation_plan(found, json, model=str(model.absolute()))
         return
@@ -228,22 +229,23 @@ def evaluate(
 
 def judged(
     model: Path,
-    data: str,
-    train: str,
-    test: str,
+    places: Sequence[tuple[str, str]],
     settings: run.Settings,
     where: Where,
     *,
     plan: bool = False,
 ) -> run.Found | EvaluationPlan:
-    """Return how well classes are told apart in the embedding of a kernel model, held in memory; or what that would take."""
+    """Return how well classes are told apart in the embedding of a kernel model, held in memory; or what that would take.
+
+    places : file and dataset of the training samples, and of the test samples.
+    """
     fitted = load_kernel(model)
-    sources = [samples_of((data, name)) for name in (train, test)]
+    sources = [samples_of(place) for place in places]
     run.require_neighbours(settings, sources[0].n_samples)
     with engine_for(where, sources[0]) as engine:
         y = [
             checked_labels(_labels(data, name, source), source.n_samples, f"labels of {name}")
-            for name, source in zip((train, test), sources, strict=True)
+            for (data, name), source in zip(places, sources, strict=True)
         ]
         size = fitted.settings.n_components
         near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)

@@ -359,6 +359,12 @@ def test_a_representation_is_searched_for_concepts_and_judged(data, tmp_path):
         for call in (outer, run)
     ]
     assert top1[0] == top1[1] > 0.9
+    with h5py.File(data) as file, h5py.File(tmp_path / "apart.h5", "w") as apart:
+        file.copy("test", apart)
+    elsewhere = outer(
+        "evaluate", model, data, *judging, "--neighbours", 5, "--test-data", tmp_path / "apart.h5"
+    )
+    assert json.loads(elsewhere.stdout)["top1"] == top1[0]
     refused = outer("evaluate", model, data, *judging, "--components", 1)
     assert refused.exit_code == 2
     assert "A kernel model is evaluated on one file" in refused.stderr
