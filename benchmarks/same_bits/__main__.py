@@ -29,7 +29,8 @@ def compared(fit: Fit, old: Tree, new: Tree, folder: Path) -> tuple[bool, str]:
     started, remarks = time.perf_counter(), []
     for name, tree in (("old", old), ("new", new)):
         try:
-            said = tree.run_fit(fit, folder / "work" / fit.name)
+            first = old if fit.begun_by_old else tree
+            said = tree.run_fit(fit, folder / "work" / fit.name, first)
             (folder / "work" / fit.name).rename(folder / name / fit.name)
         except (Failed, OSError, subprocess.TimeoutExpired) as error:
             shutil.rmtree(folder / "work" / fit.name, ignore_errors=True)

@@ -16,20 +16,24 @@ class Fit:
     """Commands of one fit, run in turn in a folder of its own, beside a folder `../data`.
 
     `stopped` says that the first command is to be stopped once its checkpoint `ck` holds so many files, and by which
-    signal. The files that are compared are all HDF5, JSON and NPY files in the folder, outside of `ck`.
+    signal. `begun_by_old` says that the old tree runs the first command for both. The files that are compared are all HDF5,
+    JSON and NPY files in the folder, outside of `ck`.
     """
 
     name: str
     commands: tuple[Command, ...]
     stopped: tuple[int, str] | None = None
+    begun_by_old: bool = False
 
 
 def _words(text: str) -> Command:
     return tuple(text.split())
 
 
-def _fit(name: str, *commands: str, stopped: tuple[int, str] | None = None) -> Fit:
-    return Fit(name, tuple(_words(command) for command in commands), stopped)
+def _fit(
+    name: str, *commands: str, stopped: tuple[int, str] | None = None, begun_by_old: bool = False
+) -> Fit:
+    return Fit(name, tuple(_words(command) for command in commands), stopped, begun_by_old)
 
 
 def _set(text: str) -> str:
@@ -44,6 +48,7 @@ CODER: Final = "../data/images.h5 --dataset train/images --out m.h5 " + _set(
 )
 CODED: Final = _set("patch=4 dictionary=16 rounds=2 n_components=5 positions=12 stride=2 pool_size=2")
 VIDEO: Final = _set("patch=6 length=4 places=4 atoms=24 rounds=2 batch=60 n_components=6 penalty=0.2")
+ROWS: Final = "--features both --pool 2 --mirrored"
 TEXT: Final = "--components 3 --max-words 4096 --window 2"
 
 
@@ -100,6 +105,38 @@ FITS: Final = (
         "resume ck --overwrite",
         stopped=(5, "SIGKILL"),
     ),
+    _fit(
+        "gq-killed-in-old-resumed-in-new",
+        f"fit ../data/images.h5 --dataset train/images --out m.h5 {GQ} --set context=2 --checkpoint ck",
+        "resume ck --overwrite",
+        stopped=(9, "SIGKILL"),
+        begun_by_old=True,
+    ),
+    _images("gq-mirrored-dictionary", f"{GQ} --set flip=true --set dictionary_mirrored=true"),
+    _fit(
+        "vq-more-atoms-than-are-stored-in-full",
+        "fit ../data/images.h5 --dataset train/images --out m.h5 --set patch=3 --set feature=vq --set dictionary=4200 "
+        "--set n_components=6 --set pool_size=2 --set context=2",
+        "transform m.h5 ../data/images.h5 --dataset test/images --out z.h5",
+    ),
+    _fit(
+        "joined",
+        "fit ../data/images.h5 --dataset colour/images --out m.h5 --preset cifar10-gq-joined "
+        + _set("patch=3 dictionary=24 n_components=6 drop=1 pool_size=2 threshold=0.3"),
+        "transform m.h5 ../data/images.h5 --dataset colour/images --out z.h5",
+    ),
+    _fit(
+        "heads",
+        f"fit ../data/images.h5 --dataset 0/images --out m.h5 {GQ}",
+        f"transform m.h5 ../data/images.h5 --dataset 0 --out first.h5 {ROWS}",
+        f"transform m.h5 ../data/images.h5 --dataset 1 --out second.h5 {ROWS} --half",
+        "head fit first.h5 --out exact.h5",
+        "head fit first.h5 --landmarks 8 --out sums.h5",
+        "head update sums.h5 second.h5 --out more.h5",
+        "head update more.h5 second.h5 --withdraw --out less.h5",
+        "head predict exact.h5 second.h5 --out by_exact.h5",
+        "head predict more.h5 first.h5 --out by_sums.h5",
+    ),
     _images("code-l1", f"--set feature=l1 {CODED}"),
     _images("code-omp", f"--set feature=omp {CODED}"),
     _images("code-s3c", f"--set feature=s3c {CODED}"),
@@ -118,6 +155,12 @@ FITS: Final = (
         "points transform m.h5 ../data/tables.h5 --dataset more --out z.h5",
     ),
     _fit("video", f"video fit ../data/clips.h5 --out m.h5 {VIDEO}"),
+    _fit(
+        "video-two-layers",
+        f"video fit ../data/clips.h5 --clip one --out below.h5 {VIDEO}",
+        "video fit ../data/clips.h5 --clip two --below below.h5 --out m.h5 "
+        + _set("atoms=12 rounds=1 batch=40 n_components=4"),
+    ),
     _fit("video-two-workers", f"video fit ../data/clips.h5 --out m.h5 {VIDEO} --workers 2"),
     _fit(
         "words",

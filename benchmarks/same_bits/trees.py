@@ -92,17 +92,21 @@ class Tree:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def run_fit(self, fit: Fit, folder: Path) -> list[str]:
-        """Run a fit's commands in a folder; return remarks, such as that a run was over before it could be stopped."""
+    def run_fit(self, fit: Fit, folder: Path, first: Tree | None = None) -> list[str]:
+        """Run a fit's commands in a folder; return remarks, such as that a run was over before it could be stopped.
+
+        first : the tree that runs the first command, if it is another one.
+        """
         folder.mkdir(parents=True)
         remarks = []
         for number, command in enumerate(fit.commands):
-            words = self.translation(command)
+            tree = first if first is not None and number == 0 else self
+            words = tree.translation(command)
             if number == 0 and fit.stopped is not None:
-                if not _stopped(words, self.path, folder, *fit.stopped):
+                if not _stopped(words, tree.path, folder, *fit.stopped):
                     remarks.append("was over before it was stopped")
             else:
-                self.run(words, folder)
+                tree.run(words, folder)
         return remarks
 
     def run(self, words: Command, folder: Path) -> None:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(FIXTURES))
 
 from make_models import OPERATIONS, integer_hashes  # noqa: E402
 
-MODELS = sorted((FIXTURES / "models").glob("*.h5"))
+MODELS = sorted(path for path in (FIXTURES / "models").iterdir() if path.suffix in (".h5", ".csv"))
 EXPECTED = json.loads((FIXTURES / "models" / "integer-sums.json").read_text())
 ROWS = {"points": "points", "kernel": "kernel"}
 
@@ -39,15 +39,24 @@ def folder(tmp_path_factory):
 
 
 def test_fixtures_are_small():
-    assert len(MODELS) == 19
-    assert max(path.stat().st_size for path in MODELS) < 100_000
-    assert sum(path.stat().st_size for path in MODELS) < 1_000_000
+    assert len(MODELS) == 32
+    assert max(path.stat().st_size for path in MODELS) < 105_000  # two models side by side
+    assert sum(path.stat().st_size for path in MODELS) < 1_200_000
+
+
+def probabilities(path):
+    if path.suffix == ".csv":
+        return np.loadtxt(path, delimiter=",", skiprows=1)[:, 2:]
+    with h5py.File(path) as file:
+        return file["probability"][()]
 
 
 @pytest.mark.parametrize("name", [path.name for path in MODELS])
 def test_every_file_is_read(name, folder, tmp_path):
-    told = json.loads(run("info", folder / name, "--json"))
-    assert told
+    if name.endswith(".csv"):
+        assert len((folder / name).read_text().splitlines()) == 1 + 24
+        return
+    assert json.loads(run("info", folder / name, "--json"))
     family = name.removesuffix(".h5").split("-")[0]
     if family in ("smt", "coded", "s3c", "sparse"):
         command = ("transform", folder / name, folder / "data/images.h5", "--dataset", "2/images")
@@ -55,6 +64,28 @@ def test_every_file_is_read(name, folder, tmp_path):
         command = (family, "transform", folder / name, folder / "data/tables.h5", "--dataset", "more")
     elif family == "words":
         assert "the" in run("words", "--model", folder / name, "--near", "cat")
+        return
+    elif family == "joined":
+        command = ("transform", folder / name, folder / "data/images.h5", "--dataset", "colour/images")
+    elif family == "head":
+        assert json.loads(run("evaluate", folder / name, folder / "rows-1.h5", "--json"))["n_test"] == 24
+        if name in ("head-exact.h5", "head-updated.h5"):
+            rows, before = (
+                ("rows-1.h5", "predictions.h5")
+                if name == "head-exact.h5"
+                else ("rows-0.h5", "predictions.csv")
+            )
+            now = tmp_path / before
+            run(
+                "head",
+                "predict",
+                folder / name,
+                folder / rows,
+                "--out",
+                now,
+                *(["--csv"] if "csv" in before else []),
+            )
+            np.testing.assert_allclose(probabilities(now), probabilities(folder / before), atol=1e-5)
         return
     elif family == "concepts":
         run("concepts", folder / name, "--search", "1 and not 0", "--json")
