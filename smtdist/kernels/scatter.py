@@ -178,6 +178,7 @@ def whole_second_order(
             panel = xp.zeros((min(step, rows - first), part.n_atoms), dtype=xp.int64)
             _add_weighted(panel, part, own, *weights)
             yield first, shift, panel
+            del panel  # so that there is only one
 
 
 def deviation_rows(n_atoms: int) -> int:

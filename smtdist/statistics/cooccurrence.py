@@ -245,6 +245,7 @@ class CodeSums(Statistic):
         ):
             rows = slice(first, first + len(panel))
             limbs.add_multiple(high[rows, first:], low[rows, first:], panel, 1 << shift)
+            del panel  # before the next one is made
 
     def merge(self, left: State, right: State) -> State:
         """Return the sum over both, by adding."""

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.memory import LIMB_ROWS
+
 _LOW = 32
 _MASK = np.int64((1 << _LOW) - 1)
-_ROWS = 64
-"""Rows of a matrix that stay in the cache from one step to the next."""
 
 
 def add(high: NDArray[np.int64], low: NDArray[np.int64], value: NDArray[np.int64]) -> None:
@@ -39,8 +39,8 @@ def carry(high: NDArray[np.int64], low: NDArray[np.int64]) -> None:
     >>> high.tolist(), low.tolist()
     ([2], [5])
     """
-    for start in range(0, len(low), _ROWS):
-        rows = slice(start, start + _ROWS)
+    for start in range(0, len(low), LIMB_ROWS):
+        rows = slice(start, start + LIMB_ROWS)
         high[rows] += low[rows] >> _LOW
         low[rows] &= _MASK
 
@@ -56,8 +56,8 @@ def add_multiple(
     True
     """
     upper, lower = divmod(factor, 1 << _LOW)
-    for start in range(0, len(values), _ROWS):
-        rows = slice(start, start + _ROWS)
+    for start in range(0, len(values), LIMB_ROWS):
+        rows = slice(start, start + LIMB_ROWS)
         own, own_high, own_low = values[rows], high[rows], low[rows]
         if factor == 1:
             add(own_high, own_low, own)

@@ -495,7 +495,7 @@ class TestScatter:
     @given(coded_images(side=5), contexts, bodies)
     def test_second_order(self, drawn, d, body):
         images, rows, columns = drawn
-        got, K = sparse(images), len(images[0])
+        got = sparse(images)
         expected = oracle.statistics(images, rows, columns, d, 2)
         with running(body):
             kept = scatter.kept_mask(got, (len(images), rows, columns))
