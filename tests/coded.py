@@ -1,8 +1,15 @@
 """Random codes, and sums over them that two bodies make."""
 
-import numpy as np
+from fractions import Fraction
 
+import numpy as np
+from reference import whole_weight
+
+from smtdist.kernels import scatter
+from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Codes
+from smtdist.statistics import limbs
+from smtdist.statistics.sums import LIMBS
 
 
 def random_codes(rng, n, k, share):
@@ -22,3 +29,45 @@ def same_sums(fast, plain, k, dtype=np.int64):
     fast(left)
     plain(right)
     np.testing.assert_array_equal(left, right)
+
+
+def whole_second_order(codes, kept, usual=1, bits=40):
+    """2^bits A D Dᵀ Aᵀ of whole images beyond the usual one, of pieces; one patch has none."""
+    counts, k = scatter.image_counts(codes, len(kept)), codes.n_atoms
+    total = np.zeros((k, k), object)
+    for first, shift, panel in scatter.whole_second_order(codes, kept, counts, usual, bits, k):
+        total[first : first + len(panel), first:] += panel.astype(object) * (1 << shift)
+    return np.triu(total) + np.triu(total, 1).T
+
+
+def full(matrix):
+    """A matrix of sums, without tiles."""
+    return matrix.full() if isinstance(matrix, UpperTiles) else np.asarray(matrix)
+
+
+def exact_scatter(statistics):
+    """A D Dᵀ Aᵀ of second-order sums of whole images, as they state it: exact fractions."""
+    if LIMBS[0] in statistics.matrices:
+        numbers = limbs.exact(*(full(statistics.matrices[name]).astype(np.int64) for name in LIMBS))
+        return numbers * Fraction(1, 1 << statistics.weight_bits)
+    n = statistics.equal_sites
+    return full(statistics.context_scatter).astype(object) * Fraction(n, max(1, n - 1) ** 2)
+
+
+def same_scatter(statistics, oracle):
+    """Sums say what the oracle does, in whole numbers; of whole images at second order they are exact where all n are equal."""
+    if statistics.n_views is None or not oracle["sites"]:
+        assert not oracle["sites"]
+        assert statistics.n_views is not None or statistics.scatter_scale == oracle["scale"]
+        np.testing.assert_array_equal(full(statistics.context_scatter), oracle["context_scatter"])
+        return
+    n, found = oracle["sites"][0], exact_scatter(statistics)
+    assert (LIMBS[0] in statistics.matrices) == (len(set(oracle["sites"])) > 1)
+    if len(set(oracle["sites"])) > 1:
+        assert statistics.scatter_scale == oracle["scale"]
+        assert (found * oracle["scale"] == oracle["context_scatter"]).all()
+        exact = limbs.exact(*(full(statistics.matrices[name]).astype(np.int64) for name in LIMBS))
+        np.testing.assert_allclose(full(statistics.context_scatter), exact.astype(float), rtol=2**-52)
+    elif n > 1:
+        weight, _ = whole_weight(n, oracle["most"])
+        assert (found * Fraction((n - 1) ** 2, n) * weight == oracle["context_scatter"]).all()

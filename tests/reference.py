@@ -336,26 +336,39 @@ def relation(near):
     return W
 
 
-def statistics(codes_of_images, rows, columns, context, order, sites_of_images=None):
+def whole_weight(n, most):
+    """n / (n - 1)² in whole steps of 2^-(30 + bits of the most patches that an image has), halves up, and 1 over the step."""
+    scale = 2 ** (30 + most.bit_length())
+    return (math.floor(scale * Fraction(n, (n - 1) ** 2) + Fraction(1, 2)) if n > 1 else 0), scale
+
+
+def statistics(codes_of_images, rows, columns, context, order, sites_of_images=None, most=None):
     """Design, section 1: the sums over samples, from A (K, rows x columns) of every image; all integers.
 
     sites_of_images : bool (rows x columns,) of every image (`sites`); None: the patches with an active atom.
-    context_scatter is Σ A D Dᵀ Aᵀ of eq. (3), for order 2 on the grid of 2^20 (`scale`).
+    context_scatter is Σ A D Dᵀ Aᵀ of eq. (3), for order 2 on the grid of 2^20 (`scale`), or for whole images each first-order
+    matrix times `whole_weight`. sites : of each image whose n is not 0, for whole images. most : patches that an image can have.
     """
     K = len(codes_of_images[0])
     zero = np.zeros((K, K), dtype=np.int64)
+    rounded = order == 2 and context == "whole"
     out = {
         "n_samples": 0, "n_positions": 0, "activity": np.zeros(K, dtype=np.int64), "second_moment": zero,
-        "context_scatter": zero, "cooccurrence": zero, "scale": 1 if order == 1 else SCALE_2,
+        "context_scatter": zero, "cooccurrence": zero, "scale": 1 if order == 1 else SCALE_2, "sites": [],
+        "most": most or rows * columns,
     }  # fmt: skip
     for number, A in enumerate(codes_of_images):
         kept = A.sum(axis=0) > 0 if sites_of_images is None else sites_of_images[number]
         near = neighbours(rows, columns, context, kept)
-        if order == 1:
+        if order == 1 or rounded:
             D = first_order(near)
             operator = D @ D.T
         else:
             operator = operator_2(near)
+        if rounded:
+            weight, out["scale"] = whole_weight(int(kept.sum()), out["most"])
+            operator = weight * operator.astype(object)
+            out["sites"] = out["sites"] + [int(kept.sum())] * bool(kept.any())
         out["n_samples"] += 1
         out["n_positions"] += int(kept.sum())
         out["activity"] = out["activity"] + A.sum(axis=1)

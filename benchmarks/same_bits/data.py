@@ -28,7 +28,7 @@ def make_data(folder: Path) -> None:
         (folder / f"{name}.txt").write_text("".join(f"{LINES[one]}\n" for one in order), encoding="utf-8")
 
 
-def _drawn(seed: int, n: int, *shape: int) -> Any:
+def drawn(seed: int, n: int, *shape: int) -> Any:
     """Images (n, *shape) of blocks of 2 x 2 pixels with noise; every one has contrast."""
     draw = np.random.default_rng(seed)
     blocks = draw.integers(0, 200, (n, (shape[0] + 1) // 2, (shape[1] + 1) // 2, *shape[2:]))
@@ -39,9 +39,9 @@ def _drawn(seed: int, n: int, *shape: int) -> Any:
 def _images(path: Path) -> None:
     with h5py.File(path, "w") as file:
         for seed, (name, n) in enumerate((("train", 96), ("test", 32), ("0", 24), ("1", 24), ("2", 24))):
-            file.create_dataset(f"{name}/images", data=_drawn(seed, n, 10, 10), chunks=(8, 10, 10))
+            file.create_dataset(f"{name}/images", data=drawn(seed, n, 10, 10), chunks=(8, 10, 10))
             file[f"{name}/labels"] = np.arange(n) % 3
-        file.create_dataset("colour/images", data=_drawn(9, 40, 8, 8, 3), chunks=(8, 8, 8, 3))
+        file.create_dataset("colour/images", data=drawn(9, 40, 8, 8, 3), chunks=(8, 8, 8, 3))
         file["colour/labels"] = np.arange(40) % 3
 
 

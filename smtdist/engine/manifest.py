@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ from smtdist.errors import CheckpointError
 NAME: Final = "manifest.json"
 SCHEMA: Final = 2
 """1 had keys of other recipes in its partial sums."""
+WEIGHTS: Final = "the second-order weights"
+"""Given for second-order sums of whole images. A folder that lacks it was begun with coarser weights, and goes on with them."""
 SHOWN: Final = 5
 """Differences that a sentence names."""
 
@@ -58,10 +60,12 @@ def require_same(folder: Path, now: Facts) -> str:
     Where files were touched and nothing else is different the key is not that of `now`: who goes on then has to compare
     what is read with what was read. The caller holds the folder.
     """
-    then = _read(folder / NAME)
+    then = begun(folder)
     if then is None:
         _write(folder, now)
         return now.digest
+    if WEIGHTS not in then.given:
+        now = replace(now, given={name: value for name, value in now.given.items() if name != WEIGHTS})
     same = (then.settings, then.given) == (now.settings, now.given)
     if same and identity.only_touched(then.data, now.data):
         return then.digest
@@ -97,7 +101,9 @@ def _changed(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ]
 
 
-def _read(path: Path) -> Facts | None:
+def begun(folder: Path) -> Facts | None:
+    """Return what the run computes from that a folder belongs to; None where there is none yet."""
+    path = folder / NAME
     try:
         content = read_json(path)
         schema = int(content["schema"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import context as cpu
 from smtdist.kernels.cpu import second_order
 from smtdist.kernels.device import array_module, is_host
 from smtdist.kernels.generic import context as generic
 from smtdist.kernels.types import Array, Codes
+
+SIGNIFICANT_BITS = 30
+"""That weights of whole images have at least."""
+COARSE_BITS = 20
+"""Bits behind the point of weights of windows, and of whole images in files of schemas 1 and 2."""
 
 
 def kept_mask(codes: Codes, shape: tuple[int, int, int]) -> Array:
@@ -59,29 +62,41 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
     body.add_window_cooccurrence(out, codes, kept, min(d, max(kept.shape[1:])))
 
 
-def whole_weights(sites: int) -> tuple[int, int]:
-    """Return the diagonal of L = rint(2^20 D Dᵀ) and minus its other entries, of a whole image with so many kept patches.
+def whole_weights(sites: int, bits: int) -> tuple[int, int]:
+    """Return what A Aᵀ and minus s sᵀ of a whole image with so many kept patches count in its A D Dᵀ Aᵀ, times 2^bits.
 
-    So A L Aᵀ of such an image is (diagonal + rest) A Aᵀ - rest s sᵀ, s = A 1.
+    That is n / (n - 1)² (n A Aᵀ - s sᵀ), with s = A 1: the weight of s sᵀ is rounded once, halves up, and the other is n
+    times as large. On the grid of `COARSE_BITS` both entries of the operator, n / (n - 1) on its diagonal and
+    n / (n - 1)² beside it, are rounded; that is kept for the sums of older files. One patch has no difference.
 
-    >>> [weight / 2**20 for weight in whole_weights(3)]
-    [1.5, 0.75]
+    >>> [weight / 2**40 for weight in whole_weights(3, 40)], whole_weights(1, 40)
+    ([2.25, 0.75], (0, 0))
     """
-    diagonal, beside = generic.whole_weights(np.array([sites]))
-    return int(diagonal[0]), int(beside[0])
+    if sites < 2:
+        return 0, 0
+    less = sites - 1
+    if bits == COARSE_BITS:
+        beside = round((1 << bits) * (sites / less**2))
+        return round((1 << bits) * (sites / less)) + beside, beside
+    beside = ((sites << bits + 1) + less**2) // (2 * less**2)
+    return sites * beside, beside
 
 
-def add_second_order(
-    out: Array, codes: Codes, kept: Array, reach: int | None, usual: int | None = None
-) -> None:
-    """Add Σ A L Aᵀ with L = rint(2^20 D Dᵀ): the second-order objective ‖PAD‖² of SMT 2018 and 2023.
+def weight_bits(most: int) -> int:
+    """Return the bits behind the point with which n / (n - 1)² has at least 30 significant ones, for n of up to `most`.
 
-    Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column. For
-    windows L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within
-    2 d; for the whole image of n kept patches, n / (n - 1) on the diagonal and -n / (n - 1)² beside it.
+    >>> weight_bits(729), whole_weights(729, weight_bits(729))[1].bit_length()
+    (40, 31)
+    """
+    return SIGNIFICANT_BITS + most.bit_length()
 
-    usual : for whole images, how many patches most of them keep. Then L of such an image is taken off L of each image,
-    so that most add nothing: their sums follow from the second moment and the counts of all (`whole_weights`).
+
+def add_second_order(out: Array, codes: Codes, kept: Array, reach: int) -> None:
+    """Add Σ A L Aᵀ with L = rint(2^20 D Dᵀ) of windows: the second-order objective ‖PAD‖² of SMT 2018 and 2023.
+
+    Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column.
+    L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within 2 d.
+
     out : int64 (K, K), in units of 2^-20. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work; on
     a CPU 4 K bytes a patch beside that, 32 MiB at most.
     Raises ConfigurationError for another type, and where a call could pass 2^63.
@@ -89,11 +104,10 @@ def add_second_order(
     _check_shape(codes, kept.shape)
     if out.dtype.name != "int64":
         raise ConfigurationError(f"Second-order sums need int64, not {out.dtype}.")
-    if codes.n_patches * kept[0].size >= 2**38:
+    if codes.n_patches >= 2**38:  # the entries of L in the row of a patch sum to less than 2^24
         raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
     body = second_order if is_host(out) else generic
-    near = None if reach is None else min(reach, max(kept.shape[1:]))
-    body.add_second_order(out, codes, kept, near, usual)
+    body.add_second_order(out, codes, kept, min(reach, max(kept.shape[1:])))
 
 
 def _check_shape(codes: Codes, shape: tuple[int, ...]) -> None:

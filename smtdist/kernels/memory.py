@@ -17,6 +17,7 @@ from smtdist.kernels.cpu.unit_patches import CHUNK as UNITS_CHUNK
 from smtdist.kernels.cpu.unit_patches import MOST_DIGITS, MOST_PIXELS
 from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.positions import DRAW_POSITIONS
+from smtdist.kernels.scatter import deviation_rows
 from smtdist.kernels.threads import threads
 from smtdist.kernels.types import ALL_POSITIONS, Geometry, Sampling
 from smtdist.kernels.whitening import MOMENT_SLICE
@@ -39,6 +40,8 @@ BLAS_BYTES = 8 << 20
 """What BLAS keeps for itself once products are large, as measured; the one image of few patches that a worker tries
 before its memory is measured does not show it."""
 TILE_BYTES = 4 * cpu_dictionary.TILE_PATCHES * cpu_dictionary.TILE_ATOMS
+LIMB_ROWS = 64
+"""Rows of a sum that are added to two limbs at a time (`smtdist.statistics.limbs`)."""
 NEIGHBOUR_BYTES = 34
 """Of a position, drawn or not, while its neighbours are counted: offset, kept, box sums of degrees, weight."""
 
@@ -144,13 +147,22 @@ def _scatter_bytes(
     # patches with a weight are listed for each bit of it, in two bytes an entry, behind four tables of atoms and parts; or
     # those of one weight are copied, chosen by a byte for each entry
     weighted, levels = min(patches, WEIGHTED_PATCHES), n.bit_length()
+    if second_order:
+        levels = max(levels, cpu_moment.MOST_LEVELS)
     lists = 32 * levels * n_atoms * -(-weighted // cpu_moment.PART_PATCHES)
     chosen = max(5, 2 * levels) * capacity * weighted // patches + 24 * weighted + lists
     moment = row * run + members + cuts + threads() * 4096 * PLANES_WORDS + chosen if form == "bits" else 0
     if context is None:
         # counts of images wait while moments are summed, and are joined
         outer = 24 * n_atoms * images + threads() * (3 << 20)
-        return max(moment + 4 * n_atoms * images, outer) + NEIGHBOUR_BYTES * patches
+        panel = 0
+        if (
+            second_order
+        ):  # some rows of what is beyond the usual, codes and counts from these on, and weights of patches
+            panel = 8 * min(n_atoms, deviation_rows(n_atoms)) * n_atoms + 40 * LIMB_ROWS * n_atoms
+            panel += 2 * capacity + 20 * patches + 4 * n_atoms * images
+            outer += 24 * n_atoms * images
+        return max(moment + 4 * n_atoms * images, outer) + panel + NEIGHBOUR_BYTES * patches
     # windows slide over the lattice, the holes that a draw leaves in it included
     drawn, (rows, columns) = n, sampling.lattice(geometry)
     n, patches = rows * columns, images * rows * columns

@@ -7,10 +7,21 @@ of rows.
 
 from __future__ import annotations
 
-from smtdist.errors import ConfigurationError
-from smtdist.kernels.context import add_second_order, add_window_cooccurrence, degrees, kept_mask
+from collections.abc import Iterator
+
+import numpy as np
+
+from smtdist.errors import ConfigurationError, TooLargeError
+from smtdist.kernels.context import (
+    COARSE_BITS,
+    add_second_order,
+    add_window_cooccurrence,
+    degrees,
+    kept_mask,
+    whole_weights,
+)
 from smtdist.kernels.cpu import scatter as cpu
-from smtdist.kernels.device import array_module, is_host
+from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import scatter as generic
 from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.types import Array, Codes
@@ -22,13 +33,18 @@ __all__ = [
     "add_outer_of",
     "add_second_moment",
     "add_second_order",
+    "add_whole_second_order",
     "add_window_cooccurrence",
     "degrees",
     "from_atom",
     "image_counts",
     "kept_mask",
     "symmetric",
+    "whole_second_order",
 ]
+
+DEVIATION_BYTES = 64 << 20
+"""Rows of a second-order sum that are made at a time before they are added to two limbs."""
 
 
 def add_activity(out: Array, codes: Codes, weights: Array | None = None) -> None:
@@ -50,7 +66,7 @@ def add_activity(out: Array, codes: Codes, weights: Array | None = None) -> None
 
 
 def add_second_moment(out: Array, codes: Codes) -> None:
-    """Add Σ a_i a_iᵀ to the upper triangle of `out`: V of SMT 2023, eq. 5, before its division by N.
+    """Add Σ a_i a_iᵀ to the upper triangle of `out`: V of SMT 2023, eq. 3, before its division by N.
 
     out : int32 or int64 (K, K); the caller keeps int32 below its limit (an entry grows by at most N a call).
     Memory (CPU): 2 bytes an entry and, for codes that are lists, 64 bytes a patch and 512 atoms, of 32,768
@@ -79,8 +95,7 @@ def add_moments(second: Array | None, deficit: Array, codes: Codes, weights: Arr
     _check_out(deficit, codes)
     if second is not None:
         add_second_moment(second, codes)
-    body = cpu if is_host(deficit) else gpu
-    body.add_weighted_moment(deficit, codes, weights)
+    add_weighted_moment(deficit, codes, weights)
 
 
 def image_counts(codes: Codes, images: int) -> Array:
@@ -113,6 +128,89 @@ def add_outer_of(out: Array, counts: Array, weights: Array | None = None) -> Non
     """Add what `add_image_outer` does, from the counts of images, (B, K) of `image_counts`, which may be of several pieces."""
     body = cpu if is_host(out) else generic
     body.add_outer_of(out, counts, weights)
+
+
+def add_whole_second_order(out: Array, codes: Codes, kept: Array, counts: Array, usual: int) -> None:
+    """Add to `out` what whole images add to A L Aᵀ beyond an image of `usual` kept patches, L = rint(2^20 D Dᵀ).
+
+    Images that keep as many add nothing: their sums follow from the second moment and the counts of all. Sums of older files
+    go on with these weights; new ones have `whole_second_order`.
+
+    out : int64 (K, K). kept : bool (B, R, C). counts : s of the images, (B, K).
+    Raises ConfigurationError where a call could pass 2^63.
+    """
+    if codes.n_patches * kept[0].size >= 2**38:
+        raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
+    moments, outer = _beyond_usual(kept, usual, COARSE_BITS)
+    if moments.any():
+        _add_weighted(out, codes, counts, moments, outer)
+
+
+def whole_second_order(
+    codes: Codes, kept: Array, counts: Array, usual: int, bits: int, rows: int
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield what whole images add to 2^bits A D Dᵀ Aᵀ beyond an image of `usual` kept patches, in pieces.
+
+    D Dᵀ has the weights of `whole_weights`. A piece (first row, shift, panel) stands for 2^shift times a panel, int64
+    (rows, K - first row), of which the upper triangle is filled. Weights are cut into as many digits as sums in int64 and
+    products in float64 need to be exact: one for 10,000 patches of which each atom is active in a tenth, three for 590,000.
+
+    counts : s of the images, (B, K). rows : of the sum. Memory: `DEVIATION_BYTES`, and what `add_outer_of` takes.
+    """
+    moments, outer = _beyond_usual(kept, usual, bits)
+    if not moments.any():
+        return
+    largest = [int(count) for count in to_host(counts.max(axis=1)).tolist()]
+    squares = sum(count * (count + 1) for count in largest)
+    digit = min(62 - squares.bit_length(), 53 - 2 * max(largest).bit_length())
+    if digit < 1:
+        raise TooLargeError(
+            "An image has too many patches for exact second-order sums; use smaller images."
+        )
+    xp, most = array_module(counts), int(max(np.abs(moments).max(), np.abs(outer).max()))
+    step = deviation_rows(codes.n_atoms)
+    for first in range(0, rows, step):
+        part, own = from_atom(codes, first), xp.ascontiguousarray(counts[:, first:])
+        for shift in range(0, most.bit_length(), digit):
+            weights = (
+                np.sign(one) * (np.abs(one) >> shift & ((1 << digit) - 1)) for one in (moments, outer)
+            )
+            panel = xp.zeros((min(step, rows - first), part.n_atoms), dtype=xp.int64)
+            _add_weighted(panel, part, own, *weights)
+            yield first, shift, panel
+            del panel  # so that there is only one
+
+
+def deviation_rows(n_atoms: int) -> int:
+    """Return the rows of a panel of `whole_second_order`.
+
+    >>> deviation_rows(8192), deviation_rows(64) >= 64
+    (1024, True)
+    """
+    return max(64, DEVIATION_BYTES // (8 * n_atoms))
+
+
+def _beyond_usual(kept: Array, usual: int, bits: int) -> tuple[Array, Array]:
+    """Return the weights of A Aᵀ and minus s sᵀ of images, less those of one of `usual` patches, int64 (B,) on the host."""
+    sites = to_host(kept.sum(axis=(1, 2))).tolist()
+    weights = {each: whole_weights(each, bits) for each in {usual, *sites}}
+    return tuple(np.array([weights[each][i] - weights[usual][i] for each in sites]) for i in (0, 1))  # type: ignore[return-value]
+
+
+def _add_weighted(out: Array, codes: Codes, counts: Array, moments: Array, outer: Array) -> None:
+    """Add Σ_b m_b A Aᵀ - o_b s sᵀ of images with weights on the host."""
+    if moments.any():
+        patches = np.repeat(moments, codes.n_patches // len(moments))
+        add_weighted_moment(out, codes, like(out, patches))
+    some = np.flatnonzero(outer)
+    if len(some):
+        add_outer_of(out, counts[like(out, some)], like(out, -outer[some]))
+
+
+def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
+    """Add Σ w_i a_i a_iᵀ: weights are whole numbers (N,), zeros are skipped; `out` is int64 (K, K)."""
+    body = cpu if is_host(out) else gpu
+    body.add_weighted_moment(out, codes, weights)
 
 
 def from_atom(codes: Codes, low: int) -> Codes:

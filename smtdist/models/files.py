@@ -25,6 +25,7 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.errors import DataError, MemoryBudgetError, ModelError
 from smtdist.kernels import convergence
 from smtdist.kernels import whitening as whitening_kernels
+from smtdist.kernels.context import COARSE_BITS
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.models import layouts
@@ -45,12 +46,13 @@ from smtdist.models.groups import (
 )
 from smtdist.models.joined import Joined
 from smtdist.models.kinds import kind_in, other_than_smt
-from smtdist.models.model import Model, Whitening, code_sums
+from smtdist.models.model import Model, Whitening, code_sums, weighs_images
 from smtdist.statistics.origin import Origin
-from smtdist.statistics.sums import Statistics
+from smtdist.statistics.sums import LIMBS, Statistics
 
-SCHEMA: Final = 2
-"""1: no hashes of samples, so that statistics can be solved again but not added or subtracted."""
+SCHEMA: Final = 3
+"""1: no hashes of samples, so that statistics can be solved again but not added or subtracted. 2: second-order weights of whole
+images are multiples of 2^-20."""
 
 FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
@@ -60,6 +62,7 @@ STRIP_BYTES: Final = 256 << 20
 
 _MATRIX: Final = ("atom", "atom_")
 _MATRICES: Final = ("second_moment", "context_scatter", "cooccurrence")
+_VIEWS: Final = ("n_views", "n_squares")
 _PIXELS: Final = ("pixel", "pixel_")
 _WHITENING: Final[layouts.Arrays] = dict.fromkeys(("covariance", "whiten", "unwhiten"), _PIXELS)
 _OF_ATOMS: Final = {
@@ -134,7 +137,10 @@ def _read(file: Any, path: str | os.PathLike[str], statistics: bool) -> Model:
     embedding = read_solution(file["embedding"]) if "embedding" in file else None
     whitening = _read_whitening(file["whitening"], scale)
     dictionary = _read_dictionary(file["dictionary"])
-    model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
+    coarse = weighs_images(settings) and (
+        number(file, "smtdist_schema") < 3 or number(file, "weight_bits") == COARSE_BITS
+    )
+    model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance, coarse)
     if statistics and "statistics" in file:
         model = replace(model, statistics=_read_statistics(file["statistics"], model))
     return model
@@ -151,16 +157,22 @@ def _require_layout(file: Any, geometry: Geometry, settings: Configuration) -> N
 def _statistics_layout(group: Any) -> layouts.Arrays:
     """Return the arrays that sums have to have: matrices that follow from others may lack."""
     derived = json.loads(group.attrs["derived"])
-    layout = {"n_samples": (), "n_positions": (), "activity": ("atom",)}
+    layout: dict[str, tuple[str, ...]] = {"n_samples": (), "n_positions": (), "activity": ("atom",)}
     layout |= {f"{name}?" if name in derived else name: _MATRIX for name in _MATRICES}
+    in_limbs = LIMBS[0] in group
+    if in_limbs:
+        layout |= dict.fromkeys(LIMBS, _MATRIX)
+    if "n_views" in group:
+        layout |= dict.fromkeys(_VIEWS, ())
     # the diagonal of what follows from co-occurrences, unless all degrees are equal
-    lacking = "context_scatter" in derived and number(group, "equal_degree") < 0
+    lacking = "context_scatter" in derived and not in_limbs and number(group, "equal_degree") < 0
     layout["degree_activity" if lacking else "degree_activity?"] = ("atom",)
     return layout
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
-    return {
+    weights = {"weight_bits": code_sums(model, 1).weight_bits} if weighs_images(model.settings) else {}
+    return weights | {
         "smtdist_schema": SCHEMA,
         "title": "Sparse manifold transform",
         "configuration": model.settings.to_json(),
@@ -212,6 +224,8 @@ def _statistics_group(statistics: Statistics) -> Group:
         "n_positions": ((), statistics.n_positions),
         "activity": ("atom", statistics.activity),
     }
+    if statistics.n_views is not None:
+        variables |= {name: ((), getattr(statistics, name)) for name in _VIEWS}
     if statistics.degree_activity is not None:
         about = {"long_name": "sum of deg(i) a_i"}
         variables["degree_activity"] = ("atom", statistics.degree_activity, about)
@@ -232,7 +246,8 @@ def _statistics_group(statistics: Statistics) -> Group:
     }
     if len(statistics.activity) <= FULL_UP_TO:
         for name in statistics.derived:
-            variables[name] = (_MATRIX, smallest(np.asarray(getattr(statistics, name))))
+            matrix = np.asarray(getattr(statistics, name))
+            variables[name] = (_MATRIX, matrix if matrix.dtype.kind == "f" else smallest(matrix))
     return Group(variables, attributes=attributes)
 
 
@@ -278,7 +293,7 @@ def _read_dictionary(group: Any) -> Dictionary:
 
 def _read_statistics(group: Any, model: Model) -> Statistics:
     derived = json.loads(group.attrs["derived"])
-    names = [name for name in _MATRICES if name not in derived]
+    names = [name for name in (*_MATRICES, *LIMBS) if name in group and name not in derived]
     _require_room(group, names)
     equal = number(group, "equal_degree")
     origin = None
@@ -286,19 +301,27 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
         samples, audit = group["sample_digest"][()], tuple(model.provenance["audit"])
         origin = Origin(model.basis, samples, model.dictionary.samples, audit)
     counts = int(group["n_samples"][()]), int(group["n_positions"][()])
+    views = {name: int(group[name][()]) for name in _VIEWS if name in group}
     activity, matrices = group["activity"][()], {name: group[name][()] for name in names}
     squares = (matrices[name].diagonal() for name in names if name != "cooccurrence")
     if min(*counts, *(one.min(initial=0) for one in (activity, *squares))) < 0:
         raise ValueError("its sums hold negative counts")
-    return Statistics(
+    sums = code_sums(model, 1)
+    found = Statistics(
         n_samples=counts[0],
         n_positions=counts[1],
         activity=activity,
         matrices=matrices,
         one_hot=bool(number(group, "one_hot")),
         order=number(group, "order"),
-        full_degree=code_sums(model, 1).full_degree,
+        full_degree=sums.full_degree,
         equal_degree=None if equal < 0 else equal,
         degree_activity=group["degree_activity"][()] if "degree_activity" in group else None,
         origin=origin,
+        weight_bits=sums.weight_bits if sums.second_order else 0,
+        **views,
     )
+    exact = weighs_images(model.settings) and not model.coarse
+    if exact != bool(views) or (exact and (found.equal_sites is None) != (LIMBS[0] in matrices)):
+        raise ValueError("its second-order sums do not say how many patches its images keep")
+    return found

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.source import Source
+from smtdist.engine import manifest
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
@@ -22,7 +23,16 @@ from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Whitener
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.joined import Joined, in_stages
-from smtdist.models.model import Model, Whitening, image_geometry, summed_settings, unwhitened, whitened
+from smtdist.models.model import (
+    Model,
+    Whitening,
+    image_geometry,
+    summed_settings,
+    unwhitened,
+    weighs_images,
+    weights_given,
+    whitened,
+)
 from smtdist.models.plan import finished_bytes
 from smtdist.models.provenance import left_out, ordered_digests
 from smtdist.models.records import Record, joined
@@ -67,6 +77,7 @@ def fit(
             whitening, dictionary = base.whitening, base.dictionary
         settings = settings.with_atoms(len(dictionary.grid))
         start = Model(settings, first.geometry, first.scale, whitening, dictionary, None, None)
+        start = replace(start, coarse=is_coarse(settings, engine, base))
         statistics, record = start.summed(source, engine, samples)
         records.append(record)
         embedding, record = start.solved(statistics, engine)
@@ -147,7 +158,7 @@ def run_facts(
     source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None
 ) -> Facts:
     """Return what a checkpoint of a fit depends on, piece by piece."""
-    given = {} if atoms is None else {"the atoms": array_hash(atoms)}
+    given = weights_given(settings) | ({} if atoms is None else {"the atoms": array_hash(atoms)})
     if base is not None:
         return replace(base, settings=settings).facts(source)
     return Facts.of(source, summed_settings(settings), given)
@@ -155,4 +166,15 @@ def run_facts(
 
 def joined_facts(source: Source, settings: Mapping[str, Configuration]) -> Facts:
     """Return what a checkpoint of a fit of several models depends on."""
-    return Facts.of(source, {name: summed_settings(one) for name, one in settings.items()})
+    plain = {name: summed_settings(one) for name, one in settings.items()}
+    return Facts.of(source, plain, weights_given(*settings.values()))
+
+
+def is_coarse(settings: Configuration, engine: Engine, base: Model | None) -> bool:
+    """Return whether second-order sums of whole images have the weights of the earlier version whose model or folder it is."""
+    if not weighs_images(settings):
+        return False
+    if base is not None:
+        return base.coarse
+    begun = None if engine.checkpoint is None else manifest.begun(engine.checkpoint)
+    return begun is not None and manifest.WEIGHTS not in begun.given

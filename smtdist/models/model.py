@@ -13,7 +13,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source, sample_lengths
-from smtdist.engine.manifest import Facts
+from smtdist.engine.manifest import WEIGHTS, Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import convergence, representation
@@ -54,6 +54,7 @@ class Model(Shown):
     statistics: Statistics | None
     embedding: Solution | None
     provenance: dict[str, Any] = field(default_factory=dict)
+    coarse: bool = False  # sums of whole images have the second-order weights of files of schemas 1 and 2
 
     free: ClassVar[tuple[str, ...]] = (
         "moment",
@@ -133,7 +134,9 @@ class Model(Shown):
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of the sums of a source depends on: data, settings and hashes."""
-        given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid)}
+        exact = weighs_images(self.settings) and not self.coarse
+        weights = [np.array(code_sums(self, 1).weight_bits)] if exact else []
+        given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid, *weights)}
         return Facts.of(source, summed_settings(self.settings), given)
 
     def summed(
@@ -252,6 +255,16 @@ def summed_settings(settings: Configuration) -> dict[str, Any]:
     return {name: value for name, value in settings.to_dict().items() if name not in configuration.VOTING}
 
 
+def weighs_images(settings: Configuration) -> bool:
+    """Return whether second-order sums of whole images are made, whose weights depend on how many patches each keeps."""
+    return settings.order == 2 and settings.context == "whole"
+
+
+def weights_given(*settings: Configuration) -> dict[str, str]:
+    """Return what the manifest of a fit says of such sums."""
+    return {WEIGHTS: "exact"} if any(map(weighs_images, settings)) else {}
+
+
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:
     """Return the part of the whitener that is known before any data is read."""
     # the seed only where something is drawn: else sums that do not depend on it would look as if they did
@@ -293,7 +306,7 @@ def code_sums(model: Model, n_samples: int) -> CodeSums:
                 "With dictionary_mirrored=true the second half of the atoms are the mirror images of the first, and those of "
                 "this dictionary are not; leave dictionary_mirrored out."
             )
-    return CodeSums(model.encoder, *how, mirrored=settings.dictionary_mirrored)
+    return CodeSums(model.encoder, *how, mirrored=settings.dictionary_mirrored, coarse=model.coarse)
 
 
 def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -> Geometry:

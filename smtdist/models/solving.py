@@ -80,7 +80,9 @@ def solve(
         moment = statistics.activity / count
     else:
         moment = statistics.second_moment / count
-    scatter = statistics.context_scatter.astype(np.float64)
+    scatter = statistics.context_scatter
+    # a fresh array already where the sums are in two limbs
+    scatter = scatter.astype(np.float64, copy=scatter is statistics.matrices.get("context_scatter"))
     scatter /= count * statistics.scatter_scale
     smallest = smallest_mirrored if settings.dictionary_mirrored else generalized.smallest_components
     return smallest(

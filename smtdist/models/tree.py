@@ -340,7 +340,10 @@ def _derived(
         result: dict[str, _Derived] = {}
         if "second_moment" in missing:
             result["second_moment"] = _Diagonal(kept("activity"))
-        if "context_scatter" in missing:
+        if "context_scatter" in missing and f"context_scatter{HIGH}" in stored:
+            high, low = (kept(f"context_scatter{part}") for part in (HIGH, LOW))
+            result["context_scatter"] = _Joined(high, low, 1.0)
+        elif "context_scatter" in missing:
             moment: _Lazy
             if "degree_activity" in stored:
                 moment, degree = _Diagonal(kept("degree_activity")), 1

@@ -18,10 +18,11 @@ from smtdist.kernels.device import array_module, like, place, to_host
 from smtdist.kernels.gpu.memory import device_batch_bytes
 from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
+from smtdist.statistics import limbs
 from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.draw import drawn_views
 
-SECOND_ORDER_SCALE: Final = 2**20
+DEVIATION: Final = ("deviation_high", "deviation_low")
 FEW: Final = 130
 """Atoms of a twin that compiles and warms the kernels: so many that codes of one atom count as sparse."""
 NEVER: Final = 2**31 - 1
@@ -45,10 +46,15 @@ class CodeSums(Statistic):
     deficit        A diag(deg₀ - deg) Aᵀ         order 1, degrees differ   A diag(deg) Aᵀ = deg₀ A Aᵀ - deficit
     scatter        A L Aᵀ                        order 2, d pixels         context_scatter
     deviation      A (L - L of deg = deg₀) Aᵀ    order 2, whole image      context_scatter
+    n_views        1, n > 0                      order 2, whole image      whether all n are equal
+    n_squares      n²                            order 2, whole image      whether all n are equal
     ============== ============================= ========================= ====================================
 
-    One-hot codes keep the diagonal of `deficit` only. At order 2 L is rounded to multiples of 2^-20, and a whole image of
-    which all patches are kept adds nothing to the deviation. Memory: that many K x K arrays of 4 or 8 bytes an entry.
+    One-hot codes keep the diagonal of `deficit` only. At order 2 L of windows is rounded to multiples of 2^-20. Of whole images
+    A L Aᵀ = n / (n - 1)² (n A Aᵀ - s sᵀ), n the patches that are kept: where all images keep one n it follows exactly from the
+    other sums. Else the weight is rounded once for each n, to a multiple of 2^-`weight_bits`, and the deviation is summed in
+    two limbs, `deviation_high` and `deviation_low`; an image of which all patches are kept adds nothing to it. `coarse` sums
+    have multiples of 2^-20 in one limb, as in files of schemas 1 and 2. Memory: that many K x K arrays of 4 or 8 bytes an entry.
 
     Of each image only the patches are made that the encoder's sampling chooses: the others are no one's
     neighbours. On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums
@@ -72,6 +78,7 @@ class CodeSums(Statistic):
     max_samples: int
     rows: tuple[int, int] | None = None
     mirrored: bool = False
+    coarse: bool = False
     on_device = True
 
     @property
@@ -125,8 +132,17 @@ class CodeSums(Statistic):
             layout["outer"] = (matrix, smallest_integer(patches * drawn))
         else:
             layout["windows"] = (matrix, smallest_integer(patches * self.full_degree))
-        if self.second_order:
-            layout["deviation" if whole else "scatter"] = (matrix, np.int64)
+        if self.second_order and not whole:
+            smallest_integer(10 * patches << context.COARSE_BITS)  # see `add_second_order`
+            layout["scatter"] = (matrix, np.int64)
+        elif self.second_order and self.coarse:
+            layout["deviation"] = (matrix, np.int64)
+        elif self.second_order:
+            smallest_integer(
+                4 * patches << self.weight_bits >> 32
+            )  # the high limb: |L| sums to 2 n at most
+            layout |= dict.fromkeys(("n_views", "n_squares"), ((), np.int64))
+            layout |= dict.fromkeys(DEVIATION, (matrix, np.int64))
         elif not self._uniform:
             layout["deficit"] = (
                 ((n_atoms,), np.int64)
@@ -139,6 +155,12 @@ class CodeSums(Statistic):
     def second_order(self) -> bool:
         """Whether codes are compared with the mean of their neighbours, not with each."""
         return self.order == 2
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits behind the point of the second-order weights."""
+        exact = self._reach is None and not self.coarse
+        return context.weight_bits(self.full_degree + 1) if exact else context.COARSE_BITS
 
     @property
     def work_per_sample(self) -> float:
@@ -200,13 +222,37 @@ class CodeSums(Statistic):
                 scatter.add_outer_of(state["outer"], counts)
             else:
                 waiting.append(counts)
+            if self.second_order:
+                self._add_deviation(state, codes, kept, counts)
         else:
             context.add_window_cooccurrence(state["windows"], near, kept, self._reach)
-        if "scatter" in state:
-            context.add_second_order(state["scatter"], near, kept, self._reach)
-        elif "deviation" in state:
-            context.add_second_order(state["deviation"], near, kept, None, self.full_degree + 1)
+            if self.second_order:
+                context.add_second_order(state["scatter"], near, kept, self._reach)
         return int(to_host(kept.sum()))
+
+    def _add_deviation(self, state: State, codes: Codes, kept: Array, counts: Array) -> None:
+        """Add what whole images add to A L Aᵀ beyond one of which all patches are kept."""
+        usual = self.full_degree + 1
+        if self.coarse:
+            scatter.add_whole_second_order(state["deviation"], codes, kept, counts, usual)
+            return
+        sites = to_host(kept.sum(axis=(1, 2))).astype(np.int64)
+        state["n_views"] += np.count_nonzero(sites)
+        state["n_squares"] += sites @ sites
+        high, low = (state[name] for name in DEVIATION)
+        for first, shift, panel in scatter.whole_second_order(
+            codes, kept, counts, usual, self.weight_bits, len(high)
+        ):
+            rows = slice(first, first + len(panel))
+            limbs.add_multiple(high[rows, first:], low[rows, first:], panel, 1 << shift)
+            del panel  # before the next one is made
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum over both, by adding."""
+        merged = super().merge(left, right)
+        if DEVIATION[0] in merged:
+            limbs.carry(*(merged[name] for name in DEVIATION))
+        return merged
 
     def _laid_out(self, codes: Codes, images: int, at: Array | None) -> tuple[Codes, Array, Array | None]:
         """Return codes on the grid in which neighbours are counted, who is kept there, and where the chosen lie.
@@ -289,7 +335,8 @@ class CodeSums(Statistic):
         names = [name for name in ("second_moment", "outer", "windows") if name in layout]
         sizes = [np.dtype(layout[name][1]).itemsize for name in names]
         if self.second_order or ("deficit" in layout and len(layout["deficit"][0]) == 2):
-            sizes.append(8)  # context_scatter, which does not follow from the others
+            # context_scatter, which does not follow from the others; in two limbs
+            sizes.append(16 if DEVIATION[0] in layout else 8)
         low, high = self.rows or (0, self.n_atoms)
         return int(sum(sizes)) * (high - low) * (self.n_atoms - low)
 
@@ -304,7 +351,9 @@ class CodeSums(Statistic):
         """Return the same sums over few atoms, of which the twin meets all, the best, and none."""
         few = replace(self.encoder, atoms=self.encoder.atoms[:FEW])
         rows = None if self.rows is None else (min(2, self.rows[0]), len(few.atoms))
-        return _Rehearsal(few, self.context, self.order, self.flip, self.max_samples, rows=rows)
+        return _Rehearsal(
+            few, self.context, self.order, self.flip, self.max_samples, rows, coarse=self.coarse
+        )
 
     def tiled(self, count: int) -> tuple[CodeSums, ...]:
         """Return the sums in at most so many tiles of rows, of nearly the same size: together the same numbers."""

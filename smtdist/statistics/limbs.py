@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.memory import LIMB_ROWS
+
 _LOW = 32
 _MASK = np.int64((1 << _LOW) - 1)
 
@@ -25,8 +27,49 @@ def add(high: NDArray[np.int64], low: NDArray[np.int64], value: NDArray[np.int64
     True
     """
     low += value & _MASK
-    high += (value >> _LOW) + (low >> _LOW)
-    low &= _MASK
+    high += value >> _LOW
+    carry(high, low)
+
+
+def carry(high: NDArray[np.int64], low: NDArray[np.int64]) -> None:
+    """Bring sums whose low limbs were added back to their normal form, in place, some rows at a time.
+
+    >>> high, low = np.array([1]), np.array([2**32 + 5])
+    >>> carry(high, low)
+    >>> high.tolist(), low.tolist()
+    ([2], [5])
+    """
+    for start in range(0, len(low), LIMB_ROWS):
+        rows = slice(start, start + LIMB_ROWS)
+        high[rows] += low[rows] >> _LOW
+        low[rows] &= _MASK
+
+
+def add_multiple(
+    high: NDArray[np.int64], low: NDArray[np.int64], values: NDArray[np.int64], factor: int
+) -> None:
+    """Add `factor` (0 to 2^62) times int64 matrices in place, some rows at a time to stay in the cache.
+
+    >>> high, low = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)
+    >>> add_multiple(high, low, np.array([[-(2**40) - 3]]), 2**50 + 7)
+    >>> int(exact(high, low)[0, 0]) == -(2**40 + 3) * (2**50 + 7)
+    True
+    """
+    upper, lower = divmod(factor, 1 << _LOW)
+    for start in range(0, len(values), LIMB_ROWS):
+        rows = slice(start, start + LIMB_ROWS)
+        own, own_high, own_low = values[rows], high[rows], low[rows]
+        if factor == 1:
+            add(own_high, own_low, own)
+            continue
+        # halves of both: what leaves 64 bits on the way comes back, as the sum fits
+        parts = (own & _MASK).astype(np.uint64) * np.uint64(lower)
+        own_high += (parts >> np.uint64(_LOW)).astype(np.int64)
+        own_high += (own >> _LOW) * lower
+        if upper:
+            own_high += own * upper
+        own_low += (parts & np.uint64(_MASK)).astype(np.int64)
+        carry(own_high, own_low)
 
 
 def merge(
@@ -44,8 +87,8 @@ def merge(
     True
     """
     low += sign * other_low
-    high += sign * other_high + (low >> _LOW)
-    low &= _MASK
+    high += sign * other_high
+    carry(high, low)
 
 
 def exact(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import Digests, fingerprint
 from smtdist.errors import ModelError
+from smtdist.kernels.context import COARSE_BITS
 from smtdist.kernels.device import to_host
 from smtdist.statistics.cooccurrence import CodeSums
 
@@ -90,8 +91,8 @@ class Origin:
     def _require_basis(self, other: Self) -> None:
         if self.basis != other.basis:
             raise ModelError(
-                "The sums were made with another whitening, dictionary, patch or code, so they cannot be combined; make "
-                "both with --from-model and the same model."
+                "The sums were made with another whitening, dictionary, patch or code, or with second-order weights on another "
+                "grid, so they cannot be combined; make both with --from-model and the same model."
             )
 
 
@@ -181,6 +182,8 @@ def basis(sums: CodeSums, *more: Any) -> str:
     >>> _digest(Geometry(4, 4, 1, 2)) == _digest(Geometry(4, 4, 1, 2)) != _digest(Geometry(4, 4, 1, 3))
     True
     """
+    if sums.order == 2 and sums.weight_bits != COARSE_BITS:
+        more = *more, f"second-order weights on a grid of 2^-{sums.weight_bits}"
     return _digest((sums.encoder, sums.context, sums.order, sums.flip, *more))
 
 

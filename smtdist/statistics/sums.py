@@ -14,14 +14,18 @@ from smtdist.errors import DataError, TooLargeError
 from smtdist.kernels.context import whole_weights
 from smtdist.kernels.scatter import mirror_upper
 from smtdist.kernels.triangle import UpperTiles, tile_height
+from smtdist.statistics import limbs
 from smtdist.statistics.base import State
-from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums
+from smtdist.statistics.cooccurrence import DEVIATION, CodeSums
 from smtdist.statistics.exchanged import add_exchanged, exchanged
 from smtdist.statistics.origin import Additive, Origin
 
+_SCALARS = {"n_samples", "n_positions", "activity", "n_views", "n_squares"}
+"""What all tiles of rows of a sum have in common."""
 PANEL_ROWS = 64
 """Rows at a time of what is made of a sum in passing, which is small beside a strip of it."""
 _MATRICES = ("second_moment", "context_scatter", "cooccurrence")
+LIMBS = ("context_scatter_high", "context_scatter_low")
 Integers: TypeAlias = NDArray[np.integer]
 Matrix: TypeAlias = Any
 """Whole numbers (K, K), or `UpperTiles` of them."""
@@ -33,8 +37,11 @@ class Statistics(Additive):
 
     `matrices` holds the independent ones, in full (both triangles), by their public names; what is missing
     follows: the second moment of one-hot codes is diag(activity), and with equal degrees everywhere
-    (`equal_degree`) context_scatter = degree A Aᵀ - cooccurrence. `scatter_scale` divides context_scatter
-    (2^20 for second order).
+    (`equal_degree`) context_scatter = degree A Aᵀ - cooccurrence. `scatter_scale` divides context_scatter.
+
+    At second order a whole image of n kept patches has n / (n - 1)² times the first-order matrix. Where n is the same in all
+    images (`equal_sites`) that matrix is `context_scatter`, and (n - 1)² / n its scale: exact. Else the matrix is in two limbs
+    (`LIMBS`), in units of 2^-`weight_bits`, and comes in float64. `n_views` and `n_squares`, Σ n², tell which.
 
     Sums that were made in tiles of rows stay in them (`UpperTiles`): half the memory, and no array of K x K
     is ever made; the properties below are tiles then too.
@@ -60,6 +67,11 @@ class Statistics(Additive):
     )  # full_degree where all positions have so many neighbours and codes are first-order "gq"
     degree_activity: NDArray[np.int64] | None  # Σ deg(i) a_i, of one-hot first-order codes
     origin: Origin | None = None  # None: read from a file that did not name its samples
+    weight_bits: int = 0  # behind the point of second-order weights
+    n_views: int | None = (
+        None  # images of which some patch is kept; None: but for second order of whole images
+    )
+    n_squares: int = 0
 
     def _combined(self, other: Self, sign: int) -> dict[str, Any]:
         matrices: dict[str, Matrix] = {
@@ -67,6 +79,8 @@ class Statistics(Additive):
             for name in ("second_moment", "cooccurrence")
             if name in self.matrices
         }
+        if self.n_views is not None and other.n_views is not None:
+            return self._combined_views(other, sign, matrices)
         equal_degree = self.equal_degree
         if "context_scatter" in self.matrices or "context_scatter" in other.matrices:
             matrices["context_scatter"] = _sum(self.context_scatter, other.context_scatter, sign)
@@ -80,15 +94,51 @@ class Statistics(Additive):
             weighted = weighted + sign * other.degree_activity
         return {"matrices": matrices, "equal_degree": equal_degree, "degree_activity": weighted}
 
+    def _combined_views(self, other: Self, sign: int, matrices: dict[str, Matrix]) -> dict[str, Any]:
+        """Return the fields of second-order sums of whole images, in the form that a fit of their images has."""
+        assert self.n_views is not None
+        assert other.n_views is not None
+        views = self.n_views + sign * other.n_views
+        squares = self.n_squares + sign * other.n_squares
+        sites = equal_sites(views, self.n_positions + sign * other.n_positions, squares)
+        found: dict[str, Any] = {"matrices": matrices, "n_views": views, "n_squares": squares}
+        if sites is None:
+            both = zip(self._limbs(), other._limbs(), strict=True)
+            matrices |= {name: _sum(*one, sign) for name, one in zip(LIMBS, both, strict=True)}
+            for high, low in zip(*(tile_views(matrices[name]) for name in LIMBS), strict=True):
+                limbs.carry(high, low)
+        activity = self.activity + sign * other.activity
+        return found | _degrees(sites, activity if self.one_hot else None)
+
+    def _limbs(self) -> tuple[Matrix, Matrix]:
+        """Return 2^`weight_bits` A D Dᵀ Aᵀ in two limbs, of sums of whole images."""
+        if LIMBS[0] in self.matrices:
+            return self.matrices[LIMBS[0]], self.matrices[LIMBS[1]]
+        _, weight = whole_weights(self.equal_sites or 1, self.weight_bits)
+        heights, make = self.context_maker(np.int64)
+        made: list[tuple[Any, Any]] = []
+        for index in range(len(heights)):
+            tile = make(index)
+            made.append((np.zeros_like(tile), np.zeros_like(tile)))
+            limbs.add_multiple(*made[-1], tile, weight)
+        high, low = (UpperTiles(tiles) for tiles in zip(*made, strict=True))
+        return (high, low) if self.tiled else (high.full(), low.full())
+
+    @property
+    def equal_sites(self) -> int | None:
+        """The patches of each image, of second-order sums of whole images that all keep as many; else None."""
+        return None if self.n_views is None else equal_sites(self.n_views, self.n_positions, self.n_squares)
+
     @property
     def second_order(self) -> bool:
         """Whether codes are compared with the mean of their neighbours, not with each."""
         return self.order == 2
 
     @property
-    def scatter_scale(self) -> int:
-        """Divide `context_scatter` by this to get A D Dᵀ Aᵀ."""
-        return SECOND_ORDER_SCALE if self.second_order else 1
+    def scatter_scale(self) -> float:
+        """Divide `context_scatter` by this to get A D Dᵀ Aᵀ: a whole number, or (n - 1)² / n where all images keep n patches."""
+        sites = self.equal_sites
+        return (1 << self.weight_bits) if sites is None else max(1, sites - 1) ** 2 / sites
 
     @property
     def derived(self) -> list[str]:
@@ -98,7 +148,8 @@ class Statistics(Additive):
     @property
     def held_bytes(self) -> int:
         """Bytes of the matrices of a sum of these and others."""
-        return 8 * len(self.matrices) * len(self.activity) ** 2
+        count = len(self.matrices) if self.n_views is None else 3 + (not self.one_hot)
+        return 8 * count * len(self.activity) ** 2
 
     @property
     def tiled(self) -> bool:
@@ -117,11 +168,13 @@ class Statistics(Additive):
 
     @property
     def context_scatter(self) -> Matrix:
-        """A D Dᵀ Aᵀ times `scatter_scale`, (K, K)."""
+        """A D Dᵀ Aᵀ times `scatter_scale`, (K, K), of whole numbers, or float64 where these have two limbs."""
         if "context_scatter" in self.matrices:
             return self.matrices["context_scatter"]
         if isinstance(self.cooccurrence, UpperTiles):
-            return self.context_tiles(np.int64)
+            return self.context_tiles(np.float64 if LIMBS[0] in self.matrices else np.int64)
+        if LIMBS[0] in self.matrices:
+            return limbs.rounded(*(self.matrices[name] for name in LIMBS))
         result = -self.cooccurrence.astype(np.int64)
         if self.degree_activity is not None:
             result[np.diag_indices_from(result)] += self.degree_activity
@@ -137,9 +190,14 @@ class Statistics(Additive):
         """
         for matrix in self.matrices.values():
             add_exchanged(matrix)
+        if LIMBS[0] in self.matrices:
+            for high, low in zip(*(tile_views(self.matrices[name]) for name in LIMBS), strict=True):
+                limbs.carry(high, low)
         weighted = self.degree_activity
         return replace(
             self,
+            n_views=None if self.n_views is None else 2 * self.n_views,
+            n_squares=2 * self.n_squares,
             n_positions=2 * self.n_positions,
             activity=self.activity + exchanged(self.activity),
             degree_activity=None if weighted is None else weighted + exchanged(weighted),
@@ -162,6 +220,11 @@ class Statistics(Additive):
         if "context_scatter" in self.matrices:
             stored = tile_views(self.matrices["context_scatter"])
             return [len(tile) for tile in stored], lambda index: stored[index].astype(dtype)
+        if LIMBS[0] in self.matrices:
+            parts: list[Any] = [tile_views(self.matrices[name]) for name in LIMBS]
+            return [len(tile) for tile in parts[0]], lambda index: limbs.rounded(
+                *(tiles[index] for tiles in parts)
+            ).astype(dtype, copy=False)
         near = tile_views(self.cooccurrence)
         heights = [len(tile) for tile in near]
         weighted, degree = self.degree_activity, self.equal_degree
@@ -185,6 +248,25 @@ class Statistics(Additive):
             return made.astype(dtype, copy=False)
 
         return heights, tile
+
+
+def equal_sites(views: int, positions: int, squares: int) -> int | None:
+    """Return n where so many views of images have n kept patches each; None where they differ.
+
+    By Cauchy and Schwarz (Σ n)² is at most the number of views times Σ n², and equal to it only where all n are equal.
+
+    >>> equal_sites(3, 12, 48), equal_sites(3, 12, 50)
+    (4, None)
+    """
+    return max(1, positions // max(1, views)) if views * squares == positions**2 else None
+
+
+def _degrees(sites: int | None, activity: Integers | None) -> dict[str, Any]:
+    """Return what context_scatter follows from where whole images all keep so many patches; activity : of one-hot codes."""
+    degree = None if sites is None else sites - 1
+    if activity is None:
+        return {"equal_degree": degree}
+    return {"degree_activity": None if degree is None else degree * activity.astype(np.int64)}
 
 
 def tile_views(matrix: Matrix, heights: Sequence[int] | None = None) -> list[Integers]:
@@ -244,17 +326,14 @@ def finish_tiles(
     """
     sums, first = tiles[0]
     for other, state in tiles[1:]:
-        if any(
-            not np.array_equal(state[name], first[name])
-            for name in ("n_samples", "n_positions", "activity")
-        ):
+        if any(not np.array_equal(state[name], first[name]) for name in _SCALARS & state.keys()):
             raise DataError(
                 f"The passes over the rows {sums.rows} and {other.rows} of the sums have not read the same data, so the "
                 f"storage "
                 f"is not reliable; restore the data from a good copy and start again."
             )
     found: dict[str, list[Any]] = {}
-    scalars = {name: first[name] for name in ("n_samples", "n_positions", "activity")}
+    scalars = {name: first[name] for name in _SCALARS & first.keys()}
     if sums.encoder.form == "labels" and "deficit" in first:
         scalars["deficit"] = first["deficit"]
     whole = not sums.second_order and sums.encoder.form == "bits"
@@ -304,22 +383,34 @@ def _squares(state: State, lacking: bool) -> State:
 
 
 def _add_usual(
-    scatter: Integers, sites: int, activity: Integers, second: Matrix | None, cooccurrence: Matrix
+    bits: int,
+    sites: int,
+    activity: Integers,
+    second: Matrix | None,
+    cooccurrence: Matrix,
+    scatter: Matrix,
+    low: Matrix | None = None,
 ) -> None:
-    """Add what A rint(2^20 L) Aᵀ is if every image keeps so many patches, to int64 `scatter`, panel by panel.
+    """Add what 2^bits A L Aᵀ is if every image keeps so many patches, to int64 `scatter` or two limbs, panel by panel.
 
     That is diagonal A Aᵀ - rest (s sᵀ - A Aᵀ) by the weights of L. second : A Aᵀ, or None for one-hot codes, where it is
     the diagonal matrix of `activity`.
     """
-    diagonal, rest = whole_weights(sites)
+    moment, rest = whole_weights(sites, bits)
+    # in two limbs first n - 1 and 1, then times the rounded weight
+    diagonal, beside, weight = (moment - rest, rest, 1) if low is None else (sites - 1, 1, rest)
     for start in range(0, len(scatter), PANEL_ROWS):
         rows = slice(start, start + PANEL_ROWS)
-        scatter[rows] -= rest * cooccurrence[rows].astype(np.int64)
+        panel = -beside * cooccurrence[rows].astype(np.int64)
         if second is not None:
-            scatter[rows] += diagonal * second[rows].astype(np.int64)
-    if second is None:
-        at = np.arange(len(scatter))
-        scatter[at, at] += diagonal * activity
+            panel += diagonal * second[rows].astype(np.int64)
+        else:
+            at = np.arange(len(panel))
+            panel[at, start + at] += diagonal * activity[rows]
+        if low is None:
+            scatter[rows] += panel
+        else:
+            limbs.add_multiple(scatter[rows], low[rows], panel, weight)
 
 
 def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> Statistics:
@@ -346,15 +437,24 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
     deficit = state.pop("deficit", None)
     equal_degree: int | None = degree
     degree_activity = None
-    if sums.second_order:
+    views = int(state["n_views"]) if "n_views" in state else None
+    squares = int(state.get("n_squares", 0))
+    own = activity if diagonal is None else diagonal
+    usual = sums.weight_bits, degree + 1, own, second, cooccurrence
+    if views is not None:
+        high, low = (state.pop(name) for name in DEVIATION)
+        sites = equal_sites(views, int(state["n_positions"]), squares)
+        follows = _degrees(sites, activity if one_hot else None)
+        equal_degree, degree_activity = (follows.get(name) for name in ("equal_degree", "degree_activity"))
+        if sites is None:
+            matrices |= {name: mirrored(limb) for name, limb in zip(LIMBS, (high, low), strict=True)}
+            _add_usual(*usual, *(matrices[name] for name in LIMBS))
+    elif sums.second_order:
         if "scatter" in state:
             matrices["context_scatter"] = mirrored(state.pop("scatter"))
         else:
-            scatter = mirrored(state.pop("deviation"))
-            _add_usual(
-                scatter, degree + 1, activity if diagonal is None else diagonal, second, cooccurrence
-            )
-            matrices["context_scatter"] = scatter
+            matrices["context_scatter"] = mirrored(state.pop("deviation"))
+            _add_usual(*usual, matrices["context_scatter"])
         equal_degree = None
     elif one_hot:
         degree_activity = degree * activity
@@ -378,5 +478,8 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
         full_degree=degree,
         equal_degree=equal_degree,
         degree_activity=degree_activity,
+        weight_bits=sums.weight_bits if sums.second_order else 0,
+        n_views=views,
+        n_squares=squares,
     )
     return found.with_mirrored() if sums.mirrored and diagonal is None else found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference as oracle
+from coded import whole_second_order
 from drawing import coded_images, small_images
 from emulated_cuda import compiler_here, emulate
 from hypothesis import given, settings
@@ -34,6 +35,13 @@ contexts = st.sampled_from([1, 2, 3, "whole"])
 
 def reach_of(context):
     return None if context == "whole" else context
+
+
+def second_order(got, kept, context):
+    """The sums of windows, or of whole images in as many bits as the oracle has."""
+    if context == "whole":
+        return whole_second_order(got, kept, bits=30 + kept[0].size.bit_length())
+    return added(got.n_atoms, np.int64, lambda out: scatter.add_second_order(out, got, kept, context))
 
 
 @contextmanager
@@ -487,11 +495,11 @@ class TestScatter:
     @given(coded_images(side=5), contexts, bodies)
     def test_second_order(self, drawn, d, body):
         images, rows, columns = drawn
-        got, K = sparse(images), len(images[0])
+        got = sparse(images)
         expected = oracle.statistics(images, rows, columns, d, 2)
         with running(body):
             kept = scatter.kept_mask(got, (len(images), rows, columns))
-            found = added(K, np.int64, lambda out: scatter.add_second_order(out, got, kept, reach_of(d)))
+            found = second_order(got, kept, d)
         np.testing.assert_array_equal(found, expected["context_scatter"])
 
 
@@ -609,7 +617,7 @@ class TestSizes:
         got = sparse(images)
         with running(body, tiny_buffers=False):
             kept = scatter.kept_mask(got, (2, rows, columns))
-            found = added(K, np.int64, lambda out: scatter.add_second_order(out, got, kept, reach_of(d)))
+            found = second_order(got, kept, d)
             reach = max(rows, columns) if d == "whole" else d
             pairs = added(K, np.int32, lambda out: scatter.add_window_cooccurrence(out, got, kept, reach))
         np.testing.assert_array_equal(found, second["context_scatter"])

@@ -1,16 +1,18 @@
 """Second-order sums over windows, compiled: both ways agree with the plain one, whatever is left out of an image."""
 
 import tracemalloc
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from coded import random_codes, same_sums
+from coded import random_codes, same_sums, whole_second_order
 from hypothesis import given
 from hypothesis import strategies as st
 
 from smtdist.kernels import context, scatter
 from smtdist.kernels.cpu import second_order
 from smtdist.kernels.generic import context as plain
+from smtdist.kernels.generic.scatter import dense
 from smtdist.kernels.memory import batch_bytes
 from smtdist.kernels.types import Codes, Geometry
 
@@ -45,25 +47,77 @@ def test_both_ways(monkeypatch, sums, share, d):
     assert len(asked) == 3
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from([0.02, 0.1, 0.6]))
-def test_what_whole_images_add_beyond_the_usual(seed, usual, share):
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 20),
+    st.sampled_from([0.02, 0.1, 0.6]),
+    st.sampled_from([20, 35, 50]),
+)
+def test_what_whole_images_add_beyond_the_usual(seed, usual, share, bits):
     """With what follows from the second moment and the counts it is all that they add, and of usual images it is nothing."""
     shape, k = (4, 5, 4), 12
     codes = random_codes(np.random.default_rng(seed), 80, k, share)
-    kept = scatter.kept_mask(codes, shape)
-    diagonal, rest = context.whole_weights(usual)
-    wanted, moment, outer = (np.zeros((k, k), np.int64) for _ in range(3))
-    context.add_second_order(wanted, codes, kept, None)
+    kept, counts = scatter.kept_mask(codes, shape), scatter.image_counts(codes, 4)
+    moment, outer = np.zeros((k, k), np.int64), np.zeros((k, k), np.int64)
     scatter.add_second_moment(moment, codes)
     scatter.add_image_outer(outer, codes, 4)
-    for body in (context, plain):
+    moments, rest = context.whole_weights(usual, bits)
+    follows = (
+        scatter.symmetric(moment).astype(object) * moments - scatter.symmetric(outer).astype(object) * rest
+    )
+    wanted = whole_second_order(codes, kept, 1, bits)
+    assert (whole_second_order(codes, kept, usual, bits) + follows == wanted).all()
+    exact = np.zeros((k, k), object)
+    for image in range(4):
+        s, own = counts[image].astype(object), dense(codes, 20 * image, 20 * image + 20, "int64")
+        moments, rest = context.whole_weights(int(kept[image].sum()), bits)
+        exact += moments * (own.T @ own) - rest * np.outer(s, s)
+    assert (wanted == exact).all()
+    if bits == 20:  # as in older files
         found = np.zeros((k, k), np.int64)
-        body.add_second_order(found, codes, kept, None, usual)
-        np.testing.assert_array_equal(found + (diagonal + rest) * moment - rest * outer, wanted)
-    everything = np.zeros((k, k), np.int64)
+        scatter.add_whole_second_order(found, codes, kept, counts, usual)
+        assert (scatter.symmetric(found) + follows == wanted).all()
     full = Codes(codes.indptr, codes.indices, k, sites=np.ones(80, bool))
-    context.add_second_order(everything, full, scatter.kept_mask(full, shape), None, 20)
-    assert not everything.any()
+    assert not whole_second_order(full, scatter.kept_mask(full, shape), 20, bits).any()
+
+
+def test_weights_of_whole_images():
+    """They have 30 significant bits for every n that an image can have, and are rounded once; older files round both entries."""
+    for most in (2, 100, 729, 590_000, 2**20):
+        bits = context.weight_bits(most)
+        for n in {2, 3, most // 2, most - 1, most} - {0, 1}:
+            moments, rest = context.whole_weights(n, bits)
+            exact = Fraction(n, (n - 1) ** 2)
+            assert rest.bit_length() > 30
+            assert moments == n * rest
+            assert abs(Fraction(rest, 1 << bits) - exact) <= Fraction(1, 2 << bits) <= exact / 2**30
+    n = np.arange(2, 5000)
+    for each, beside, diagonal in zip(
+        n.tolist(), np.rint(2**20 * (n / (n - 1) ** 2)), np.rint(2**20 * (n / (n - 1))), strict=True
+    ):
+        assert context.whole_weights(each, 20) == (diagonal + beside, beside)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_digits_of_large_images(size, monkeypatch):
+    """Counts near 2^19, of which products leave 53 bits: weights are cut into digits, and panels and rows into pieces."""
+    monkeypatch.setattr(scatter, "DEVIATION_BYTES", 1)
+    n, k = 70_000, 130
+    rng = np.random.default_rng(0)
+    active = rng.random((size, n, k)) < np.where(np.arange(k) < 3, 0.9, 2e-4)
+    active[0, n // 2 :] = False
+    flat = active.reshape(-1, k)
+    codes = Codes(np.r_[0, np.cumsum(flat.sum(axis=1))], np.nonzero(flat)[1].astype(np.uint16), k)
+    kept, bits = scatter.kept_mask(codes, (size, 1, n)), context.weight_bits(n)
+    assert int(scatter.image_counts(codes, size).max()) ** 2 * context.whole_weights(n, bits)[1] > 2**60
+    exact = np.zeros((k, k), object)
+    for image, own in enumerate(active):
+        moments, rest = context.whole_weights(int(kept[image].sum()), bits)
+        s = own.sum(axis=0).astype(object)
+        exact += moments * (own.astype(np.float64).T @ own).astype(np.int64).astype(
+            object
+        ) - rest * np.outer(s, s)
+    assert (whole_second_order(codes, kept, 1, bits) == exact).all()
 
 
 def test_rows_of_sums_beyond_a_block_of_columns():

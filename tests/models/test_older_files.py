@@ -12,14 +12,21 @@ from typer.testing import CliRunner
 
 from benchmarks.same_bits.data import make_data
 from smtdist.cli.app import app
+from smtdist.models.files import save
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 sys.path.insert(0, str(FIXTURES))
 
-from make_models import OPERATIONS, integer_hashes  # noqa: E402
+from make_models import KINDS, fit_in, integer_hashes  # noqa: E402
 
 MODELS = sorted(path for path in (FIXTURES / "models").iterdir() if path.suffix in (".h5", ".csv"))
-EXPECTED = json.loads((FIXTURES / "models" / "integer-sums.json").read_text())
+WHOLE_2 = sorted((FIXTURES / "whole-order-2").glob("*.h5"))
+EXPECTED = {
+    name: hashes
+    for kind in KINDS
+    for name, hashes in json.loads((FIXTURES / kind / "integer-sums.json").read_text()).items()
+}
+OPERATIONS = {name: command for _, operations in KINDS.values() for name, command in operations.items()}
 ROWS = {"points": "points", "kernel": "kernel"}
 
 
@@ -33,15 +40,15 @@ def run(*words):
 def folder(tmp_path_factory):
     at = tmp_path_factory.mktemp("older")
     make_data(at / "data")
-    for path in MODELS:
+    for path in MODELS + WHOLE_2:
         shutil.copy(path, at)
     return at
 
 
 def test_fixtures_are_small():
     assert len(MODELS) == 32
-    assert max(path.stat().st_size for path in MODELS) < 105_000  # two models side by side
-    assert sum(path.stat().st_size for path in MODELS) < 1_200_000
+    assert max(path.stat().st_size for path in MODELS + WHOLE_2) < 105_000  # two models side by side
+    assert sum(path.stat().st_size for path in MODELS + WHOLE_2) < 1_500_000
 
 
 def probabilities(path):
@@ -51,14 +58,14 @@ def probabilities(path):
         return file["probability"][()]
 
 
-@pytest.mark.parametrize("name", [path.name for path in MODELS])
+@pytest.mark.parametrize("name", [path.name for path in MODELS + WHOLE_2])
 def test_every_file_is_read(name, folder, tmp_path):
     if name.endswith(".csv"):
         assert len((folder / name).read_text().splitlines()) == 1 + 24
         return
     assert json.loads(run("info", folder / name, "--json"))
     family = name.removesuffix(".h5").split("-")[0]
-    if family in ("smt", "coded", "s3c", "sparse"):
+    if family in ("smt", "coded", "s3c", "sparse", "equal", "unequal"):
         command = ("transform", folder / name, folder / "data/images.h5", "--dataset", "2/images")
     elif family in ROWS:
         command = (family, "transform", folder / name, folder / "data/tables.h5", "--dataset", "more")
@@ -105,3 +112,10 @@ def test_sums_grow_and_shrink_to_the_same_integers(operation, folder, monkeypatc
     monkeypatch.chdir(folder)
     run(*OPERATIONS[operation].split(), "--out", f"{operation}.h5")
     assert integer_hashes(Path(f"{operation}.h5")) == EXPECTED[operation]
+
+
+def test_a_fit_that_was_stopped_goes_on_to_the_same_integers(tmp_path):
+    """Its sums are in the checkpoint, of weights on the grid of the tree that began it."""
+    shutil.copytree(FIXTURES / "whole-order-2" / "checkpoint", tmp_path / "checkpoint")
+    save(fit_in(tmp_path / "checkpoint"), tmp_path / "m.h5")
+    assert integer_hashes(tmp_path / "m.h5") == EXPECTED["checkpoint"]

@@ -21,6 +21,8 @@ from smtdist.kernels.types import Array, Codes
 
 RUN_PATCHES = 1 << 16
 """Patches at a time: the more, the fewer passes over the K x K sum; the fewer, the less cache they need."""
+MOST_LEVELS = 10
+"""Bits of weights whose patches are listed at a time."""
 PART_PATCHES = 1 << 13
 """Patches whose bits for 512 atoms stay in the second-level cache: 0.5 MiB; their offsets in words fit 16 bits."""
 
@@ -174,14 +176,17 @@ def count_columns(bits: BitRows, n_patches: int, n_atoms: int, step: int) -> Arr
     return found
 
 
-def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> bool:
-    """Add Σ w_i a_i a_iᵀ for whole weights of 0 and more, or return False where counters are too small for them."""
-    lists = rows_by_weight(codes, weights, int(weights.max()).bit_length())
-    totals = (lists[1].sum(axis=1) << np.arange(len(lists[1]))[:, None]).sum(axis=0)
-    if totals.max() >= 1 << (PLANES - 1):
-        return False
-    _count(out, bit_rows(codes), lists, totals, 1)
-    return True
+def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
+    """Add Σ w_i a_i a_iᵀ for whole weights of 0 and more, as many bits of them at a time as counters hold."""
+    bits = bit_rows(codes)
+    most = int(np.bincount(codes.indices).max(initial=1))  # patches of an atom
+    digit = min(MOST_LEVELS, PLANES - 1 - most.bit_length())
+    for shift in range(0, int(weights.max()).bit_length(), digit):
+        own = weights >> shift & ((1 << digit) - 1)
+        if own.any():
+            lists = rows_by_weight(codes, own, int(own.max()).bit_length())
+            totals = (lists[1].sum(axis=1) << np.arange(len(lists[1]))[:, None]).sum(axis=0)
+            _count(out, bits, lists, totals, 1 << shift)
 
 
 def rows_by_weight(codes: Codes, weights: Array, levels: int) -> tuple[Array, Array, Array]:

@@ -182,13 +182,14 @@ def _add_weighted_run(out: Array, codes: Codes, weights: Array) -> None:
     rest, sizes = weights != 0, np.diff(codes.indptr)
     if not rest.any():
         return
-    if weights.min() >= 0:
-        listed = (sizes * np.bitwise_count(weights)).sum()
-        pairs = float((sizes[rest].astype(np.float64) ** 2).sum())
-        if pairs > len(out) ** 2 + listed * len(out) / 1024 and moment.add_weighted_moment(
-            out, codes, weights
-        ):
-            return
+    # the few weights below zero go pair by pair
+    above = np.maximum(weights, 0)
+    listed = (sizes * np.bitwise_count(above)).sum()
+    pairs = float((sizes[rest].astype(np.float64) ** 2).sum())
+    sweeps = -(-int(above.max()).bit_length() // moment.MOST_LEVELS)
+    if pairs > sweeps * len(out) ** 2 + listed * len(out) / 1024:
+        moment.add_weighted_moment(out, codes, above)
+        rest = weights < 0
     values, counts = np.unique(weights[rest], return_counts=True)
     for value in values[counts * 8 > len(weights)].tolist():
         add_second_moment(out, select(codes, weights == value), value)

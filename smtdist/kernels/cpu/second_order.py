@@ -7,7 +7,6 @@ import numpy as np
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom
-from smtdist.kernels.cpu.scatter import add_outer_of, add_weighted_moment, image_counts
 from smtdist.kernels.generic import context
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
@@ -138,18 +137,9 @@ def add_sums(out: Array, sums: Array, links: tuple[Array, Array], low: int, high
                     into[other] += line[other]
 
 
-def add_second_order(
-    out: Array, codes: Codes, kept: Array, reach: int | None, usual: int | None = None
-) -> None:
-    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ); of whole images of which `usual` patches are kept, nothing."""
-    if reach is None:
-        moments, outer = context.whole_multiples(kept, usual)
-        some = outer != 0
-        if some.any():
-            add_weighted_moment(out, codes, np.repeat(moments, kept[0].size))
-            add_outer_of(out, image_counts(codes, len(kept))[some], outer[some])
-        return
-    n, d = kept[0].size, reach
+def add_second_order(out: Array, codes: Codes, kept: Array, d: int) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
+    n = kept[0].size
     step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
     for start, stop in even_ranges(len(kept), step):
         part = part_of(codes, start * n, stop * n)

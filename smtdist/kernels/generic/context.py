@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from smtdist.kernels.device import array_module
 from smtdist.kernels.generic.patches import integral
-from smtdist.kernels.generic.scatter import (
-    add_outer_of,
-    add_upper,
-    add_weighted_moment,
-    dense,
-    image_counts,
-)
+from smtdist.kernels.generic.scatter import add_upper, dense
 from smtdist.kernels.types import Array, Codes
 
 SCALE_BITS = 20
@@ -122,19 +116,11 @@ def _common(xp: Array, total: Array, here: slice, there: slice, down: int, acros
     return lower[:, :, right] - upper[:, :, right] - lower[:, :, left] + upper[:, :, left]
 
 
-def add_second_order(
-    out: Array, codes: Codes, kept: Array, reach: int | None, usual: int | None = None
-) -> None:
-    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ); of whole images of which `usual` patches are kept, nothing."""
-    if reach is None:
-        moments, outer = whole_multiples(kept, usual)
-        if bool((outer != 0).any()):
-            add_weighted_moment(out, codes, array_module(out).repeat(moments, kept[0].size))
-            add_outer_of(out, image_counts(codes, len(kept)), outer)
-        return
+def add_second_order(out: Array, codes: Codes, kept: Array, d: int) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
     xp = array_module(out)
     images, rows, columns = kept.shape
-    d, step = reach, rows * columns
+    step = rows * columns
     for image in range(images):
         weights = window_weights(kept[image : image + 1], d)
         matrix = xp.zeros((rows, columns, rows, columns), dtype=xp.float64)
@@ -147,26 +133,3 @@ def add_second_order(
                     ]
         block = dense(codes, image * step, (image + 1) * step, "float64")
         add_upper(out, block, matrix.reshape(step, step) @ block)
-
-
-def whole_weights(n: Array) -> tuple[Array, Array]:
-    """Return the diagonal rint(2^20 n / (n - 1)) and minus the rest, rint(2^20 n / (n - 1)²), for int64 n (B,).
-
-    Images with fewer than two kept patches have zeros.
-    """
-    xp = array_module(n)
-    less = xp.maximum(n - 1, 1)
-    one = 1 << SCALE_BITS
-    diagonal = xp.where(n > 1, xp.rint(one * (n / less)), 0).astype(xp.int64)
-    beside = xp.where(n > 1, xp.rint(one * (n / (less * less))), 0).astype(xp.int64)
-    return diagonal, beside
-
-
-def whole_multiples(kept: Array, usual: int | None) -> tuple[Array, Array]:
-    """Return which multiples of A Aᵀ and s sᵀ of each image are A L Aᵀ, less those of an image with `usual` kept patches."""
-    xp = array_module(kept)
-    diagonal, beside = whole_weights(kept.sum(axis=(1, 2)).astype(xp.int64))
-    if usual is not None:
-        for own, of_usual in zip((diagonal, beside), whole_weights(xp.asarray([usual])), strict=True):
-            own -= of_usual
-    return diagonal + beside, -beside

@@ -23,10 +23,10 @@ def dense(codes: Codes, start: int, stop: int, dtype: str) -> Array:
     return block
 
 
-def blocks(codes: Codes, dtype: str) -> Iterator[tuple[int, int, Array]]:
-    """Yield (start, stop, dense block) over the patches."""
+def blocks(codes: Codes, dtype: str, most: int = 2**63) -> Iterator[tuple[int, int, Array]]:
+    """Yield (start, stop, dense block) over the patches, of at most so many."""
     item = 4 if dtype == "float32" else 8
-    step = max(1, BLOCK_BYTES // (item * codes.n_atoms))
+    step = max(1, min(most, BLOCK_BYTES // (item * codes.n_atoms)))
     for start in range(0, codes.n_patches, step):
         stop = min(start + step, codes.n_patches)
         yield start, stop, dense(codes, start, stop, dtype)
@@ -63,8 +63,9 @@ def add_second_moment(out: Array, codes: Codes) -> None:
 
 
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
-    """Add Σ w_i a_i a_iᵀ."""
-    for start, stop, block in blocks(codes, "float64"):
+    """Add Σ w_i a_i a_iᵀ of weights below 2^53, of so few patches at a time that float64 is exact."""
+    largest = max(1, int(abs(weights).max())) if len(weights) else 1
+    for start, stop, block in blocks(codes, "float64", 2**53 // largest):
         part = weights[start:stop]
         if bool((part != 0).any()):
             add_upper(out, block * part[:, None], block)

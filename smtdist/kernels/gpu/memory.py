@@ -7,6 +7,7 @@ from typing import Final
 from smtdist.kernels.generic import scatter
 from smtdist.kernels.gpu import codes, tensor
 from smtdist.kernels.gpu.source import WARP
+from smtdist.kernels.scatter import deviation_rows
 from smtdist.kernels.types import Whitener
 
 POOL_ROUNDING: Final = 1 << 20
@@ -67,6 +68,10 @@ def sums_bytes(
     weighted = 2 * small + entries + panels + 24 * patches if form == "bits" else 24 * patches
     if context is None:
         around = 48 * n_atoms * images + panels
+        if second_order:
+            # a panel of what is beyond the usual, and as it is added to two limbs, and counts and codes from its row on
+            panel = 8 * n_atoms * min(n_atoms, deviation_rows(n_atoms))
+            held += 2 * panel + 24 * n_atoms * images + 2 * capacity
     else:
         rows, columns = whitener.lattice
         positions = rows * columns
