@@ -76,8 +76,8 @@ class EncodedLook:
                 largest=largest,
                 cached=_chunk_bytes(data) + _chunk_bytes(offsets),
                 headers=_headers(data, offsets, name, skip_damaged),
-                channels=_attribute(data.parent, "channels", name, (1, 3)),
-                max_pixels=_attribute(data.parent, "max_pixels", name, range(1, 2**63)),
+                channels=_attribute(file[group or "/"], "channels", name, (1, 3)),
+                max_pixels=_attribute(file[group or "/"], "max_pixels", name, range(1, 2**63)),
                 file_bytes=file_size(where),
             )
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import filters
-from smtdist.data.guarded import GuardedFile, unlocked, walk
+from smtdist.data.guarded import BrokenLink, GuardedFile, unlocked, walk
 from smtdist.data.importers import journal
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
@@ -94,7 +94,8 @@ class Hdf5Source(Source):
         """
         where = full_path(path)
         with damage_named(where), open_dataset(where, dataset) as stored:
-            name = f"{where}:{stored.name.strip('/')}"
+            dataset = dataset.strip("/")  # not the stored name: behind a link that is one of another file
+            name = f"{where}:{dataset}"
             dtype = pixel_dtype(stored.dtype, name)
             shape = image_shape(stored.shape, name)
             filters.require_readable(stored, where)
@@ -102,7 +103,7 @@ class Hdf5Source(Source):
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
                 path=where,
-                dataset=stored.name.strip("/"),
+                dataset=dataset,
                 shape=shape,
                 dtype=dtype,
                 chunk_samples=chunks[0] if chunks else aligned_samples(sample_bytes),
@@ -280,6 +281,10 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
     """Return a dataset of an open file; a missing one, or a group, is a DataError that lists near names."""
     try:
         found = file[dataset.strip("/") or "/"]
+    except BrokenLink as error:
+        raise DataError(
+            f"{path} has no dataset {dataset!r}: {error.args[0]}; restore what it leads to."
+        ) from None
     except (KeyError, OSError, ValueError):
         near = _near_names(file, dataset.strip("/"))
         hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
@@ -335,7 +340,7 @@ def _dataset_names(group: Any) -> list[str]:
     names: list[str] = []
     parts: set[str] = set()
     # a very large file is not walked through to its end
-    for name, item in islice(walk(group), VISITED_OBJECTS):
+    for name, item in islice(walk(group, links=True), VISITED_OBJECTS):
         if isinstance(item, h5py.Dataset):
             names.append(name)
         elif "bytes" in item and "offsets" in item:

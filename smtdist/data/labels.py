@@ -25,7 +25,7 @@ def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> n
     length.
     """
     with damage_named(path), _opened(path, dataset) as stored:
-        name = f"{os.fspath(path)}:{stored.name.strip('/')}"
+        name = f"{os.fspath(path)}:{dataset.strip('/')}"
         if stored.dtype.kind not in "iu":
             raise DataError(
                 f"{name} has the type {stored.dtype}, but labels are whole numbers; store them as int64."
@@ -39,7 +39,7 @@ def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> n
         if not virtual:
             labels = _read(stored, name)
     if virtual:
-        labels = _read_virtual(full_path(path), name.rpartition(":")[2], n_samples)
+        labels = _read_virtual(full_path(path), dataset.strip("/"), n_samples)
     if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
         index = int(labels.argmax())
         raise DataError(

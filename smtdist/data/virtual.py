@@ -54,6 +54,7 @@ def pieces_of(stored: Any, path: str) -> list[Piece]:
     gives.
     """
     name = f"{path}:{stored.name.strip('/')}"
+    path = os.fsdecode(h5py.h5f.get_name(stored.id))  # a link may have led to another file
     folder = os.path.dirname(os.path.abspath(path))
     pieces, values = [], 0
     for source in stored.virtual_sources():
