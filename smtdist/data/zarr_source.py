@@ -12,10 +12,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.conventions import Attributes, attributes_of, said
 from smtdist.data.remote import full_path, is_url
-from smtdist.data.source import Reader, Source, image_shape, pixel_dtype
+from smtdist.data.source import MOST_CHUNKS, Reader, Source, boxes, image_shape, pixel_dtype, read_boxes
 from smtdist.errors import DataError, MissingDatasetError, UnreadableError, masked
 
+READ_CHUNK_BYTES: Final = 2 * 2**10
+"""What the library keeps of each chunk of one read (1.6 KB were measured)."""
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 
@@ -36,6 +39,7 @@ class ZarrSource(Source):
     chunks: tuple[int, ...]
     has_channels: bool
     dimensions: tuple[str, ...] = ()
+    attributes: Attributes = ()
     file_bytes = None
 
     @classmethod
@@ -59,6 +63,7 @@ class ZarrSource(Source):
             chunks=chunks,
             has_channels=stored.ndim == 4,
             dimensions=dimensions_of(stored),
+            attributes=attributes_of(stored),
         )
 
     @property
@@ -69,16 +74,20 @@ class ZarrSource(Source):
     @property
     def chunk_bytes(self) -> int:
         """Raw bytes in memory while one row of chunks is read; edge chunks are counted whole."""
-        lengths = self.shape[1:]
-        in_row = math.prod(
-            -(-length // chunk) for length, chunk in zip(lengths, self.chunks[1:], strict=False)
-        )
-        return math.prod(self.chunks) * in_row * self.dtype.itemsize
+        return math.prod(self.chunks) * self.chunks_in_row * self.dtype.itemsize
 
     @property
     def reader_bytes(self) -> int:
-        """Bytes of one row of chunks as stored, decoded, and as the library hands it over."""
-        return 3 * self.chunk_bytes
+        """Bytes of one row of chunks as stored, decoded, and as the library hands it over, and of its tasks."""
+        return 3 * self.chunk_bytes + READ_CHUNK_BYTES * min(MOST_CHUNKS, self.chunks_in_row)
+
+    @property
+    def chunks_in_row(self) -> int:
+        """Chunks that hold parts of one sample."""
+        lengths = self.shape[1:]
+        return math.prod(
+            -(-length // chunk) for length, chunk in zip(lengths, self.chunks[1:], strict=False)
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return kind, path, array, shape, dtype and chunking as plain JSON."""
@@ -90,6 +99,7 @@ class ZarrSource(Source):
             "dtype": self.dtype.name,
             "chunk_samples": self.chunk_samples,
             "chunks": list(self.chunks),
+            **({"attributes": said(self.attributes)} if self.attributes else {}),
         }
 
     @contextmanager
@@ -113,18 +123,18 @@ class _ZarrReader(Reader):
         self._stored = stored
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        step, at = self.source.chunk_samples, start
-        while at < stop:
-            end = min(stop, (at // step + 1) * step)  # a row of chunks at a time bounds the memory
+        shape, chunks = self._stored.shape, self.source.chunks
+        target = out.reshape(len(out), *shape[1:])
+        # at most a row of chunks at a time bounds the memory
+        for box in boxes(start, stop, shape, chunks, min(MOST_CHUNKS, self.source.chunks_in_row)):
+            at, end = box[0].start, box[0].stop
             try:
-                rows = self._stored[at:end]
+                read_boxes(self._stored, at, end, target[at - start : end - start], [box])
             except Exception as error:  # stores and codecs have errors of their own
                 raise UnreadableError(
                     f"{self.source.name}, samples {at} to {end - 1}: the stored data cannot be read "
                     f"({' '.join(str(error).split()).rstrip('.') or type(error).__name__}); restore them from a good copy."
                 ) from error
-            out[at - start : end - start] = rows.reshape(end - at, *out.shape[1:])
-            at = end
         return out.nbytes
 
 
