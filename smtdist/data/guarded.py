@@ -149,8 +149,15 @@ class GuardedFile(_Guarded, h5py.File):  # type: ignore[misc]
     """An HDF5 file opened for reading; `where` is its path or address."""
 
     def __init__(self, file: Any, where: str, **how: Any) -> None:
-        """Open what h5py opens."""
-        super().__init__(file, "r", **how)
+        """Open what h5py opens; raise a DataError for a file that somebody writes."""
+        try:
+            super().__init__(file, "r", **how)
+        except OSError as error:
+            if "already open for" not in str(error):
+                raise
+            raise DataError(
+                f"{where} is open for writing by another program; close it there, or, if that has died, run h5clear -s {where}."
+            ) from error
         self.where, self.root = where, h5py.h5f.get_name(self.id)
         try:
             self.sums = checksums.recorded(self)

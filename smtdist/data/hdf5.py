@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from smtdist.data.source import (
     Source,
     aligned_samples,
     boxes,
+    gaps_said,
     image_shape,
     pixel_dtype,
     read_boxes,
@@ -82,7 +83,7 @@ class Hdf5Source(Source):
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
     contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
     `dimensions` are the names of its dimensions, where it has any. `attributes` say what the numbers mean, which
-    `smtdist.data.adapted` applies. `virtual_bytes` is what HDF5 holds of the
+    `smtdist.data.adapted` applies. `gaps` says which chunks were not stored. `virtual_bytes` is what HDF5 holds of the
     files of a virtual dataset, None for one that is none. `path` may be an address, `scheme://...`, whose
     file is read in ranges.
     """
@@ -99,6 +100,7 @@ class Hdf5Source(Source):
     virtual_bytes: int | None = None
     dimensions: tuple[str, ...] = ()
     attributes: Attributes = ()
+    gaps: str = field(default="", compare=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], dataset: str) -> Hdf5Source:
@@ -130,6 +132,7 @@ class Hdf5Source(Source):
                 virtual_bytes=_virtual_bytes(stored, where),
                 dimensions=_dimensions(stored),
                 attributes=attributes_of(stored),
+                gaps=_gaps(stored, name),
             )
 
     @property
@@ -398,6 +401,25 @@ def _dimensions(stored: Any) -> tuple[str, ...]:
     names = [next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims]
     names = [name.rpartition("/")[2] for name in names]
     return tuple(names) if all(names) else ()
+
+
+def _gaps(stored: Any, name: str) -> str:
+    """Return a sentence on chunks that were never written, or got lost with a writer: HDF5 gives the fill value there."""
+    if stored.chunks is None:
+        written = stored.is_virtual or stored.external or stored.id.get_storage_size()
+        return "" if written else f"{name}: nothing was written there, so all is the fill value."
+    grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, stored.chunks, strict=True))
+    if stored.id.get_num_chunks() >= math.prod(grid):
+        return ""
+    there = np.zeros(grid, bool)
+
+    def mark(chunk: Any) -> None:
+        there[tuple(at // length for at, length in zip(chunk.chunk_offset, stored.chunks, strict=True))] = (
+            True
+        )
+
+    stored.id.chunk_iter(mark)
+    return gaps_said(name, there, stored.chunks)
 
 
 def _virtual_bytes(stored: Any, path: str) -> int | None:

@@ -206,6 +206,23 @@ def boxes(
                 yield (rows, *rest)
 
 
+def gaps_said(name: str, stored: npt.NDArray[np.bool_], chunks: tuple[int, ...]) -> str:
+    """Return a sentence on the chunks that are not stored, by which are, of the shape of their grid; "" where all are.
+
+    >>> gaps_said("a.h5:images", np.array([[True], [False]]), (10, 8))
+    'a.h5:images: 1 of 2 chunks is not stored, at [10, 0], and read as the fill value; check that none was lost.'
+    """
+    places = np.argwhere(~stored)
+    if not len(places):
+        return ""
+    shown = ", ".join(str((place * np.array(chunks)).tolist()) for place in places[:3])
+    more = ", ..." if len(places) > 3 else ""
+    return (
+        f"{name}: {len(places):,} of {stored.size:,} chunks {'is' if len(places) == 1 else 'are'} not stored, at {shown}{more}, "
+        f"and read as the fill value; check that none was lost."
+    )
+
+
 def read_boxes(
     stored: Any,
     start: int,

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from smtdist.data.conventions import Attributes, attributes_of, said
 from smtdist.data.remote import full_path, is_url
-from smtdist.data.source import MOST_CHUNKS, Reader, Source, boxes, image_shape, pixel_dtype, read_boxes
+from smtdist.data.source import (
+    MOST_CHUNKS,
+    Reader,
+    Source,
+    boxes,
+    gaps_said,
+    image_shape,
+    pixel_dtype,
+    read_boxes,
+)
 from smtdist.errors import DataError, MissingDatasetError, UnreadableError, masked
 
 READ_CHUNK_BYTES: Final = 2 * 2**10
@@ -27,8 +36,8 @@ class ZarrSource(Source):
     """A Zarr array of images in a folder or behind an address; make it with `ZarrSource.open`.
 
     Holds names and numbers only. Zarr leaves out chunks that hold the fill value alone, so a chunk that got
-    lost cannot be told from one of them: the fingerprint of the data can. Where chunks are kept in shards,
-    samples are aligned to shards.
+    lost cannot be told from one of them: `gaps` says which chunks (or shards) a folder lacks; behind an address
+    they are not counted. Where chunks are kept in shards, samples are aligned to shards.
     """
 
     path: str
@@ -40,6 +49,7 @@ class ZarrSource(Source):
     has_channels: bool
     dimensions: tuple[str, ...] = ()
     attributes: Attributes = ()
+    gaps: str = field(default="", compare=False)
     file_bytes = None
 
     @classmethod
@@ -64,6 +74,7 @@ class ZarrSource(Source):
             has_channels=stored.ndim == 4,
             dimensions=dimensions_of(stored),
             attributes=attributes_of(stored),
+            gaps="" if is_url(where) else _gaps(stored, os.path.join(where, array), chunks, name),
         )
 
     @property
@@ -136,6 +147,24 @@ class _ZarrReader(Reader):
                     f"({' '.join(str(error).split()).rstrip('.') or type(error).__name__}); restore them from a good copy."
                 ) from error
         return out.nbytes
+
+
+def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
+    """Return a sentence on chunks without a file in the folder of an array."""
+    grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, chunks, strict=True))
+    files = {
+        os.path.relpath(os.path.join(above, file), folder)
+        for above, _, names in os.walk(folder)
+        for file in names
+        if file not in METADATA
+    }
+    if len(files) >= math.prod(grid):
+        return ""
+    key = stored.metadata.encode_chunk_key
+    there = np.fromiter(
+        (os.path.normpath(key(at)) in files for at in np.ndindex(grid)), bool, math.prod(grid)
+    )
+    return gaps_said(name, there.reshape(grid), chunks)
 
 
 def dimensions_of(stored: Any) -> tuple[str, ...]:
