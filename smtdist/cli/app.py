@@ -121,12 +121,14 @@ def sentences() -> Iterator[None]:
         COMMAND_LINE.clear()
 
 
-def _show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+def _show(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **_others: Any
+) -> None:
     """Show a warning of data as a sentence, any other as Python does."""
     if issubclass(category, DataWarning):
         typer.echo(visible(masked(str(message))), err=True)
     else:
-        typer.echo(warnings.formatwarning(message, category, *where[:2]), err=True, nl=False)
+        typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
 
 def _sentence(error: BaseException) -> tuple[str, int]:
