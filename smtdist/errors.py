@@ -135,6 +135,10 @@ class DataError(SmtdistError):
     """The input cannot be read or is not what was asked for."""
 
 
+class DataWarning(UserWarning):
+    """The input can be read, and something in it may not be what was meant."""
+
+
 class MissingDatasetError(DataError):
     """A file has no dataset of that name."""
 

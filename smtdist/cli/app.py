@@ -9,6 +9,7 @@ import gc
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
@@ -21,6 +22,7 @@ from smtdist.cli.commands import CHECKPOINT, COMMANDS, WORDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.errors import (
     COMMAND_LINE,
+    DataWarning,
     InterruptedRun,
     OutputExistsError,
     SmtdistError,
@@ -105,6 +107,7 @@ def _readable() -> Iterator[None]:
 def sentences() -> Iterator[None]:
     """Turn what can go wrong in a run into one line on standard error and an exit code."""
     COMMAND_LINE.set()
+    shown, warnings.showwarning = warnings.showwarning, _show
     try:
         yield
     except (SmtdistError, OSError, MemoryError, KeyboardInterrupt) as error:
@@ -114,7 +117,18 @@ def sentences() -> Iterator[None]:
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)
         raise typer.Exit(code) from None
     finally:
+        warnings.showwarning = shown
         COMMAND_LINE.clear()
+
+
+def _show(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **_others: Any
+) -> None:
+    """Show a warning of data as a sentence, any other as Python does."""
+    if issubclass(category, DataWarning):
+        typer.echo(visible(masked(str(message))), err=True)
+    else:
+        typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
 
 def _sentence(error: BaseException) -> tuple[str, int]:

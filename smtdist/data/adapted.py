@@ -1,18 +1,26 @@
-"""Stored images that are put in order as they are read: channels moved to the end, whole numbers brought to eight bits."""
+"""Stored images that are put in order as they are read: channels moved to the end, whole numbers brought to eight bits.
+
+So are numbers that attributes say the meaning of (`smtdist.data.conventions`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.axes import image_axes
-from smtdist.data.source import Derived, Reader, Source, put_pixels
+from smtdist.data.conventions import Attributes, decoded, decoded_type
+from smtdist.data.source import Derived, Reader, Source, aligned_samples, pixel_dtype, put_pixels
 from smtdist.errors import DataError
+
+MOST_DECODED: Final = 2 * 8 + 2
+"""Bytes a number: as float64 before and after scaling, and whether it is a gap."""
 
 
 class RangeSettings(Protocol):
@@ -42,15 +50,16 @@ def as_bytes(dtype: np.dtype[Any], settings: RangeSettings | None, fitted: bool 
 
 @dataclass(frozen=True, eq=False)
 class Adapted(Derived):
-    """The images of a source of files with their axes in order, and as uint8 where `eight` says so.
+    """The images of a source of files with their axes in order, as what their attributes say, and of the type `pixels`.
 
     `axes` are those of a sample, (1, 2, 3) for rows, columns and channels as they are stored. Memory: beside
-    the reader of the source, one row of its chunks.
+    the reader of the source, some rows of its chunks, and what decoding them takes.
     """
 
     source: Source
     axes: tuple[int, ...]
-    eight: bool
+    pixels: np.dtype[Any]
+    attributes: Attributes = ()
     shape: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +79,7 @@ class Adapted(Derived):
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
         """Of a pixel."""
-        return np.dtype(np.uint8) if self.eight else self.source.dtype
+        return self.pixels
 
     @property
     def chunk_bytes(self) -> int:
@@ -84,8 +93,15 @@ class Adapted(Derived):
 
     @property
     def reader_bytes(self) -> int:
-        """Bytes of the reader of the source, and of what it reads at once."""
-        return self.source.reader_bytes + self.chunk_samples * self.source.sample_bytes
+        """Bytes of the reader of the source, of what it reads at once, and of that decoded, twice."""
+        decoded = MOST_DECODED * math.prod(self.source.shape[1:]) if self.attributes else 0
+        return self.source.reader_bytes + self.step * (self.source.sample_bytes + decoded)
+
+    @property
+    def step(self) -> int:
+        """Samples that are read at once: a row of chunks, or several of small ones."""
+        chunk = self.chunk_samples
+        return chunk * max(1, aligned_samples(self.source.sample_bytes) // chunk)
 
     def describe(self) -> dict[str, Any]:
         """Return what the source is, its shape and type as they are read."""
@@ -106,11 +122,13 @@ class _AdaptedReader(Reader):
         self._inner = inner
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        before, step, at = self._inner.read_bytes, self.source.chunk_samples, start
+        before, step, at = self._inner.read_bytes, self.source.step, start
         while at < stop:
             end = min(stop, (at // step + 1) * step)
-            block = self._inner.read(at, end).transpose(0, *self.source.axes)
-            put_pixels(block, out[at - start : end - start], self.source.name, at)
+            block = decoded(self._inner.read(at, end), self.source.attributes, self.source.name)
+            put_pixels(
+                block.transpose(0, *self.source.axes), out[at - start : end - start], self.source.name, at
+            )
             at = end
         return self._inner.read_bytes - before
 
@@ -132,5 +150,8 @@ def adapted(source: Source, settings: RangeSettings | None = None, *, fitted: bo
             f"first dimension; open it with xarray and give the DataArray, or write it anew in the order sample, y, x, channel."
         )
     axes = (*axes[1:], *(() if has_channels else (3,)))
-    eight = as_bytes(source.dtype, settings, fitted)
-    return source if axes == (1, 2, 3) and not eight else Adapted(source, axes, eight)
+    attributes: Attributes = getattr(source, "attributes", ())
+    dtype = pixel_dtype(decoded_type(source.dtype, attributes, source.name), source.name)
+    pixels = np.dtype(np.uint8) if as_bytes(dtype, settings, fitted) else dtype
+    in_order = axes == (1, 2, 3) and pixels == source.dtype and not attributes
+    return source if in_order else Adapted(source, axes, pixels, attributes)

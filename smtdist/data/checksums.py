@@ -218,7 +218,7 @@ def wrong_in(file: Any) -> str:
         for name in found:
             if "@" not in name:
                 stored = file[name]
-                found_sound.places(stored).clear()
+                found_sound.forget(stored)
                 _read_through(stored, found[name])
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         return " ".join(str(error).split()).strip("\"'").rstrip(".")

@@ -28,6 +28,7 @@ from smtdist.data.encoded_look import (
 )
 from smtdist.data.hdf5 import (
     CACHED_CHUNK_ROWS,
+    READ_CHUNK_BYTES,
     chunk_cache,
     damage_named,
     open_file,
@@ -35,7 +36,7 @@ from smtdist.data.hdf5 import (
 )
 from smtdist.data.pillow import Header
 from smtdist.data.remote import CACHE_BYTES, is_url
-from smtdist.data.source import Reader, Source, aligned_samples
+from smtdist.data.source import MOST_CHUNKS, Reader, Source, aligned_samples
 from smtdist.errors import ConfigurationError, DataError, UnreadableError, masked
 from smtdist.kernels.threads import even_ranges, run_ranges, threads
 
@@ -158,11 +159,14 @@ class EncodedSource(Source):
 
     @property
     def reader_bytes(self) -> int:
-        """Bytes of HDF5's caches, of the chunk a filter works on, of the encoded images read at once and offsets."""
+        """Bytes of HDF5's caches, of the chunk a filter works on, of the encoded images read at once and offsets, and of the
+        chunks of one read.
+        """
         encoded = min(self.stored, max(PIECE_BYTES, self.largest))
         offsets = BYTES_AN_OFFSET * min(OFFSETS_AT_ONCE, self.n_samples)
         remote = CACHE_BYTES if is_url(self.path) else 0
-        return encoded + offsets + (CACHED_CHUNK_ROWS + 2) * self.cached + remote
+        reading = READ_CHUNK_BYTES * MOST_CHUNKS if self.cached else 0
+        return encoded + offsets + reading + (CACHED_CHUNK_ROWS + 2) * self.cached + remote
 
     @property
     def thread_bytes(self) -> int:

@@ -21,6 +21,7 @@ from smtdist.data.hdf5 import (
 )
 from smtdist.data.pillow import MAX_PIXELS, Header
 from smtdist.data.remote import file_size, full_path
+from smtdist.data.source import read_boxes
 from smtdist.errors import DataError, UnreadableError, masked
 
 OFFSETS_AT_ONCE: Final = 2**16
@@ -76,8 +77,8 @@ class EncodedLook:
                 largest=largest,
                 cached=_chunk_bytes(data) + _chunk_bytes(offsets),
                 headers=_headers(data, offsets, name, skip_damaged),
-                channels=_attribute(data.parent, "channels", name, (1, 3)),
-                max_pixels=_attribute(data.parent, "max_pixels", name, range(1, 2**63)),
+                channels=_attribute(file[group or "/"], "channels", name, (1, 3)),
+                max_pixels=_attribute(file[group or "/"], "max_pixels", name, range(1, 2**63)),
                 file_bytes=file_size(where),
             )
 
@@ -224,7 +225,7 @@ def bytes_of(data: Any, start: int, stop: int, name: str) -> memoryview:
 
 def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
     try:
-        return dataset[start:stop]  # type: ignore[no-any-return]  # h5py has no types
+        return read_boxes(dataset, start, stop)
     except (OSError, RuntimeError) as error:
         raise UnreadableError(
             f"{name}, {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: "

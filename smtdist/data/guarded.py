@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -13,6 +14,7 @@ import h5py
 from smtdist.data import checksums, following
 from smtdist.data.inflating import Inflating, is_packed
 from smtdist.data.remote import is_url
+from smtdist.errors import DataError
 
 _SOUND: Final[set[tuple[Any, ...]]] = set()
 """Virtual datasets whose sources were looked at, all the way down: file, state and name."""
@@ -22,11 +24,15 @@ MOST_LINKS: Final = 16
 """That are followed one after another, as in HDF5."""
 
 
+class BrokenLink(KeyError):
+    """A link that leads nowhere; says why."""
+
+
 class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
     """A group that gives nothing which lies in a file that `following.require` refuses."""
 
     where = ""
-    """The path or address that was opened."""
+    """The path or address of the file that the group lies in: what it names is looked for beside that."""
     root = b""
     """What HDF5 calls that file."""
     sums: Mapping[str, Any] = MappingProxyType({})
@@ -61,7 +67,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
                 place = here + b"/"
                 continue
             if not left:
-                raise KeyError(f"{name} is a link that leads in a circle")
+                raise BrokenLink(f"{name} is a link that leads in a circle")
             left -= 1
             if kind == h5py.h5l.TYPE_SOFT:
                 target = self.id.links.get_val(here)
@@ -69,14 +75,14 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
                 waiting = _steps(target) + waiting
                 continue
             if kind != h5py.h5l.TYPE_EXTERNAL:
-                raise KeyError(f"{name} is a link of an unknown kind")
+                raise BrokenLink(f"{name} is a link of an unknown kind")
             file, inside = self.id.links.get_val(here)
             beside = self._beside(file)
             following.require(self.where, beside)
             if is_url(beside):
                 return
             if not os.path.isfile(beside):
-                raise KeyError(f"{beside}, which a link names, is no file")
+                raise BrokenLink(f"{beside}, which a link names, is no file")
             with unlocked(beside) as other:
                 other._require_links("/" + os.fsdecode(b"/".join([*_steps(inside), *waiting])), left)
             return
@@ -85,27 +91,34 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         return os.path.join("" if is_url(self.where) else os.path.dirname(self.where), os.fsdecode(name))
 
     def _checked(self, found: Any) -> Any:
-        lies_in = h5py.h5f.get_name(found.id)
-        if lies_in != self.root:
-            following.require(self.where, os.fsdecode(lies_in))
+        root, sums, where = h5py.h5f.get_name(found.id), self.sums, self.where
+        if root != self.root:
+            sums, where = MappingProxyType({}), os.fsdecode(root)
+            following.require(self.where, where)
         if isinstance(found, h5py.Dataset):
             plist = found.id.get_create_plist()
-            self._require_values(plist, found.name, os.fsdecode(lies_in))
+            self._require_values(found, plist, where)
             found = Inflating(found.id, readonly=True) if is_packed(plist) else found
-            expected = self.sums.get(found.name.strip("/")) if lies_in == self.root else None
+            expected = sums.get(found.name.strip("/"))
             return found if expected is None else checksums.verified(found, expected)
         if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):
             inside = _Guarded(found.id)
-            inside.where, inside.root, inside.sums = self.where, self.root, self.sums
+            inside.where, inside.root, inside.sums = where, root, sums
             return inside
         return found
 
-    def _require_values(self, plist: Any, name: str, lies_in: str) -> None:
+    def _require_values(self, found: Any, plist: Any, where: str) -> None:
+        """Look at what a dataset's values lie in; `where` is the file that says so."""
+        left = math.prod(found.shape or ()) * found.dtype.itemsize
         for number in range(plist.get_external_count()):
+            raw, offset, size = plist.get_external(number)
             # HDF5 takes these from the folder that the process is in
-            following.require(self.where, os.path.abspath(os.fsdecode(plist.get_external(number)[0])))
+            path, taken = os.path.abspath(os.fsdecode(raw)), min(size, left)
+            following.require(where, path)
+            _require_raw(path, int(offset) + taken, f"{where}:{found.name.strip('/')}")
+            left -= taken
         if plist.get_layout() == h5py.h5d.VIRTUAL:
-            self._require_sources(plist, lies_in, name)
+            self._require_sources(plist, where, found.name)
 
     def _require_sources(self, plist: Any, lies_in: str, name: str) -> None:
         """Look at all that a virtual dataset is made of, once for each state of its file: sources may be virtual, too."""
@@ -122,7 +135,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             places = [
                 (lies_in if file == "." else os.path.join(folder, file), inside) for file, inside in sources
             ]
-            following.require(self.where, *(path for path, _ in places if path != lies_in))
+            following.require(lies_in, *(path for path, _ in places if path != lies_in))
             for path, inside in places:
                 # who reads them says what is missing
                 with suppress(OSError, RuntimeError, KeyError, ValueError), unlocked(path) as file:
@@ -136,8 +149,15 @@ class GuardedFile(_Guarded, h5py.File):  # type: ignore[misc]
     """An HDF5 file opened for reading; `where` is its path or address."""
 
     def __init__(self, file: Any, where: str, **how: Any) -> None:
-        """Open what h5py opens."""
-        super().__init__(file, "r", **how)
+        """Open what h5py opens; raise a DataError for a file that somebody writes."""
+        try:
+            super().__init__(file, "r", **how)
+        except OSError as error:
+            if "already open for" not in str(error):
+                raise
+            raise DataError(
+                f"{where} is open for writing by another program; close it there, or, if that has died, run h5clear -s {where}."
+            ) from error
         self.where, self.root = where, h5py.h5f.get_name(self.id)
         try:
             self.sums = checksums.recorded(self)
@@ -164,29 +184,53 @@ def unlocked(path: str | os.PathLike[str], **cache: Any) -> GuardedFile:
         raise
 
 
-def walk(group: h5py.Group) -> Iterator[tuple[str, Any]]:
-    """Yield all that lies below a group, (name, object), each once, in the order of names; links are not followed.
+def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield all that lies below a group, (name, object), each once, in the order of names.
 
+    With `links` those that lead elsewhere are followed at the end, as far as that may be and works.
     The time grows with the number of objects, however deep they lie; h5py's own walk looks each up from the top.
     """
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     waiting = [("", group, iter(sorted(group)))]
-    while waiting:
-        above, here, names = waiting[-1]
-        name = next(names, None)
-        if name is None:
-            waiting.pop()
-            continue
-        if not isinstance(here.get(name, getlink=True), h5py.HardLink):
-            continue
-        found, place = here[name], f"{above}{name}"
-        address = h5py.h5o.get_info(found.id).addr
+    leading: list[tuple[h5py.Group, str, str]] = []
+    while waiting or leading:
+        if waiting:
+            above, here, names = waiting[-1]
+            name = next(names, None)
+            if name is None:
+                waiting.pop()
+                continue
+            place = f"{above}{name}"
+            if not isinstance(here.get(name, getlink=True), h5py.HardLink):
+                leading += [(here, name, place)] if links else []
+                continue
+            found = here[name]
+        else:
+            here, name, place = leading.pop(0)
+            try:
+                found = here[name]
+            except (DataError, KeyError, OSError):
+                continue
+        about = h5py.h5o.get_info(found.id)
+        address = about.fileno, about.addr
         if address in seen:
             continue
         seen.add(address)
         yield place, found
         if isinstance(found, h5py.Group):
             waiting.append((f"{place}/", found, iter(sorted(found))))
+
+
+def _require_raw(path: str, needed: int, name: str) -> None:
+    """Refuse external storage that ends too early: HDF5 would make up the rest."""
+    size = os.path.getsize(path) if os.path.isfile(path) else None
+    if size is not None and size >= needed:
+        return
+    what = "does not exist" if size is None else f"has {size:,} bytes, but {needed:,} are needed"
+    raise DataError(
+        f"{name} has its values in {path}, which {what}; restore that file, or start smtdist in the folder that the "
+        f"name is relative to."
+    )
 
 
 def _steps(name: bytes) -> list[bytes]:

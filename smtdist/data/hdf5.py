@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -17,10 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import filters
-from smtdist.data.guarded import GuardedFile, unlocked, walk
+from smtdist.data.conventions import Attributes, attributes_of, said
+from smtdist.data.guarded import BrokenLink, GuardedFile, unlocked, walk
 from smtdist.data.importers import journal
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
-from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
+from smtdist.data.source import (
+    MOST_CHUNKS,
+    Reader,
+    Source,
+    aligned_samples,
+    boxes,
+    gaps_said,
+    image_shape,
+    pixel_dtype,
+    read_boxes,
+)
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
@@ -28,6 +39,10 @@ from smtdist.errors import DataError, MissingDatasetError, SmtdistError, Unreada
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
 )
+READ_CHUNK_BYTES: Final = 8 * 2**10
+"""What HDF5 keeps of each chunk of one read (6.7 KB were measured)."""
+CACHED_CHUNK_BYTES: Final = 2**10
+"""What a chunk takes in HDF5's cache beside its bytes: a hundred places in a table, and its entry."""
 DAMAGE: Final = (
     OSError,
     RuntimeError,
@@ -67,7 +82,8 @@ class Hdf5Source(Source):
 
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
     contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
-    `dimensions` are the names of its dimensions, where it has any. `virtual_bytes` is what HDF5 holds of the
+    `dimensions` are the names of its dimensions, where it has any. `attributes` say what the numbers mean, which
+    `smtdist.data.adapted` applies. `gaps` says which chunks were not stored. `virtual_bytes` is what HDF5 holds of the
     files of a virtual dataset, None for one that is none. `path` may be an address, `scheme://...`, whose
     file is read in ranges.
     """
@@ -83,6 +99,8 @@ class Hdf5Source(Source):
     file_bytes: int
     virtual_bytes: int | None = None
     dimensions: tuple[str, ...] = ()
+    attributes: Attributes = ()
+    gaps: str = field(default="", compare=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], dataset: str) -> Hdf5Source:
@@ -94,7 +112,8 @@ class Hdf5Source(Source):
         """
         where = full_path(path)
         with damage_named(where), open_dataset(where, dataset) as stored:
-            name = f"{where}:{stored.name.strip('/')}"
+            dataset = dataset.strip("/")  # not the stored name: behind a link that is one of another file
+            name = f"{where}:{dataset}"
             dtype = pixel_dtype(stored.dtype, name)
             shape = image_shape(stored.shape, name)
             filters.require_readable(stored, where)
@@ -102,7 +121,7 @@ class Hdf5Source(Source):
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
                 path=where,
-                dataset=stored.name.strip("/"),
+                dataset=dataset,
                 shape=shape,
                 dtype=dtype,
                 chunk_samples=chunks[0] if chunks else aligned_samples(sample_bytes),
@@ -112,6 +131,8 @@ class Hdf5Source(Source):
                 file_bytes=file_size(where),
                 virtual_bytes=_virtual_bytes(stored, where),
                 dimensions=_dimensions(stored),
+                attributes=attributes_of(stored),
+                gaps=_gaps(stored, name),
             )
 
     @property
@@ -128,12 +149,15 @@ class Hdf5Source(Source):
 
     @property
     def reader_bytes(self) -> int:
-        """Bytes of the caches of an open reader, and of the chunk a filter is working on."""
+        """Bytes of the caches of an open reader, of the chunks of one read, and of the chunk a filter is working on."""
         remote = CACHE_BYTES if is_url(self.path) else 0
         if self.chunks is None:
             return remote + (self.virtual_bytes or 0)
-        filtering = 2 * math.prod(self.chunks) * self.dtype.itemsize if self.filtered else 0
-        return CACHED_CHUNK_ROWS * self.chunk_bytes + filtering + remote
+        every = -(-self.n_samples // self.chunks[0]) * self._chunks_in_row
+        filtering = 2 * math.prod(self.chunks) * self.dtype.itemsize + every if self.filtered else 0
+        cached = CACHED_CHUNK_ROWS * (self.chunk_bytes + CACHED_CHUNK_BYTES * self._chunks_in_row)
+        reading = READ_CHUNK_BYTES * min(MOST_CHUNKS, every)
+        return cached + reading + filtering + remote
 
     @property
     def _chunks_in_row(self) -> int:
@@ -152,6 +176,7 @@ class Hdf5Source(Source):
             "dtype": self.dtype.name,
             "chunk_samples": self.chunk_samples,
             "chunks": None if self.chunks is None else list(self.chunks),
+            **({"attributes": said(self.attributes)} if self.attributes else {}),
         }
 
     @contextmanager
@@ -186,6 +211,12 @@ class Hdf5Source(Source):
                 f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
                 f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
             )
+        attributes = attributes_of(stored)
+        if attributes != self.attributes:
+            raise DataError(
+                f"{self.name} has {said(attributes) or 'no attributes'}, but had {said(self.attributes) or 'none'} when first "
+                f"opened; start again, with a new manifest if there is one."
+            )
 
 
 class _Hdf5Reader(Reader):
@@ -196,13 +227,17 @@ class _Hdf5Reader(Reader):
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         target = out.reshape(out.shape[: self._stored.ndim])
         try:
-            self._stored.read_direct(target, np.s_[start:stop])
+            read_boxes(self._stored, start, stop, target, self._cut(start, stop))
         except (OSError, RuntimeError) as error:
             raise UnreadableError(
                 f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
                 f"({reason_of(error)}); the file is damaged there: restore it from a good copy."
             ) from error
         return out.nbytes
+
+    def _cut(self, start: int, stop: int) -> Iterator[tuple[slice, ...]] | None:
+        """Yield what is read at once; None: what chunks say."""
+        return None
 
 
 class _VirtualReader(_Hdf5Reader):
@@ -219,6 +254,11 @@ class _VirtualReader(_Hdf5Reader):
             super()._fill(at, end, out[at - start : end - start])
             self._stored = stored = None  # whoever holds it keeps its files open
         return out.nbytes
+
+    def _cut(self, start: int, stop: int) -> Iterator[tuple[slice, ...]]:
+        # chunks are those of its sources: each value counts for its part of one
+        shape = self._stored.shape
+        return boxes(start, stop, shape, (1,) * len(shape), self._few.most_values)
 
 
 @contextmanager
@@ -280,6 +320,10 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
     """Return a dataset of an open file; a missing one, or a group, is a DataError that lists near names."""
     try:
         found = file[dataset.strip("/") or "/"]
+    except BrokenLink as error:
+        raise DataError(
+            f"{path} has no dataset {dataset!r}: {error.args[0]}; restore what it leads to."
+        ) from None
     except (KeyError, OSError, ValueError):
         near = _near_names(file, dataset.strip("/"))
         hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
@@ -335,7 +379,7 @@ def _dataset_names(group: Any) -> list[str]:
     names: list[str] = []
     parts: set[str] = set()
     # a very large file is not walked through to its end
-    for name, item in islice(walk(group), VISITED_OBJECTS):
+    for name, item in islice(walk(group, links=True), VISITED_OBJECTS):
         if isinstance(item, h5py.Dataset):
             names.append(name)
         elif "bytes" in item and "offsets" in item:
@@ -359,6 +403,25 @@ def _dimensions(stored: Any) -> tuple[str, ...]:
     return tuple(names) if all(names) else ()
 
 
+def _gaps(stored: Any, name: str) -> str:
+    """Return a sentence on chunks that were never written, or got lost with a writer: HDF5 gives the fill value there."""
+    if stored.chunks is None:
+        written = stored.is_virtual or stored.external or stored.id.get_storage_size()
+        return "" if written else f"{name}: nothing was written there, so all is the fill value."
+    grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, stored.chunks, strict=True))
+    if stored.id.get_num_chunks() >= math.prod(grid):
+        return ""
+    there = np.zeros(grid, bool)
+
+    def mark(chunk: Any) -> None:
+        there[tuple(at // length for at, length in zip(chunk.chunk_offset, stored.chunks, strict=True))] = (
+            True
+        )
+
+    stored.id.chunk_iter(mark)
+    return gaps_said(name, there, stored.chunks)
+
+
 def _virtual_bytes(stored: Any, path: str) -> int | None:
     """Return the bytes that reading a virtual dataset holds of its files, which are checked; None for another dataset."""
     if not stored.is_virtual:
@@ -368,7 +431,8 @@ def _virtual_bytes(stored: Any, path: str) -> int | None:
             f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them "
             f"here."
         )
-    return MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * check_sources(stored, path, unlocked)
+    reading = READ_CHUNK_BYTES * MOST_CHUNKS
+    return MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * check_sources(stored, path, unlocked) + reading
 
 
 def require_plain(stored: Any, path: str) -> None:

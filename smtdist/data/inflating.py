@@ -10,7 +10,6 @@ the first pass alone.
 from __future__ import annotations
 
 import bz2
-import itertools
 import math
 import os
 import struct
@@ -19,6 +18,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import h5py
+import numpy as np
 from isal import isal_zlib
 
 from smtdist.data import found_sound
@@ -57,7 +57,7 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
 
     def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
         """Read as h5py does."""
-        self._require(args[0] if isinstance(args, tuple) and args else args)
+        self._require(args)
         return super().__getitem__(args, new_dtype)
 
     def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
@@ -69,10 +69,11 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         """Look at every chunk."""
         self._require(None)
 
-    def _require(self, rows: Any) -> None:
-        """Look at the chunks of a selection: of some rows, or of all where it is none of rows."""
+    def _require(self, selection: Any) -> None:
+        """Look at the chunks of the rows of a selection, or at all where it is none of rows."""
         if not self.shape or not math.prod(self.shape):
             return
+        rows = selection[0] if isinstance(selection, tuple) and selection else selection
         span = range(self.shape[0])
         if isinstance(rows, slice):
             chosen = span[rows]
@@ -82,22 +83,35 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         elif isinstance(rows, int):
             with suppress(IndexError):
                 span = range(span[rows], span[rows] + 1)
-        step, *others = self.chunks
-        starts = [range(span.start // step * step, span.stop, step)]
-        starts += [range(0, length, chunk) for length, chunk in zip(self.shape[1:], others, strict=True)]
-        sound = found_sound.places(self)
-        for place in itertools.product(*starts):
-            if place not in sound:
-                self._look_at(place)
-                sound.add(place)
-
-    def _look_at(self, place: tuple[int, ...]) -> None:
-        plist, stored = self.id.get_create_plist(), self.id.get_chunk_info_by_coord(place)
-        if stored.byte_offset is None:
+        grid = tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunks, strict=True))
+        first, last = span.start // self.chunks[0], -(-span.stop // self.chunks[0])
+        sound = found_sound.chunks(self, grid)[first:last]
+        if sound.all():
             return
+        plist = self.id.get_create_plist()
         every = [plist.get_filter(number) for number in range(plist.get_nfilters())]
-        used = [one for at, one in enumerate(every) if not stored.filter_mask >> at & 1]
+        for row, *others in np.argwhere(~sound).tolist():
+            numbers = (first + row, *others)
+            self._look_at(
+                tuple(number * chunk for number, chunk in zip(numbers, self.chunks, strict=True)), every
+            )
+            sound[(row, *others)] = True
+
+    def _look_at(self, place: tuple[int, ...], every: list[Any]) -> None:
+        """Look at the chunk at a place; `every` are the filters of the dataset."""
         size = math.prod(self.chunks) * self.dtype.itemsize
+        most = size + size // 64 + SLACK  # compression adds little to what it cannot pack
+        mask, packed = 0, None
+        try:
+            mask, packed = self.id.read_direct_chunk(place, out=np.empty(most, np.uint8))
+        except ValueError:
+            pass  # there is more of it
+        except (OSError, RuntimeError):
+            # this looks through all chunks, so it is not asked before
+            if self.id.get_chunk_info_by_coord(place).byte_offset is None:
+                return
+            raise
+        used = [one for at, one in enumerate(every) if not mask >> at & 1]
         codes = [SHUFFLE if _only_shuffles(code, values) else code for code, _, values, _ in used]
         packer = next((at for at, code in enumerate(codes) if code in PACKERS), None)
         before, after = (codes, []) if packer is None else (codes[:packer], codes[packer + 1 :])
@@ -115,9 +129,7 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
             )
         framed = size + CHECKSUM * before.count(FLETCHER32)
         found: float = math.inf
-        # compression adds little to what it cannot pack
-        if stored.size <= framed + framed // 64 + SLACK:
-            packed = self.id.read_direct_chunk(place)[1]
+        if packed is not None:
             packed = packed[: len(packed) - CHECKSUM * len(after)]
             if narrowed:
                 content = packed if packer is None else b"".join(_inflated(packed, size + SLACK))

@@ -77,7 +77,7 @@ def image_sets(path: str | os.PathLike[str]) -> list[str]:
 
     with damage_named(path), open_file(full_path(path)) as file:
         visit("/", file)
-        for name, item in walk(file):
+        for name, item in walk(file, links=True):
             visit(name, item)
     return found
 
@@ -103,8 +103,8 @@ def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | No
         found: Any = group.attrs.get(CLASSES)
         if found is None and isinstance(group.get(CLASSES), h5py.Dataset):
             found = group[CLASSES][()]
-        if found is None:
-            found = file.attrs.get(CLASSES)
+        for whole in (file, group.file):  # they differ behind a link
+            found = whole.attrs.get(CLASSES) if found is None else found
         if found is None:
             return None
         return tuple(

@@ -54,7 +54,7 @@ class Manifest:
     - `files`, in the order of their samples: `path` (relative to the manifest, or an address), `size` and `mtime` (ns) of
       the file, and `sets`: by name, `kind` ("plain" or "encoded"), `samples`, `bytes` (raw, or encoded),
       `labels` (whether it has any), `hashes` of the content of some samples by their numbers, and all that
-      opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, `dimensions`, or `largest`, `cached`,
+      opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, `dimensions`, `attributes`, or `largest`, `cached`,
       `headers`, `channels`, `max_pixels`.
 
     Files are looked for in the manifest's own folder and below, and where `smtdist.data.following` allows it.
@@ -283,6 +283,7 @@ def _entry(look: Look, labelled: bool, seed: int, number: int) -> Entry:
         "filtered": look.filtered,
         "virtual_bytes": look.virtual_bytes,
         "dimensions": list(look.dimensions),
+        "attributes": list(look.attributes),
     }
 
 
@@ -319,6 +320,7 @@ def _look_of(path: str, name: str, size: int, found: Entry) -> Look:
         file_bytes=size,
         virtual_bytes=found.get("virtual_bytes"),
         dimensions=tuple(found.get("dimensions", ())),
+        attributes=tuple(map(tuple, found.get("attributes", ()))),
     )
 
 

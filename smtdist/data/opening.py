@@ -15,7 +15,8 @@ from smtdist.data.look import class_names, file_named, labels_name, look_at, req
 from smtdist.data.manifest import Manifest
 from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, DataWarning
+from smtdist.kernels import convergence
 
 __all__ = ["EncodedSettings", "labels_name", "open_labels", "open_source", "refuse_scaling"]
 
@@ -64,6 +65,8 @@ def open_source(
                 looks.append(look_at(path, name, skip_damaged))
     else:
         label, looks = found, [look_at(found, name, skip_damaged)]
+    for look in looks:
+        convergence.warn(getattr(look, "gaps", ""), DataWarning)
     looks = [adapted(look, settings, fitted=fitted) if isinstance(look, Source) else look for look in looks]
     scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
     source = joined(looks, label, name.strip("/"), *scaling)

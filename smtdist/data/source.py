@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ MOST_VALUES: Final = 2**60
 """Unchunked samples are aligned to this many, or to the largest power of two of them that fits in `ALIGNMENT_BYTES`."""
 
 
+MOST_CHUNKS: Final = 1024
+"""Chunks that are read at once."""
 _AXES: Final = {1: ("column",), 2: ("row", "column"), 3: ("row", "column", "channel")}
 """What messages call the axes of a sample, by their number."""
 
@@ -179,6 +182,67 @@ def aligned_samples(sample_bytes: int) -> int:
     (256, 16, 1)
     """
     return int(min(ALIGNED_SAMPLES, 2 ** max(0, (ALIGNMENT_BYTES // sample_bytes).bit_length() - 1)))
+
+
+def boxes(
+    start: int, stop: int, shape: tuple[int, ...], chunks: tuple[int, ...] | None, most: int = MOST_CHUNKS
+) -> Iterator[tuple[slice, ...]]:
+    """Yield slices that together are rows `start` to `stop`, each of at most so many chunks.
+
+    HDF5 and Zarr take some kilobytes for each chunk of one read, however small it is.
+
+    >>> list(boxes(3, 9, (9, 2), (2, 2), most=2))
+    [(slice(3, 6, None), slice(0, 2, None)), (slice(6, 9, None), slice(0, 2, None))]
+    """
+    step, *others = shape if chunks is None else chunks
+    beside = math.prod(-(-length // chunk) for length, chunk in zip(shape[1:], others, strict=True))
+    step *= max(1, most // beside)
+    for first in range(start // step * step, stop, step):
+        rows = slice(max(first, start), min(first + step, stop))
+        if beside <= most:
+            yield (rows, *(slice(0, length) for length in shape[1:]))
+        else:
+            for rest in boxes(0, shape[1], shape[1:], tuple(others), most):
+                yield (rows, *rest)
+
+
+def gaps_said(name: str, stored: npt.NDArray[np.bool_], chunks: tuple[int, ...]) -> str:
+    """Return a sentence on the chunks that are not stored, by which are, of the shape of their grid; "" where all are.
+
+    >>> gaps_said("a.h5:images", np.array([[True], [False]]), (10, 8))
+    'a.h5:images: 1 of 2 chunks is not stored, at [10, 0], and read as the fill value; check that none was lost.'
+    """
+    places = np.argwhere(~stored)
+    if not len(places):
+        return ""
+    shown = ", ".join(str((place * np.array(chunks)).tolist()) for place in places[:3])
+    more = ", ..." if len(places) > 3 else ""
+    return (
+        f"{name}: {len(places):,} of {stored.size:,} chunks {'is' if len(places) == 1 else 'are'} not stored, at {shown}{more}, "
+        f"and read as the fill value; check that none was lost."
+    )
+
+
+def read_boxes(
+    stored: Any,
+    start: int,
+    stop: int,
+    target: npt.NDArray[Any] | None = None,
+    cut: Iterable[tuple[slice, ...]] | None = None,
+) -> npt.NDArray[Any]:
+    """Return rows `start` to `stop` of an open HDF5 dataset or Zarr array, read in pieces (`boxes`), into `target` if given."""
+    if target is None:
+        target = np.empty((stop - start, *stored.shape[1:]), stored.dtype)
+    chunks = getattr(stored, "shards", None) or stored.chunks
+    for rows, *rest in boxes(start, stop, stored.shape, chunks) if cut is None else cut:
+        part = target[rows.start - start : rows.stop - start]
+        if not hasattr(stored, "read_direct"):
+            part[(slice(None), *rest)] = stored[(rows, *rest)]
+        elif all(one == slice(0, length) for one, length in zip(rest, stored.shape[1:], strict=True)):
+            stored.read_direct(part, rows)  # what has a checksum is compared
+        else:
+            stored.read_direct(part, (rows, *rest), (slice(None), *rest))
+    return target
 
 
 def sample_lengths(shape: tuple[int, ...], name: str) -> tuple[int, int, int]:

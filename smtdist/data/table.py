@@ -15,8 +15,9 @@ import numpy.typing as npt
 import scipy.sparse
 
 from smtdist.data.array import ArraySamples
-from smtdist.data.hdf5 import open_dataset, reason_of, require_plain
-from smtdist.data.source import Reader, Source, aligned_samples, require_countable
+from smtdist.data.conventions import require_plain_numbers
+from smtdist.data.hdf5 import READ_CHUNK_BYTES, open_dataset, reason_of, require_plain
+from smtdist.data.source import MOST_CHUNKS, Reader, Source, aligned_samples, read_boxes, require_countable
 from smtdist.errors import DataError, masked
 
 TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
@@ -46,7 +47,7 @@ class StoredTable(Source):
     @property
     def reader_bytes(self) -> int:
         """Bytes of the row of chunks that HDF5 keeps."""
-        return 2 * self.chunk_bytes if self.dataset is not None else 0
+        return 2 * self.chunk_bytes + READ_CHUNK_BYTES * MOST_CHUNKS if self.dataset is not None else 0
 
     def describe(self) -> dict[str, Any]:
         """Return kind, path, dataset, shape and dtype as plain JSON."""
@@ -82,7 +83,7 @@ class _TableReader(Reader):
         target = out.reshape(len(out), *self._stored.shape[1:])
         with _unread(self.source, start, stop):
             if hasattr(self._stored, "read_direct"):
-                self._stored.read_direct(target, np.s_[start:stop])
+                read_boxes(self._stored, start, stop, target)
             else:
                 target[...] = self._stored[start:stop]
         return out.nbytes
@@ -121,6 +122,7 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
         path = os.path.abspath(os.fspath(rows[0]))
         with open_dataset(path, rows[1]) as stored:
             require_plain(stored, path)
+            require_plain_numbers(stored, f"{path}:{rows[1].strip('/')}")
             chunk = None if stored.chunks is None else int(stored.chunks[0])
             return _stored_table(path, rows[1].strip("/"), stored.shape, stored.dtype, chunk)
     if isinstance(rows, str | os.PathLike):

@@ -16,8 +16,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
-from smtdist.data.source import Reader, Source
+from smtdist.data.source import Reader, Source, read_boxes
 from smtdist.data.video_frames import LOW_PASS, fourier_whitened
 from smtdist.errors import ConfigurationError, DataError, masked
 from smtdist.kernels import hashing
@@ -109,6 +110,7 @@ def _clip(path: str, group: Any, name: str) -> Clip:
             f"{path}:{name}/frames is {frames.dtype.name} of the shape {frames.shape}; "
             f"frames are uint8 or floats, (time, row, column)."
         )
+    require_plain_numbers(frames, f"{path}:{name}/frames")
     cuts = tuple(int(cut) for cut in np.atleast_1d(group.attrs.get("cuts", ())))
     length, height, width = frames.shape
     return Clip(
@@ -289,7 +291,7 @@ class _SequenceReader(Reader):
                     f"when first opened; start again."
                 )
             try:
-                raw = stored[first : start + count]
+                raw = read_boxes(stored, first, start + count)
             except OSError as error:
                 raise DataError(
                     f"{clip.name}, frames {first} to {start + count - 1}: the stored data cannot be read "

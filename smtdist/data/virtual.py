@@ -20,6 +20,7 @@ import h5py
 from smtdist.data.filters import register_filters
 from smtdist.data.guarded import unlocked
 from smtdist.data.inflating import Inflating
+from smtdist.data.source import MOST_CHUNKS
 from smtdist.errors import DataError
 
 MOST_OPEN: Final = 16
@@ -27,6 +28,9 @@ MOST_OPEN: Final = 16
 
 CACHE_BYTES: Final = 2**20
 """What HDF5 keeps of each source."""
+
+UNCUT: Final = 2**40
+"""Values that are read at once of sources without chunks: more than there are."""
 
 _UNLIMITED: Final = 2**63
 
@@ -54,6 +58,7 @@ def pieces_of(stored: Any, path: str) -> list[Piece]:
     gives.
     """
     name = f"{path}:{stored.name.strip('/')}"
+    path = os.fsdecode(h5py.h5f.get_name(stored.id))  # a link may have led to another file
     folder = os.path.dirname(os.path.abspath(path))
     pieces, values = [], 0
     for source in stored.virtual_sources():
@@ -146,6 +151,8 @@ class FewOpen:
         self._longest = max(piece.stop - piece.start for piece in self._pieces)
         self._open: set[str] = set()
         self._sound: set[tuple[str, str]] = set()
+        self._fewest = UNCUT
+        """Values of a sample in a chunk, of the source looked at so far that has fewest."""
 
     def ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, Any]]:
         """Yield (first, last, dataset) that cover samples `start` to `stop`, each from at most 16 files."""
@@ -159,6 +166,11 @@ class FewOpen:
             self._open |= files
             yield at, end, self._stored
             at = end
+
+    @property
+    def most_values(self) -> int:
+        """How many values may be read at once, by the chunks that they lie in."""
+        return MOST_CHUNKS * self._fewest
 
     def _reach(self, at: int, stop: int) -> tuple[int, set[str]]:
         """Return how far from `at` samples of few enough files go, and these files, which exist."""
@@ -182,4 +194,7 @@ class FewOpen:
                 found = file.get(piece.dataset)
                 if isinstance(found, Inflating):
                     found.require_all()
+                if found is not None and found.chunks is not None:
+                    inner = found.chunks[1 - self._stored.ndim :] if self._stored.ndim > 1 else ()
+                    self._fewest = min(self._fewest, math.prod(inner))
             self._sound.add((piece.path, piece.dataset))

@@ -6,16 +6,28 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.conventions import Attributes, attributes_of, said
 from smtdist.data.remote import full_path, is_url
-from smtdist.data.source import Reader, Source, image_shape, pixel_dtype
+from smtdist.data.source import (
+    MOST_CHUNKS,
+    Reader,
+    Source,
+    boxes,
+    gaps_said,
+    image_shape,
+    pixel_dtype,
+    read_boxes,
+)
 from smtdist.errors import DataError, MissingDatasetError, UnreadableError, masked
 
+READ_CHUNK_BYTES: Final = 2 * 2**10
+"""What the library keeps of each chunk of one read (1.6 KB were measured)."""
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 
@@ -24,8 +36,8 @@ class ZarrSource(Source):
     """A Zarr array of images in a folder or behind an address; make it with `ZarrSource.open`.
 
     Holds names and numbers only. Zarr leaves out chunks that hold the fill value alone, so a chunk that got
-    lost cannot be told from one of them: the fingerprint of the data can. Where chunks are kept in shards,
-    samples are aligned to shards.
+    lost cannot be told from one of them: `gaps` says which chunks (or shards) a folder lacks; behind an address
+    they are not counted. Where chunks are kept in shards, samples are aligned to shards.
     """
 
     path: str
@@ -36,6 +48,8 @@ class ZarrSource(Source):
     chunks: tuple[int, ...]
     has_channels: bool
     dimensions: tuple[str, ...] = ()
+    attributes: Attributes = ()
+    gaps: str = field(default="", compare=False)
     file_bytes = None
 
     @classmethod
@@ -59,6 +73,8 @@ class ZarrSource(Source):
             chunks=chunks,
             has_channels=stored.ndim == 4,
             dimensions=dimensions_of(stored),
+            attributes=attributes_of(stored),
+            gaps="" if is_url(where) else _gaps(stored, os.path.join(where, array), chunks, name),
         )
 
     @property
@@ -69,16 +85,20 @@ class ZarrSource(Source):
     @property
     def chunk_bytes(self) -> int:
         """Raw bytes in memory while one row of chunks is read; edge chunks are counted whole."""
-        lengths = self.shape[1:]
-        in_row = math.prod(
-            -(-length // chunk) for length, chunk in zip(lengths, self.chunks[1:], strict=False)
-        )
-        return math.prod(self.chunks) * in_row * self.dtype.itemsize
+        return math.prod(self.chunks) * self.chunks_in_row * self.dtype.itemsize
 
     @property
     def reader_bytes(self) -> int:
-        """Bytes of one row of chunks as stored, decoded, and as the library hands it over."""
-        return 3 * self.chunk_bytes
+        """Bytes of one row of chunks as stored, decoded, and as the library hands it over, and of its tasks."""
+        return 3 * self.chunk_bytes + READ_CHUNK_BYTES * min(MOST_CHUNKS, self.chunks_in_row)
+
+    @property
+    def chunks_in_row(self) -> int:
+        """Chunks that hold parts of one sample."""
+        lengths = self.shape[1:]
+        return math.prod(
+            -(-length // chunk) for length, chunk in zip(lengths, self.chunks[1:], strict=False)
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return kind, path, array, shape, dtype and chunking as plain JSON."""
@@ -90,6 +110,7 @@ class ZarrSource(Source):
             "dtype": self.dtype.name,
             "chunk_samples": self.chunk_samples,
             "chunks": list(self.chunks),
+            **({"attributes": said(self.attributes)} if self.attributes else {}),
         }
 
     @contextmanager
@@ -113,19 +134,37 @@ class _ZarrReader(Reader):
         self._stored = stored
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        step, at = self.source.chunk_samples, start
-        while at < stop:
-            end = min(stop, (at // step + 1) * step)  # a row of chunks at a time bounds the memory
+        shape, chunks = self._stored.shape, self.source.chunks
+        target = out.reshape(len(out), *shape[1:])
+        # at most a row of chunks at a time bounds the memory
+        for box in boxes(start, stop, shape, chunks, min(MOST_CHUNKS, self.source.chunks_in_row)):
+            at, end = box[0].start, box[0].stop
             try:
-                rows = self._stored[at:end]
+                read_boxes(self._stored, at, end, target[at - start : end - start], [box])
             except Exception as error:  # stores and codecs have errors of their own
                 raise UnreadableError(
                     f"{self.source.name}, samples {at} to {end - 1}: the stored data cannot be read "
                     f"({' '.join(str(error).split()).rstrip('.') or type(error).__name__}); restore them from a good copy."
                 ) from error
-            out[at - start : end - start] = rows.reshape(end - at, *out.shape[1:])
-            at = end
         return out.nbytes
+
+
+def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
+    """Return a sentence on chunks without a file in the folder of an array."""
+    grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, chunks, strict=True))
+    files = {
+        os.path.relpath(os.path.join(above, file), folder)
+        for above, _, names in os.walk(folder)
+        for file in names
+        if file not in METADATA
+    }
+    if len(files) >= math.prod(grid):
+        return ""
+    key = stored.metadata.encode_chunk_key
+    there = np.fromiter(
+        (os.path.normpath(key(at)) in files for at in np.ndindex(grid)), bool, math.prod(grid)
+    )
+    return gaps_said(name, there.reshape(grid), chunks)
 
 
 def dimensions_of(stored: Any) -> tuple[str, ...]:

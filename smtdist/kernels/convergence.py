@@ -153,16 +153,19 @@ def keep(estimator: Any, found: Convergence | None) -> None:
         vars(estimator).pop(name, None)
 
 
-def warn(sentence: str) -> None:
-    """Warn of an iteration that did not converge, with scikit-learn's ConvergenceWarning; of nothing where it is empty.
+def warn(sentence: str, kind: type[Warning] | None = None) -> None:
+    """Warn, with scikit-learn's ConvergenceWarning if no other kind is named; of nothing where the sentence is empty.
 
     The warning names the line outside smtdist that asked for the fit.
     """
     if not sentence:
         return
-    from sklearn.exceptions import ConvergenceWarning
+    if kind is None:
+        from sklearn.exceptions import ConvergenceWarning
+
+        kind = ConvergenceWarning
 
     calls, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("smtdist."):
         calls, frame = calls + 1, frame.f_back
-    warnings.warn(sentence, ConvergenceWarning, stacklevel=calls)
+    warnings.warn(sentence, kind, stacklevel=calls)

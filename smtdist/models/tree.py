@@ -102,12 +102,12 @@ def _dataset(group: Any, path: str, above: dict[str, int]) -> tuple[xr.Dataset, 
     for name, array in stored.items():
         free = tuple(f"{dim}_" if dim in stored else dim for dim in guesses[name])
         dims = _dimensions(array, name, free, sizes)
-        lazy = _Stored(path, array)
+        lazy = _Stored(path, f"{group.name}/{name}", array)
         variables[name] = _variable(dims, lazy, _attributes(array))
     attributes = _attributes(group)
     for name, derived in _derived(path, group, stored, attributes).items():
         variables[name] = _variable(("atom", "atom_"), derived, {})
-    for name, joined in _joined(path, stored, attributes).items():
+    for name, joined in _joined(path, group, stored, attributes).items():
         dims = tuple(map(str, variables[f"{name}{HIGH}"].dims))
         variables[name] = _variable(dims, joined, {"long_name": "sum, in units of the codes"})
     coordinates = {name: value for name, value in variables.items() if value.dims == (name,)}
@@ -220,8 +220,8 @@ class _Lazy(BackendArray):
 class _Stored(_Lazy):
     """An array in a file, by name: no handle is kept between two reads."""
 
-    def __init__(self, path: str, array: h5py.Dataset) -> None:
-        self.path, self.name, self.shape = path, array.name, array.shape
+    def __init__(self, path: str, name: str, array: h5py.Dataset) -> None:
+        self.path, self.name, self.shape = path, name, array.shape
         self.is_text = h5py.check_string_dtype(array.dtype) is not None
         self.stored_dtype = array.dtype
         self.dtype = np.dtype(object) if self.is_text else array.dtype
@@ -311,7 +311,9 @@ class _Joined(_Derived):
         return limbs.rounded(high, low) / self.unit
 
 
-def _joined(path: str, stored: dict[str, Any], attributes: dict[str, Any]) -> dict[str, _Joined]:
+def _joined(
+    path: str, group: Any, stored: dict[str, Any], attributes: dict[str, Any]
+) -> dict[str, _Joined]:
     """The sums of codes whose values are steps of a grid, which a file holds in two parts."""
     found = {}
     for name in (one.removesuffix(HIGH) for one in stored if one.endswith(HIGH)):
@@ -321,7 +323,10 @@ def _joined(path: str, stored: dict[str, Any], attributes: dict[str, Any]) -> di
             unit = float(attributes["grid"]) ** 2
             # a context may multiply what it compares
             unit *= float(attributes.get("scale", 1)) ** 2 if name == "context_scatter" else 1.0
-            found[name] = _Joined(_Stored(path, high), _Stored(path, low), unit)
+            parts = (
+                _Stored(path, f"{group.name}/{name}{end}", stored[f"{name}{end}"]) for end in (HIGH, LOW)
+            )
+            found[name] = _Joined(*parts, unit)
     return found
 
 
@@ -333,7 +338,7 @@ def _derived(
         return {}
 
     def kept(name: str) -> _Stored:
-        return _Stored(path, stored[name])
+        return _Stored(path, f"{group.name}/{name}", stored[name])
 
     try:
         missing = [name for name in json.loads(attributes["derived"]) if name not in stored]

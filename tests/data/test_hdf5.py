@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,17 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from encoding import pillow_bytes, write_encoded
+from hypothesis import given
+from hypothesis import strategies as st
 
-from smtdist.data.hdf5 import Hdf5Source
+import smtdist
+from smtdist.data import source as source_module
+from smtdist.data.hdf5 import CACHED_CHUNK_BYTES, READ_CHUNK_BYTES, Hdf5Source
 from smtdist.data.labels import read_labels
-from smtdist.errors import DataError
+from smtdist.data.opening import open_source
+from smtdist.data.source import boxes
+from smtdist.errors import DataError, DataWarning, SmtdistError
 
 SHAPE = (40, 4, 4)
 
@@ -192,9 +202,129 @@ def test_chunks_that_split_an_image_count_whole(path: Path) -> None:
     source = Hdf5Source.open(path, "train/images")
     assert source.chunk_samples == 8
     assert source.chunk_bytes == 2 * 8 * 3 * 4
-    assert source.reader_bytes == 2 * source.chunk_bytes + 2 * 8 * 3 * 4
+    caches, filtering = 2 * (source.chunk_bytes + 2 * CACHED_CHUNK_BYTES), 2 * 8 * 3 * 4 + 10
+    assert source.reader_bytes == caches + filtering + 10 * READ_CHUNK_BYTES
     with source.opened() as reader:
         assert reader.read(3, 40)[-1].ravel().tolist() == list(range(112, 128))
+
+
+@given(data=st.data())
+def test_boxes_cover_all_once_and_touch_few_chunks(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))
+    chunks = tuple(data.draw(st.integers(1, 5)) for _ in shape)
+    start, stop = sorted((data.draw(st.integers(0, shape[0])), data.draw(st.integers(0, shape[0]))))
+    most = data.draw(st.integers(1, 20))
+    seen = np.zeros(shape, int)
+    for box in boxes(start, stop, shape, chunks, most):
+        seen[box] += 1
+        each = zip(box, chunks, strict=True)
+        assert math.prod(-(-part.stop // chunk) - part.start // chunk for part, chunk in each) <= most
+    assert (seen[start:stop] == 1).all()
+    assert seen.sum() == seen[start:stop].size
+
+
+@pytest.mark.parametrize("chunks", [(1, 1, 1, 1), (1, 1, 12, 3), (2, 4, 4, 3), (40, 1, 1, 3)])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_tiny_chunks_have_the_same_values(
+    path: Path, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, ...], compression: str | None
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), np.uint8)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=images, chunks=chunks, compression=compression)
+    monkeypatch.setattr(source_module.boxes, "__defaults__", (100,))
+    with Hdf5Source.open(path, "images").opened() as reader:
+        assert np.array_equal(reader.read(3, 40), images[3:])
+
+
+MEASURED = """
+import sys
+from smtdist.data.encoded_look import bytes_of
+from smtdist.data.opening import open_labels, open_source
+
+def most():
+    with open("/proc/self/status") as text:
+        return next(int(line.split()[1]) for line in text if line.startswith("VmHWM")) * 1024
+
+path, name = sys.argv[1:]
+source = open_source(path, name)
+with source.opened() as reader:
+    reader.read(0, 1)
+    before = most()
+    reader.read(0, source.n_samples)
+    open_labels(path, name, source)
+    print(most() - before, source.n_samples * source.sample_bytes + source.reader_bytes)
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "virtual", "encoded"])
+def test_tiny_chunks_take_the_memory_of_the_plan(path: Path, kind: str) -> None:
+    """One read of 43,200 chunks took 290 MB."""
+    images = np.zeros((100, 12, 12, 3), np.uint8)
+    if kind == "encoded":
+        write_encoded(path, [pillow_bytes(images[0])] * 300, chunks=(1,))
+    with h5py.File(path, "a") as file:
+        if kind != "encoded":
+            name = "images" if kind == "plain" else "tiny"
+            file.create_dataset(f"train/{name}", data=images, chunks=(1, 1, 1, 1))
+        if kind == "virtual":
+            layout = h5py.VirtualLayout(images.shape, np.uint8)
+            layout[:] = h5py.VirtualSource(file["train/tiny"])
+            file.create_virtual_dataset("train/images", layout)
+        n = len(images) if kind != "encoded" else 300
+        file.create_dataset("train/labels", data=np.arange(n), chunks=(1,))
+    command = [sys.executable, "-c", MEASURED, str(path), "train"]
+    taken, planned = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(taken) <= int(planned) + 4 * 2**20
+
+
+def test_chunks_that_are_not_stored_are_named(path: Path) -> None:
+    images = np.arange(640, dtype=np.uint8).reshape(SHAPE)
+    with h5py.File(path, "w") as file:
+        for name, compression in (("plain", None), ("packed", "gzip")):
+            stored = file.create_dataset(name, SHAPE, np.uint8, chunks=(8, 4, 2), compression=compression)
+            stored[:8], stored[16:, :, :2], stored[24:] = images[:8], images[16:, :, :2], images[24:]
+        file.create_dataset("never", SHAPE, np.uint8)
+        file["whole"] = images
+    for name in ("plain", "packed"):
+        with pytest.warns(
+            DataWarning, match=r"3 of 10 chunks are not stored, at \[8, 0, 0\], \[8, 0, 2\], \[16, 0, 2\],"
+        ):
+            source = open_source(path, name)
+        with source.opened() as reader:
+            values = reader.read(0, 40)[..., 0]
+        assert (values[8:16].any(), np.array_equal(values[24:], images[24:])) == (False, True)
+    with pytest.warns(DataWarning, match="nothing was written there"):
+        open_source(path, "never")
+    open_source(path, "whole")  # a warning would be an error
+
+
+WRITERS = {
+    "killed": "f.flush(); os._exit(9)",
+    "writing": "f.swmr_mode = True; print('now', flush=True); sys.stdin.read()",
+}
+
+
+@pytest.mark.parametrize("how", WRITERS)
+def test_a_file_that_somebody_writes_is_named_as_such(path: Path, how: str) -> None:
+    script = (
+        f"import h5py, os, sys; f = h5py.File({str(path)!r}, 'w', libver='latest'); "
+        f"f.create_dataset('images', data=[[[1]]], chunks=(1, 1, 1), maxshape=(None, 1, 1)); {WRITERS[how]}"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1) as writer:
+        if how == "killed":
+            writer.wait()
+        else:
+            writer.stdout.readline()  # type: ignore[union-attr]
+        for read in (lambda: Hdf5Source.open(path, "images"), lambda: smtdist.load(path)):
+            with pytest.raises(
+                SmtdistError, match=r"open for writing by another program; close it there.*h5clear -s"
+            ):
+                read()
+        with h5py.File(path.parent / "all.h5", "w") as file:
+            file["images"] = h5py.ExternalLink(path.name, "images")
+        with pytest.raises(DataError, match=r"digits\.h5 is open for writing"):
+            Hdf5Source.open(path.parent / "all.h5", "images")
+        writer.communicate()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +344,7 @@ def test_labels_are_validated(path: Path, labels: np.ndarray, message: str) -> N
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", ">i8"])
-@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+@pytest.mark.parametrize("shape", [(40,), (40, 1), (40, 1, 1, 1)])
 def test_labels_come_as_int64(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     with h5py.File(path, "w") as file:
         file["train/labels"] = np.arange(40).astype(dtype).reshape(shape)

@@ -15,7 +15,7 @@ from smtdist.data.labels import read_labels
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.opening import labels_name, open_source
 from smtdist.data.zarr_source import ZarrSource
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, DataWarning
 
 zarr = pytest.importorskip("zarr")
 
@@ -128,6 +128,28 @@ def test_an_array_that_was_replaced_is_refused(tmp_path):
     write(tmp_path / "a.zarr", images=IMAGES[:9], overwrite=True)
     with pytest.raises(DataError, match=r"but was uint8 .* when first opened"), source.opened():
         pass
+
+
+@pytest.mark.parametrize("shards", [None, (16, 6, 5, 3)])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_chunks_without_a_file_are_counted(tmp_path, zarr_format, shards):
+    if shards and zarr_format == 2:
+        return
+    chunks = (8, 6, 5, 3) if shards else (8, 3, 5, 2)
+    path = write(tmp_path / "a.zarr", chunks=chunks, zarr_format=zarr_format, shards=shards)
+    open_source(path, "train")  # a warning would be an error
+    key = "2.0.0.0" if zarr_format == 2 else "c/2/0/0/0"
+    (path / "train" / "images" / key).unlink()
+    total, place = (3, 32) if shards else (20, 16)
+    with pytest.warns(DataWarning, match=rf"1 of {total} chunks is not stored, at \[{place}, 0, 0, 0\]"):
+        open_source(path, "train")
+
+
+def test_tiny_chunks_have_the_same_values(tmp_path):
+    source = open_source(write(tmp_path / "a.zarr", images=IMAGES[:5] | 1, chunks=(2, 1, 2, 1)), "train")
+    assert source.reader_bytes > source.chunks_in_row * 2**10
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(1, 5), IMAGES[1:5] | 1)
 
 
 def test_a_damaged_chunk_is_named(tmp_path):

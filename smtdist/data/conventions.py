@@ -1,0 +1,115 @@
+"""Attributes that say what stored numbers mean, as NetCDF has them: scales, offsets, gaps, unsigned and true or false.
+
+What (file, variable) gives is what xarray's DataArray of it gives, because xarray applies them, block by block. It is
+imported only for data that have such attributes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.errors import DataError
+
+Attributes = tuple[tuple[str, str, str], ...]
+"""(name, type, values as JSON) of each: hashable, and the same after a manifest."""
+
+FILLS: Final = ("_FillValue", "missing_value")
+PACKED: Final = ("scale_factor", "add_offset")
+OTHERS: Final = ("_Unsigned", "dtype")
+BOOL: Final = "bool"
+"""What xarray's attribute `dtype` says of true and false."""
+
+
+def attributes_of(stored: Any) -> Attributes:
+    """Return the attributes of an open HDF5 dataset or Zarr array that change what its numbers are; () for none.
+
+    The fill value of a Zarr array of format 2 is where xarray writes `_FillValue`. Zero, the default, counts only where
+    the attribute says so, too: zeros are black pixels. NaN as a gap changes nothing, since NaN is one anyway.
+    """
+    names = (*FILLS, *PACKED, *OTHERS)
+    found = {name: stored.attrs[name] for name in names if name in stored.attrs}
+    if getattr(getattr(stored, "metadata", None), "zarr_format", 0) == 2 and stored.fill_value:
+        found[FILLS[0]] = stored.fill_value
+    kept = {name: _value(value, stored.dtype) for name, value in found.items()}
+    kept = {name: value for name, value in kept.items() if value.size}
+    if not any(name in kept for name in PACKED):
+        kept = {name: value for name, value in kept.items() if name not in FILLS or not _is_nan(value)}
+    if kept.get("dtype", "") != BOOL:
+        kept.pop("dtype", None)
+    return tuple(
+        (name, "str" if value.dtype.kind == "U" else value.dtype.str, json.dumps(value.tolist()))
+        for name, value in sorted(kept.items())
+    )
+
+
+def decoded(block: npt.NDArray[Any], attributes: Attributes, name: str) -> npt.NDArray[Any]:
+    """Return what stored numbers mean, NaN for gaps; DataError where xarray cannot tell.
+
+    >>> decoded(np.array([0, 5, 255], np.uint8), (("_FillValue", "|u1", "255"), ("scale_factor", "<f8", "0.5")), "a").tolist()
+    [0.0, 2.5, nan]
+    """
+    if not attributes:
+        return block
+    import xarray as xr
+
+    given = {key: _again(dtype, text) for key, dtype, text in attributes}
+    variable = xr.Variable([f"axis_{axis}" for axis in range(block.ndim)], block, given)
+    try:
+        found = xr.decode_cf(xr.Dataset({"stored": variable}), decode_times=False)["stored"].values
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{name} has the attributes {said(attributes)}, which cannot be applied ({error}); correct them."
+        ) from error
+    return np.asarray(found)
+
+
+def decoded_type(dtype: np.dtype[Any], attributes: Attributes, name: str) -> np.dtype[Any]:
+    """Return the type of what stored numbers of a type mean."""
+    return decoded(np.zeros(1, dtype), attributes, name).dtype if attributes else dtype
+
+
+def said(attributes: Attributes) -> str:
+    """Return attributes in words.
+
+    >>> said((("scale_factor", "<f8", "0.5"), ("_Unsigned", "str", '"true"')))
+    'scale_factor = 0.5 and _Unsigned = true'
+    """
+    return " and ".join(f"{name} = {json.loads(text)}" for name, _, text in attributes)
+
+
+def require_plain_numbers(stored: Any, name: str) -> None:
+    """Refuse what has such attributes, where they are not applied."""
+    attributes = attributes_of(stored)
+    if attributes:
+        raise DataError(
+            f"{name} has the attributes {said(attributes)}, which are applied to images and labels alone; open it with xarray "
+            f"and give the DataArray, or store the numbers as they are meant."
+        )
+
+
+def _value(value: Any, dtype: Any) -> npt.NDArray[Any]:
+    """Return the value of an attribute; of several that are one number alone, that."""
+    array = np.asarray(value)
+    if array.dtype.kind in "SO":
+        array = np.array([one.decode() if isinstance(one, bytes) else str(one) for one in array.flat])
+    array = array.reshape(()) if array.size == 1 else array.ravel()
+    if array.dtype.kind == "U" and np.dtype(dtype).kind == "f" and not array.ndim:
+        with suppress(ValueError, struct.error):  # as xarray writes floats into the JSON of Zarr's format 3
+            array = np.asarray(struct.unpack("<d", base64.standard_b64decode(str(array)))[0])
+    return array
+
+
+def _again(dtype: str, text: str) -> Any:
+    value = json.loads(text)
+    return value if dtype == "str" else np.asarray(value, dtype)[()]
+
+
+def _is_nan(value: npt.NDArray[Any]) -> bool:
+    return value.dtype.kind == "f" and bool(np.isnan(value).all())

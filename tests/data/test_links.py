@@ -1,0 +1,199 @@
+"""Whatever way links lead to images and labels, what is read is what they lead to, never what is called so in the first file."""
+
+import os
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+from encoding import pillow_bytes, write_encoded
+
+import smtdist
+from smtdist.data.array import as_source
+from smtdist.data.labels import read_labels
+from smtdist.data.look import class_names, image_sets
+from smtdist.data.manifest import describe_files, write_manifest
+from smtdist.data.opening import open_labels, open_source
+from smtdist.errors import DataError
+
+N, PLACE = 6, "x/deep"
+SHAPE = (N, 8, 8)
+
+
+def pixels(seed):
+    return np.random.default_rng(seed).integers(0, 256, SHAPE, dtype=np.uint8)
+
+
+def plain(path, group, seed):
+    with h5py.File(path, "a") as file:
+        file.create_dataset(f"{group}/images", data=pixels(seed), chunks=(2, 8, 8), compression="gzip")
+
+
+def encoded(path, group, seed):
+    write_encoded(path, [pillow_bytes(image) for image in pixels(seed)], group)
+
+
+def virtual(path, group, seed):
+    """Images that lie in another file beside this one, where other files have theirs under the same name."""
+    name = f"y{os.path.basename(path) == 'other.h5'}"
+    with h5py.File(os.path.join(os.path.dirname(path), "parts.h5"), "a") as file:
+        file[name] = pixels(seed)
+    layout = h5py.VirtualLayout(SHAPE, np.uint8)
+    layout[:] = h5py.VirtualSource("parts.h5", name, SHAPE)
+    with h5py.File(path, "a") as file:
+        file.create_virtual_dataset(f"{group}/images", layout)
+
+
+def write(path, layout, seed):
+    layout(path, PLACE, seed)
+    with h5py.File(path, "a") as file:
+        file[f"{PLACE}/labels"] = np.arange(N) + seed
+        file[PLACE].attrs["classes"] = [f"class {seed}"]
+
+
+def to_group(files):
+    files["all"]["train"] = h5py.ExternalLink("below/part.h5", PLACE)
+
+
+def to_datasets(files):
+    for name in files["part"][PLACE]:
+        files["all"][f"train/{name}"] = h5py.ExternalLink("below/part.h5", f"/{PLACE}/{name}")
+    files["all"]["train"].attrs.update(files["part"][PLACE].attrs)
+
+
+def to_a_group_above(files):
+    files["all"]["inner"] = h5py.ExternalLink("below/part.h5", "/x")
+    files["all"]["train"] = h5py.SoftLink("/inner/deep")
+
+
+def by_soft_links(files):
+    files["all"]["g/inner"] = h5py.ExternalLink("below/part.h5", "soft")
+    files["part"]["soft"] = h5py.SoftLink("x/deep")
+    files["all"]["train"] = h5py.SoftLink("g/inner")
+
+
+def by_a_third_file(files):
+    """External, soft, and external again, which is relative to the second file."""
+    files["part"]["hop"] = h5py.SoftLink("/away")
+    files["part"]["away"] = h5py.ExternalLink("other.h5", PLACE)
+    files["all"]["train"] = h5py.ExternalLink("below/part.h5", "hop")
+
+
+def inside_a_linked_group(files):
+    for name in files["other"][PLACE]:
+        files["part"][f"g/{name}"] = h5py.ExternalLink("other.h5", f"{PLACE}/{name}")
+    files["part"]["g"].attrs.update(files["other"][PLACE].attrs)
+    files["all"]["train"] = h5py.ExternalLink("below/part.h5", "g")
+
+
+WAYS = {
+    to_group: 1,
+    to_datasets: 1,
+    to_a_group_above: 1,
+    by_soft_links: 1,
+    by_a_third_file: 2,
+    inside_a_linked_group: 2,
+}
+"""Ways, and the seed of what they lead to."""
+
+
+@pytest.fixture(params=[plain, encoded, virtual])
+def files(request, tmp_path):
+    """A first file, two in a folder below that links lead to, and decoys of every name where they would be taken for these."""
+    (tmp_path / "below").mkdir()
+    write(tmp_path / "all.h5", request.param, 3)
+    write(tmp_path / "other.h5", request.param, 4)
+    write(tmp_path / "below" / "part.h5", request.param, 1)
+    write(tmp_path / "below" / "other.h5", request.param, 2)
+    names = {"all": "all.h5", "part": "below/part.h5", "other": "below/other.h5"}
+    opened = {key: h5py.File(tmp_path / name, "a") for key, name in names.items()}
+    yield opened
+    for file in opened.values():
+        file.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_links_lead_to_is_read(files, tmp_path, way):
+    path, seed = tmp_path / "all.h5", WAYS[way]
+    way(files)
+    for file in files.values():
+        file.close()
+    source = pickle.loads(pickle.dumps(open_source(path, "train")))
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, N)[..., 0], pixels(seed))
+    assert open_labels(path, "train", source).tolist() == [seed + number for number in range(N)]
+    assert class_names(path, "train") == (f"class {seed}",)
+    assert source.name.startswith(f"{path}:train")
+    manifest = describe_files([str(path)], tmp_path / "all.json", ["train"])
+    write_manifest(manifest, overwrite=True)
+    with open_source(tmp_path / "all.json", "train").opened() as reader:
+        assert np.array_equal(reader.read(2, 3)[0, ..., 0], pixels(seed)[2])
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A file whose only images are behind a link, and a decoy."""
+    with h5py.File(tmp_path / "part.h5", "w") as part, h5py.File(tmp_path / "all.h5", "w") as whole:
+        part["images"] = pixels(1)
+        part.attrs["classes"] = ["cat", "dog"]
+        whole["kept/mine"] = h5py.ExternalLink("part.h5", "/images")
+        whole["mine"] = h5py.SoftLink("nowhere")
+    return tmp_path / "all.h5"
+
+
+def test_links_are_among_the_names_of_a_file(one):
+    assert image_sets(one) == ["kept/mine"]
+    assert as_source(one).shape == (*SHAPE, 1)
+    with pytest.raises(DataError, match="use kept/mine"):
+        open_source(one, "kept/mime")
+    assert class_names(one, "kept/mine") is None
+
+
+def test_open_datasets_and_trees_read_behind_a_link(one):
+    with h5py.File(one) as file, as_source(file["kept/mine"]).opened() as reader:
+        assert np.array_equal(reader.read(0, N)[..., 0], pixels(1))
+    with h5py.File(one, "a") as file:
+        file["images"] = pixels(3)
+    with smtdist.open(one) as tree:
+        assert np.array_equal(tree["kept/mine"].values, pixels(1))
+
+
+def test_a_link_that_leads_nowhere_says_so(one):
+    (one.parent / "part.h5").unlink()
+    with pytest.raises(
+        DataError, match=r"'kept/mine': .*part\.h5, which a link names, is no file; restore"
+    ):
+        open_source(one, "kept/mine")
+
+
+@pytest.mark.parametrize("change", ["shorter", "gone"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_external_storage_that_is_not_there_in_full_is_refused(tmp_path, monkeypatch, change, linked):
+    """HDF5 reads the rest as zeros."""
+    monkeypatch.chdir(tmp_path)
+    images = pixels(1)
+    raws = [tmp_path / "a.raw", tmp_path / "b.raw"]
+    raws[0].write_bytes(b"head" + images[:2].tobytes())
+    raws[1].write_bytes(images[2:].tobytes() + b"behind")
+    room = [("a.raw", 4, images[:2].nbytes), ("b.raw", 0, h5py.h5f.UNLIMITED)]
+    with h5py.File("x.h5", "w") as file, h5py.File("y.h5", "w") as other:
+        (other if linked else file).create_dataset("images", SHAPE, np.uint8, external=room)
+        if linked:
+            file["images"] = h5py.ExternalLink("y.h5", "images")
+    source = open_source("x.h5", "images")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, N)[..., 0], images)
+    for raw in raws:
+        whole = raw.read_bytes()
+        if change == "gone":
+            raw.unlink()
+        else:
+            raw.write_bytes(whole[:-7])
+        said = f"{raw.name}, which {'does not exist' if change == 'gone' else 'has [0-9]+ bytes, but'}"
+        with pytest.raises(DataError, match=said):
+            open_source("x.h5", "images")
+        with pytest.raises(DataError, match=said), source.opened():
+            pass
+        with pytest.raises(DataError, match=said):
+            read_labels("x.h5", "images", N)
+        raw.write_bytes(whole)
