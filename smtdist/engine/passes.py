@@ -288,7 +288,9 @@ class Engine:
                 self.skipped.get((source.name, source.n_samples)),
                 checks,
                 limits.alone,
-                stop=self.stop if limits.alone and folder is not None and statistic.exact else None,
+                stop=self.stop
+                if limits.alone and folder is not None and statistic.exact and not plan.in_files
+                else None,
                 in_files=plan.in_files,
             )
             with self.executor.reports_to(counted):
@@ -566,7 +568,7 @@ class Engine:
     def heed_stop(self) -> None:
         """End the run if it was asked to stop; a task whose sum is to be stored first may end the leaf that it is at."""
         finishing = (
-            self.current is not None and self.current.in_place and self.stop.seconds() < STOP_SECONDS
+            self.current is not None and self.current.finishing and self.stop.seconds() < STOP_SECONDS
         )
         if self.stop.is_set() and not finishing:
             kept = f"; what is done is in {self.checkpoint}" if self.checkpoint is not None else ""

@@ -69,7 +69,7 @@ class Reduction:
         self.storing = job.folder is not None and not job.in_files
         self.write_seconds = plan.state_bytes / plans.DISK_BYTES_PER_SECOND
         self.leaf_seconds = 0.0  # of a task's slot, as the last one took; 0: not known yet
-        self.in_place = False  # a task of this process adds to a sum that is nowhere else
+        self.finishing = False  # a stop waits: a task of this process adds to a sum that is nowhere else, or all are stored
         self.source = job.source
         self.job = replace(job, source=without_data(job.source), token=uuid.uuid4().hex)
         self.shared = self.executor.share(self.job)
@@ -159,9 +159,9 @@ class Reduction:
                 given = self.executor.result(start.handle)
                 self.executor.release([start.handle])
                 start.unsaved = 0.0  # nobody stores what is not there
-            self.in_place = self.job.stop is not None
+            self.finishing = self.job.stop is not None
             self._start(ended, worker.accumulate, name, covers, given, data, near=start)
-            self.in_place = False
+            self.finishing = False
 
         def meet(left: _Sum, right: _Sum) -> None:
             def ended(handle: Handle | None) -> None:
@@ -308,7 +308,7 @@ class Reduction:
         """Store what no file has, once the tasks have ended that add to it: the run is about to stop."""
         if not self.storing:
             return
-        until = self.clock() + STOP_SECONDS
+        self.finishing, until = True, self.clock() + STOP_SECONDS
         with contextlib.suppress(TaskLost):
             while self.running and self.clock() < until:
                 self.attendance.check()
