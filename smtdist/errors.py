@@ -190,8 +190,9 @@ class InterruptedRun(SmtdistError):
     """The run was asked to stop; what had been checkpointed can be resumed.
 
     `exit_code` follows the shell's convention: 128 + the signal's number (130 for SIGINT, 143 for SIGTERM).
+    `at_once`: it was asked a second time, and nothing more is stored.
     """
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int, at_once: bool = False) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code, self.at_once = exit_code, at_once

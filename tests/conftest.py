@@ -8,6 +8,8 @@ import dask
 import pytest
 from hypothesis import settings
 
+from smtdist.engine import plan
+
 # The same draws every time, so that a green tree stays green; `pytest --hypothesis-profile explore` draws anew.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None, max_examples=300, print_blob=True)
@@ -41,6 +43,15 @@ def start_workers_by_forking():
         "smtdist.monitor.metrics",
     ]
     multiprocessing.get_context("forkserver").set_forkserver_preload(loaded)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sums_stored_at_once():
+    """Store each sum after each task: a test's passes end long before a sum would be stored otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "UNSAVED_SECONDS", 0.0)
+        patch.setattr(plan, "UNSAVED_WRITES", 0)
+        yield
 
 
 @pytest.fixture(scope="session")

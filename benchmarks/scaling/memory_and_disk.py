@@ -1,17 +1,28 @@
 """What a fit takes: measured peak beside projection, bytes read and bytes written, for growing numbers of images.
 
     python -m benchmarks.scaling.memory_and_disk --data mnist.h5 --samples 1000 20000 --set dictionary=2048
+    python -m benchmarks.scaling.memory_and_disk --data cifar10_lossless.h5 --dataset train --codes gq vq window l1 mirrored
+    python -m benchmarks.scaling.memory_and_disk --data cifar10_lossless.h5 --dataset train --cost 600 3000 50000
 
-Every number of images runs on a fresh local cluster with a checkpoint folder that is watched while the fit runs.
+Every number of images runs on a fresh local cluster with a checkpoint folder that is watched while the fit runs. With
+`--codes` each kind of code is fitted by the command, in a process of its own, without workers and with `--workers`, without
+a checkpoint and with one; peaks of passes beside what was projected. With `--cost` the statistics pass of cifar10-gq without
+and with a checkpoint, in turns; medians of the paired ratios.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import h5py
 
@@ -22,6 +33,18 @@ from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.files import save
 from smtdist.models.fit import fit
+
+CODES: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "gq": (600, ("--preset", "cifar10-gq", "--set", "n_components=32")),
+    "vq": (600, ("--set", "feature=vq", "--set", "context=whole")),
+    "window": (256, ("--set", "context=3", "--set", "threshold=0.3")),
+    "l1": (32, ("--set", "feature=l1", "--set", "rounds=2", "--set", "images=32")),
+    "mirrored": (
+        600,
+        ("--preset", "cifar10-gq", "--set", "n_components=32", "--set", "dictionary_mirrored=true"),
+    ),
+}
+"""By the kind of code: images, and how the command is told."""
 
 
 class Watch:
@@ -86,6 +109,76 @@ def measure(path: str, dataset: str, samples: int, settings: Configuration, work
     }
 
 
+def fitted(
+    options: argparse.Namespace, samples: int, words: list[str], workers: int, stored: bool
+) -> dict[str, Any]:
+    """Fit by the command, in a process of its own, and return what it says of its passes, or why it was refused."""
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        command = [sys.executable, "-c", "from smtdist.cli import main; main()", "fit", options.data]
+        command += [
+            "--dataset",
+            options.dataset,
+            "--limit",
+            str(samples),
+            "--workers",
+            str(workers),
+            *words,
+        ]
+        command += [word for one in options.set for word in ("--set", one)]
+        command += ["--out", str(Path(folder, "model.h5")), "--no-first-look", "--quiet", "--json"]
+        command += ["--checkpoint", str(Path(folder, "checkpoint"))] if stored else []
+        with Watch(Path(folder, "checkpoint")) as watch:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
+    found = {"samples": samples, "workers": workers, "checkpoint": stored}
+    if done.returncode:
+        return {**found, "refused": done.stderr.strip().splitlines()[-1:], "passes": []}
+    return {**found, "passes": json.loads(done.stdout)["passes"], "partial_bytes_at_once": watch.bytes}
+
+
+def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Fit each kind of code in each way, and print a line a pass: its peak beside what was projected."""
+    found = []
+    for code, workers, stored in itertools.product(options.codes, (0, options.workers), (False, True)):
+        samples, words = CODES[code]
+        size = ["--set", "units=8192" if code == "l1" else "dictionary=8192"]
+        one = {"code": code, **fitted(options, samples, [*size, *words], workers, stored)}
+        found.append(one)
+        for part in one["passes"]:
+            share = part["peak_bytes"] / part["projected_bytes"]
+            sizes = f"{part['peak_bytes'] / 2**20:7,.0f} of {part['projected_bytes'] / 2**20:7,.0f} MiB {share:5.0%}"
+            print(
+                f"{code:<8} {workers} workers, checkpoint {stored!s:<5} {part['name']:<20} {sizes}",
+                flush=True,
+            )
+        if not one["passes"]:
+            print(f"{code:<8} {workers} workers, checkpoint {stored!s:<5} {one['refused']}", flush=True)
+    over = sum(part["peak_bytes"] > part["projected_bytes"] for one in found for part in one["passes"])
+    print(f"{over} of {sum(len(one['passes']) for one in found)} passes over their projection")
+    return found
+
+
+def cost(options: argparse.Namespace, samples: int) -> dict[str, Any]:
+    """Return the seconds of the statistics pass without and with a checkpoint, in turns, and the median of their ratios."""
+    words, seconds = list(CODES["gq"][1]), {False: list[float](), True: list[float]()}
+    for turn in range(options.turns):
+        for stored in (False, True) if turn % 2 == 0 else (True, False):
+            one = fitted(options, samples, words, 0, stored)
+            seconds[stored].append(
+                next(part["seconds"] for part in one["passes"] if part["name"] == "statistics")
+            )
+    ratios = [kept / plain for plain, kept in zip(seconds[False], seconds[True], strict=True)]
+    print(
+        f"{samples:,} images: statistics with a checkpoint {statistics.median(ratios):.3f} times as long; {seconds}",
+        flush=True,
+    )
+    return {
+        "samples": samples,
+        "without": seconds[False],
+        "with": seconds[True],
+        "ratio": statistics.median(ratios),
+    }
+
+
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Parse the command line and run it."""
     parser = argparse.ArgumentParser(
@@ -96,8 +189,21 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--samples", type=int, nargs="+", default=[1000, 20000])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--codes", nargs="+", choices=list(CODES), help="measure peaks of passes of K = 8,192 instead"
+    )
+    parser.add_argument(
+        "--cost", nargs="+", type=int, metavar="IMAGES", help="measure what a checkpoint costs instead"
+    )
+    parser.add_argument("--turns", type=int, default=3, help="of --cost")
+    parser.add_argument("--folder", help="of checkpoints and models; default: a temporary one")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
+    if options.codes or options.cost:
+        measured = [cost(options, samples) for samples in options.cost] if options.cost else cells(options)
+        if options.json:
+            write_record(options.json, "checkpoint-cost" if options.cost else "peaks", {"runs": measured})
+        return measured
     settings = Configuration(**{"n_components": 32, **dict(map(parse_setting, options.set))})
     results = [
         measure(options.data, options.dataset, samples, settings, options.workers)

@@ -159,7 +159,7 @@ def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
-            raise InterruptedRun("Stopped at once.", 128 + number)
+            raise InterruptedRun("Stopped at once.", 128 + number, at_once=True)
         stop.set(128 + number)
 
     if threading.current_thread() is not threading.main_thread():

@@ -20,7 +20,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -49,7 +51,11 @@ def _silent(text: str) -> None:
     pass
 
 
-class DamagedPartial(TaskLost):
+class LostPartial(TaskLost):
+    """A partial sum whose file is not there any more: only the folder knows what is in its place."""
+
+
+class DamagedPartial(LostPartial):
     """A partial sum whose file fails its checksum: what it covered is lost like a task, and is computed again."""
 
 
@@ -62,7 +68,9 @@ class PassFolder:
 
     def save(self, partial: Partial) -> StoredPartial:
         """Write a partial sum under the name of its cover."""
-        return StoredPartial(self._write(self._name(partial.covers), partial), partial.covers)
+        started = time.monotonic()
+        path = self._write(self._name(partial.covers), partial)
+        return StoredPartial(path, partial.covers, time.monotonic() - started)
 
     def find(self, covers: Cover) -> StoredPartial | None:
         """Return the stored sum over exactly these leaves, if there is one."""
@@ -70,7 +78,7 @@ class PassFolder:
         return StoredPartial(str(path), covers) if path.exists() else None
 
     def load(self, stored: StoredPartial) -> Partial:
-        """Read a partial sum; TaskLost where another task has replaced it, as one that was given up for lost may.
+        """Read a partial sum; LostPartial where another task has replaced it, as one that was given up for lost may.
 
         One that is damaged is lost too: the folder is then read anew, which reports and deletes it.
         """
@@ -78,7 +86,7 @@ class PassFolder:
         try:
             return self._read(path)
         except FileNotFoundError:
-            raise TaskLost(f"{path} has been replaced") from None
+            raise LostPartial(f"{path} has been replaced") from None
         except Damage as damage:
             raise DamagedPartial(f"{path} is damaged: {damage}") from damage
 
@@ -86,9 +94,13 @@ class PassFolder:
         """Delete a partial sum that another one includes."""
         Path(stored.path).unlink(missing_ok=True)
 
-    def finish(self, partial: Partial) -> None:
-        """Store the finished pass and delete its partials."""
-        self._write("result.h5", partial)
+    def finish(self, partial: Partial, stored: StoredPartial | None = None) -> None:
+        """Store the finished pass, under another name where it is stored already, and delete its partials."""
+        if stored is not None:
+            with sentence_for(Path(self.path)):
+                os.replace(stored.path, Path(self.path, "result.h5"))
+        else:
+            self._write("result.h5", partial)
         self._drop_partials()
 
     def _drop_partials(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
@@ -210,13 +211,18 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._since = 0.0
         self.exit_code = 130
 
     def set(self, exit_code: int = 130) -> None:
         """Ask the run to stop."""
-        self.exit_code = exit_code
+        self.exit_code, self._since = exit_code, time.monotonic()
         self._event.set()
 
     def is_set(self) -> bool:
         """Tell whether the run was asked to stop."""
         return self._event.is_set()
+
+    def seconds(self) -> float:
+        """Return how long ago that was."""
+        return time.monotonic() - self._since

@@ -2,7 +2,8 @@
 
 bytes    sums S that meet on another worker (merges x S), the last one gathered (S), what every worker is
 sent;
-         with a checkpoint instead a file of S for each task, each merge and the result
+         with a checkpoint also files of S now and then, by a rough rate of work; where each task has its sum
+         in a file, instead a file of S for each task, each merge and the result
 seconds  the slot with most tasks: reading and adding its samples, copying or storing its sum after each task;
          then the levels on which sums meet, and handing the last one to the driver
 """
@@ -88,10 +89,11 @@ def traffic(
     hashes = DIGEST_BYTES * plan.n_samples if digests else 0
     moved = plan.n_merges * state + hashes * plan.depth // 2
     scattered = plan.slots * shared_bytes + sample_bytes * plan.n_samples
-    if not checkpointed:
-        sent = (scattered, moved, state + hashes) if distributed else (0, 0, 0)
-        return Traffic(plan.read_bytes, *sent)
     file = state + FILE_BYTES
+    if not plan.in_files:
+        sent = (scattered, moved, state + hashes) if distributed else (0, 0, 0)
+        written = plan.n_stored * (file + hashes) if checkpointed else 0
+        return Traffic(plan.read_bytes, *sent, written)
     # a sum's k-th file has the hashes of k tasks; on each level of the merges all of them are written once
     grown = hashes * (tasks / max(1, sums) + 1) / 2 if plan.exact else hashes
     written = (tasks + plan.n_merges + 1) * file + math.ceil(grown) + (plan.depth + 1) * hashes
@@ -172,13 +174,15 @@ def pass_seconds(
     working = pace.read * samples + added_seconds(pace.add, samples) + tasks * TASK_SECONDS[distributed]
     # the workers' kernels are loaded once to measure memory on one of them, and then on the others
     starting = pace.start * (2 if distributed and slots > 1 else 1)
-    if checkpointed:
+    if plan.in_files:
         storing = plan.n_tasks * state / rates.write / min(slots, writers(slots))
         loading = max(0, plan.n_tasks - plan.n_sums) * state / rates.load / slots
         level = 2 * state / rates.load + state / rates.merge + state / rates.write
         handing = state / rates.load + state / rates.write
     else:
         storing, loading = tasks * state / rates.copy, 0.0
+        if checkpointed:
+            storing += plan.n_stored * state / rates.write / min(slots, writers(slots))
         level = state / rates.network + state / rates.copy + state / rates.merge
         handing = state / rates.network if distributed else 0.0
     meeting = plan.depth * (level + TASK_SECONDS[distributed])

@@ -54,6 +54,8 @@ class StoredPartial:
 
     path: str
     covers: Cover
+    seconds: float = 0.0  # that writing it took, and the wait before that
+    peak_bytes: int = 0  # of the process that wrote it, meanwhile
 
 
 def leaves_in(sums: Iterable[Partial | StoredPartial]) -> int:

@@ -29,7 +29,7 @@ from smtdist.engine.memory import SOLVE_LEAST, device_memory, peak_bytes, reset_
 from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
 from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import WorkerLimits, plan_pass
-from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
+from smtdist.engine.reduction import POLL_SECONDS, STOP_SECONDS, Reduction, count_failure
 from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
 from smtdist.errors import CheckpointError, ClusterLostError, ConfigurationError, DataError, InterruptedRun
 from smtdist.kernels.device import gpu_available
@@ -272,7 +272,7 @@ class Engine:
         )
         counted = Tally(PassProgress(name, self.events))
         counted.watch(LastWords(name, plan.projected_bytes, self.events))
-        computed = result is None
+        reduction = None
         if result is None:
             job = worker.Job(
                 statistic,
@@ -288,14 +288,18 @@ class Engine:
                 self.skipped.get((source.name, source.n_samples)),
                 checks,
                 limits.alone,
+                stop=self.stop
+                if limits.alone and folder is not None and statistic.exact and not plan.in_files
+                else None,
+                in_files=plan.in_files,
             )
             with self.executor.reports_to(counted):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
                 result = self._in_sight(name, reduction, resumed)
         if checks is None:
             self._require_unmoved(name, source, known, result.counters.checks)
-        if computed and folder is not None:
-            folder.finish(result)
+        if folder is not None and reduction is not None and reduction.worth_storing():
+            folder.finish(result, reduction.stored())
         unchanged.require_same(source, plan.bounds, checks, result.counters.checks)
         if whole and checks is None:
             known.checks = result.counters.checks
@@ -562,8 +566,11 @@ class Engine:
             executor.release([*running, handle_shared])
 
     def heed_stop(self) -> None:
-        """End the run if it was asked to stop."""
-        if self.stop.is_set():
+        """End the run if it was asked to stop; a task whose sum is to be stored first may end the leaf that it is at."""
+        finishing = (
+            self.current is not None and self.current.finishing and self.stop.seconds() < STOP_SECONDS
+        )
+        if self.stop.is_set() and not finishing:
             kept = f"; what is done is in {self.checkpoint}" if self.checkpoint is not None else ""
             raise InterruptedRun(f"Stopped as asked{kept}.", self.stop.exit_code)
 

@@ -25,6 +25,13 @@ TASKS_PER_WORKER = 16
 BATCH_TARGET = 384 * 1024**2
 """Workspace beyond which larger batches bring nothing, but where sums are large: see `_least_batch`."""
 DISK_BYTES_PER_SECOND = 5e8
+UNSAVED_SECONDS = 60.0
+UNSAVED_WRITES = 10
+"""How much work may be in a sum that no file of the checkpoint has: so many seconds, or so many times the time of a write."""
+SMALL_STATE = 16 * 1024**2
+"""Of a sum that is stored at the end of its pass however little time that has taken."""
+TASK_SHARE = 0.25
+"""Of the work after which a sum is stored: what one task adds at most."""
 MULTIPLICATIONS_PER_SECOND = 2e10
 DEVICE_SPEED = 100
 """How much faster a GPU multiplies: an H100 made 3.7e12 multiplications of patches with atoms a second, sums included."""
@@ -98,6 +105,8 @@ class PassPlan:
     baseline_bytes: int = 0
     device_bytes: int = 0  # on a GPU, where workers have one
     most_leaves_per_task: int = 0  # 0: as `leaves_per_task`
+    in_files: bool = False  # every task writes its sum to the checkpoint folder, and holds no other
+    n_stored: int = 0  # sums that are written to it otherwise, the finished one among them; roughly
 
     @property
     def n_leaves(self) -> int:
@@ -169,6 +178,17 @@ class PassPlan:
         return {**plain, **{name: getattr(self, name) for name in counted}}
 
 
+def unsaved_seconds(write_seconds: float) -> float:
+    """Return after how many seconds of work a sum is stored, by what a write takes.
+
+    So a kill loses at most these and the tasks in flight, and writing takes at most a tenth of the time.
+
+    >>> unsaved_seconds(1.0), unsaved_seconds(20.0)
+    (60.0, 200.0)
+    """
+    return max(UNSAVED_SECONDS, UNSAVED_WRITES * write_seconds)
+
+
 def plan_pass(
     name: str,
     statistic: Statistic,
@@ -183,20 +203,59 @@ def plan_pass(
 
     A worker reads and adds with the workspace of a batch, or lets two sums meet, never both at once; see
     `_sums_held` for the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so
-    that writing a checkpoint after each, and bringing the sum to a GPU, costs little. With `fingerprint`
-    a sum carries the hashes of its samples, which count as those of all.
+    that storing sums, and bringing them to a GPU, costs little. With `fingerprint` a sum carries the hashes of
+    its samples, which count as those of all. With a checkpoint sums stay in the memory of workers, as without
+    one, unless these have room for one sum only, or for one beside larger batches.
     """
+
+    def planned(in_files: bool) -> PassPlan:
+        about = (checkpointed, in_files, work_per_sample, fingerprint)
+        return _plan_pass(name, statistic, source, limits, *about)
+
+    if not checkpointed or limits.alone or not statistic.exact:
+        return planned(False)
+    one = planned(True)
+    try:
+        several = planned(False)
+    except MemoryBudgetError:
+        return one
+    return several if several.batch >= one.batch else one
+
+
+def _plan_pass(
+    name: str,
+    statistic: Statistic,
+    source: Source,
+    limits: WorkerLimits,
+    checkpointed: bool,
+    in_files: bool,
+    work_per_sample: float,
+    fingerprint: bool,
+) -> PassPlan:
     bounds = tuple(source.leaf_bounds())
     leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
     gpu = limits.device_bytes is not None
     on_device = gpu and statistic.on_device
     work = work_per_sample / (DEVICE_SPEED if on_device else 1)  # as a CPU takes as long for
-    moving = (state / DISK_BYTES_PER_SECOND if checkpointed else 0.0) + (
-        state / DEVICE_COPIED_PER_SECOND if on_device else 0.0
-    )
+    writing = state / DISK_BYTES_PER_SECOND
+    moving = (writing if in_files else 0.0) + (state / DEVICE_COPIED_PER_SECOND if on_device else 0.0)
     per_task = _leaves_per_task(len(bounds) - 1, leaf * work, moving, limits.workers)
-    streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, checkpointed)
+    # samples in memory travel with their task, and are counted for one of the planned size
+    most = (
+        0
+        if isinstance(source, ArraySource)
+        else _most_leaves(statistic, len(bounds) - 1, leaf * work_per_sample)
+    )
+    seconds, unsaved = source.n_samples * work / MULTIPLICATIONS_PER_SECOND, unsaved_seconds(writing)
+    stored = 0
+    if checkpointed and not in_files:
+        worth = state <= SMALL_STATE or seconds >= UNSAVED_WRITES * writing
+        stored = int(seconds / unsaved if unsaved else len(bounds) - 1) + worth
+        if seconds and unsaved:
+            lasting = max(1, int(TASK_SHARE * unsaved / seconds * (len(bounds) - 1)))
+            per_task, most = min(per_task, lasting), min(most, lasting)
+    streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, in_files)
     # samples in the driver's memory, or in a Dask array, travel with the task that needs them
     carried = source.carried_bytes(per_task * leaf) if isinstance(source, ArraySource) else 0
     chunk = min(source.chunk_samples, source.n_samples)
@@ -273,10 +332,9 @@ def plan_pass(
         meeting_bytes=merging,
         baseline_bytes=limits.baseline_bytes,
         device_bytes=device,
-        # samples in memory travel with their task, and are counted for one of the planned size
-        most_leaves_per_task=0
-        if isinstance(source, ArraySource)
-        else _most_leaves(statistic, len(bounds) - 1, leaf * work_per_sample),
+        most_leaves_per_task=most,
+        in_files=in_files,
+        n_stored=stored,
     )
 
 
@@ -292,11 +350,11 @@ def _least_batch(statistic: Statistic, work_per_sample: float) -> int:
 
 
 def _sums_held(
-    statistic: Statistic, n_leaves: int, per_task: int, limits: WorkerLimits, checkpointed: bool
+    statistic: Statistic, n_leaves: int, per_task: int, limits: WorkerLimits, in_files: bool
 ) -> tuple[int, int]:
     """Return how many sums a worker holds at most while it adds samples, and while two sums meet (0: none do).
 
-    From a checkpoint a task loads the sum it continues, and a merge loads two and adds one to the other. In
+    From files a task loads the sum it continues, and a merge loads two and adds one to the other. In
     memory the sums that a task is given are never changed: it works on a copy, unless there is one task
     only, or this process does all the work. Where a worker may join or be lost, two sums may meet. A GPU's
     sum is copied back beside the one on the host.
@@ -307,11 +365,11 @@ def _sums_held(
         held = (n_leaves - 1).bit_length() + 3
         return held, held
     n_tasks = -(-n_leaves // per_task)
-    streaming = 1 if checkpointed or n_tasks == 1 or limits.alone else 2
+    streaming = 1 if in_files or n_tasks == 1 or limits.alone else 2
     if limits.device_bytes is not None and statistic.on_device:
         streaming += 1
     meets = n_tasks > 1 and not limits.alone
-    return streaming, (2 if checkpointed else 3) if meets else 0
+    return streaming, (2 if in_files else 3) if meets else 0
 
 
 def _most_leaves(statistic: Statistic, n_leaves: int, work_per_leaf: float) -> int:
@@ -324,7 +382,7 @@ def _most_leaves(statistic: Statistic, n_leaves: int, work_per_leaf: float) -> i
 def _leaves_per_task(n_leaves: int, work_per_leaf: float, moving: float, workers: int) -> int:
     """Return how many leaves travel together: 64 tasks a pass, or 16 a worker, of which moving a sum is a small part.
 
-    moving : seconds for a checkpoint of the sum, and for the way to a GPU and back.
+    moving : seconds for the file of the sum, where each task writes one, and for the way to a GPU and back.
     """
     leaves = math.ceil(n_leaves / max(MAX_TASKS, TASKS_PER_WORKER * workers))
     if work_per_leaf:

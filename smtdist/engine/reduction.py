@@ -3,11 +3,16 @@
 For exact statistics every task slot carries one running sum: a task takes a sum that lies idle, adds its
 leaves and gives the sum back, so that at most one sum a slot exists, and at the end they meet. For
 floating-point statistics tasks are nodes of the fixed tree and only siblings meet.
+
+With a checkpoint folder a sum is stored by a task of its own once so much work is in it that no file has:
+`plan.unsaved_seconds`. It stays where it is meanwhile. Where its worker is lost, the ledger goes back to its
+file. Workers that have room for one sum only (`in_files`) begin and end every task with a file instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import uuid
 from collections import deque
@@ -17,7 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from smtdist.data.piece import piece_of, without_data
+from smtdist.engine import plan as plans
 from smtdist.engine import worker
+from smtdist.engine.checkpoint import LostPartial
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import Executor, Handle, TaskLost
 from smtdist.engine.lastwords import Attendance
@@ -25,12 +32,14 @@ from smtdist.engine.partial import Cover, Partial, StoredPartial, join, missing
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.tree import Node, nodes_over, parent, promoted, root, sibling
 from smtdist.engine.window import Sight
-from smtdist.errors import CheckpointError, SmtdistError
+from smtdist.errors import CheckpointError, InterruptedRun, SmtdistError
 
 ATTEMPTS = 20
 POLL_SECONDS = 0.5
 MOST_INSIDE = 16
 """Running tasks that are looked into at once; where more run, whole sums are enough to see by."""
+STOP_SECONDS = 15.0
+"""How long a run that is asked to stop waits for its tasks, so that what they add is stored too."""
 
 
 @dataclass
@@ -39,6 +48,8 @@ class _Sum:
 
     handle: Handle  # a task's result, or a StoredPartial itself
     covers: Cover
+    files: tuple[StoredPartial, ...] = ()  # what of it is in the checkpoint folder
+    unsaved: float = 0.0  # seconds of work in it that none of them has
 
 
 class Reduction:
@@ -54,7 +65,11 @@ class Reduction:
         events: EventStream | None = None,
     ) -> None:
         self.executor, self.heed_stop, self.note = executor, heed_stop, note
-        self.plan, self.n_leaves = plan, plan.n_leaves
+        self.plan, self.n_leaves, self.clock = plan, plan.n_leaves, time.monotonic
+        self.storing = job.folder is not None and not job.in_files
+        self.write_seconds = plan.state_bytes / plans.DISK_BYTES_PER_SECOND
+        self.leaf_seconds = 0.0  # of a task's slot, as the last one took; 0: not known yet
+        self.finishing = False  # a stop waits: a task of this process adds to a sum that is nowhere else, or all are stored
         self.source = job.source
         self.job = replace(job, source=without_data(job.source), token=uuid.uuid4().hex)
         self.shared = self.executor.share(self.job)
@@ -69,22 +84,26 @@ class Reduction:
         self.growing: dict[
             str, Cover
         ] = {}  # tasks that add leaves to a sum, and what it will cover in the end
+        self.peak_bytes = 0  # of workers that stored sums
+        self.last: _Sum | None = None  # the sum over all leaves
         self.spent = 0.0  # seconds that looks have taken where sums lie; waiting for a batch to end takes nobody's time
 
     def run(self, resumed: list[StoredPartial]) -> Partial:
         """Return the sum over all leaves, starting from what an earlier run has left on disk."""
         try:
             while True:
-                sums = [_Sum(stored, stored.covers) for stored in resumed]
+                sums = [_Sum(stored, stored.covers, (stored,)) for stored in resumed]
                 self._tell(tuple(sums))
                 try:
                     last = self._exact(sums) if self.job.statistic.exact else self._fixed_tree(sums)
-                    partial = (
-                        self.executor.result(last.handle)
-                        if self.job.folder is None
-                        else self.job.folder.load(last.handle)
-                    )
+                    if isinstance(last.handle, StoredPartial):
+                        assert self.job.folder is not None
+                        partial = self.job.folder.load(last.handle)
+                    else:
+                        partial = self.executor.result(last.handle)
                     assert not missing(partial.covers, self.n_leaves), "leaves were left out"
+                    partial.counters.peak_bytes = max(partial.counters.peak_bytes, self.peak_bytes)
+                    self.last = last
                     return partial
                 except TaskLost as lost:
                     self._again(lost)
@@ -95,6 +114,10 @@ class Reduction:
                     if self.job.folder is not None
                     else []
                 )
+        except InterruptedRun as stop:
+            if not stop.at_once:
+                self._store_all()
+            raise
         finally:
             self.executor.release([*self.running, self.shared])
 
@@ -104,54 +127,71 @@ class Reduction:
         self.growing = {}
 
         def take(slots: int) -> Cover:
-            size = self.plan.task_leaves(sum(stop - start for start, stop in gaps), slots)
+            size = self._bounded(sum(stop - start for start, stop in gaps), slots)
             start, stop = gaps.popleft()
             if start + size < stop:
                 gaps.appendleft((start + size, stop))
             return ((start, min(start + size, stop)),)
 
         def add(covers: Cover, start: _Sum | None) -> None:
-            name = self._name()
+            name, begun = self._name(), self.clock()
+            whole = join(start.covers if start else (), covers)
+            unsaved = start.unsaved if start else 0.0
 
             def ended(handle: Handle | None) -> None:
                 self._grow(name)
                 if handle is None:
                     gaps.extendleft(covers)
                     idle.extend([start] if start is not None else [])
-                else:
-                    idle.append(self._kept(handle, join(start.covers if start else (), covers), start))
+                    return
+                seconds, made = self.clock() - begun, whole
+                if self.job.stop is not None:  # this process may have ended the task early
+                    made = self.executor.result(handle).covers
+                    gaps.extendleft(missing(join(missing(whole, self.n_leaves), made), self.n_leaves))
+                self.leaf_seconds = seconds / max(1, _leaves(made) - _leaves(start.covers if start else ()))
+                idle.append(self._kept(handle, made, unsaved + seconds, start))
 
             data = self._data(self.job.bounds[covers[0][0]], self.job.bounds[covers[-1][1]])
-            whole = join(start.covers if start else (), covers)
             self.growing = {**self.growing, name: whole}  # now: an executor may work at once
             given: Any = start
             if self.job.alone and start is not None and not isinstance(start.handle, StoredPartial):
                 # no task is lost here, so that no other will need the sum: it is this task's own
                 given = self.executor.result(start.handle)
                 self.executor.release([start.handle])
+                start.unsaved = 0.0  # nobody stores what is not there
+            self.finishing = self.job.stop is not None
             self._start(ended, worker.accumulate, name, covers, given, data, near=start)
+            self.finishing = False
 
         def meet(left: _Sum, right: _Sum) -> None:
             def ended(handle: Handle | None) -> None:
-                idle.extend(
-                    [left, right]
-                    if handle is None
-                    else [self._kept(handle, join(left.covers, right.covers), left, right)]
-                )
+                if handle is None:
+                    idle.extend([left, right])
+                else:
+                    unsaved = left.unsaved + right.unsaved
+                    idle.append(self._kept(handle, join(left.covers, right.covers), unsaved, left, right))
 
-            self._start(ended, worker.combine, left, right, near=left)
+            given: Any = left
+            if self.job.alone and not isinstance(left.handle, StoredPartial):
+                given = self.executor.result(left.handle)
+                self.executor.release([left.handle])
+            self._start(ended, worker.combine, given, right, near=left)
 
         while gaps or self.running or len(idle) > 1 or self.lost is not None:
             if self._drained():
                 continue
             for gone in self._unsound(idle):
                 idle.remove(gone)
-                gaps.extend(gone.covers)
+                idle.extend(_Sum(file, file.covers, (file,)) for file in gone.files)
+                gaps.extend(self._unstored(gone))
             slots = max(1, self.executor.slots())
+            for one in [one for one in idle if self._is_due(one)][: slots - len(self.running)]:
+                idle.remove(one)
+                self._store(one, idle.append)
             while gaps and len(self.running) < slots:
                 add(take(slots), idle.pop() if idle else None)
             while not gaps and len(idle) > 1 and len(self.running) < slots:
-                meet(idle.pop(0), idle.pop(0))
+                meet(idle.pop(), idle.pop(0))  # what is in memory first: a process alone adds to that
             self._next()
         return idle[0]
 
@@ -173,11 +213,13 @@ class Reduction:
             return node
 
         def grow(node: Node) -> None:
+            begun = self.clock()
+
             def ended(handle: Handle | None) -> None:
                 if handle is None:
                     gaps.appendleft(node.leaves(self.n_leaves))
                 else:
-                    have[node] = self._kept(handle, (node.leaves(self.n_leaves),))
+                    have[node] = self._kept(handle, (node.leaves(self.n_leaves),), self.clock() - begun)
 
             first, last = node.leaves(self.n_leaves)
             data = self._data(self.job.bounds[first], self.job.bounds[last])
@@ -190,8 +232,12 @@ class Reduction:
                 if handle is None:
                     have[left], have[sibling(left)] = pair
                 else:
-                    covers = join(pair[0].covers, pair[1].covers)
-                    have[promoted(parent(left), self.n_leaves)] = self._kept(handle, covers, *pair)
+                    covers, unsaved = (
+                        join(pair[0].covers, pair[1].covers),
+                        pair[0].unsaved + pair[1].unsaved,
+                    )
+                    whole = promoted(parent(left), self.n_leaves)
+                    have[whole] = self._kept(handle, covers, unsaved, *pair)
 
             self._start(ended, worker.combine, *pair, near=pair[0])
 
@@ -200,16 +246,110 @@ class Reduction:
             if self._drained():
                 continue
             for node in [node for node, one in have.items() if self._unsound([one])]:
-                del have[node]
-                gaps.append(node.leaves(self.n_leaves))
+                gone = have.pop(node)
+                have |= {
+                    _node_of(file.covers, self.n_leaves): _Sum(file, file.covers, (file,))
+                    for file in gone.files
+                }
+                gaps.extend(self._unstored(gone))
             for node in [node for node in sorted(have) if node.index % 2 == 0]:
                 if node in have and sibling(node) in have:
                     meet(node)
             slots = max(1, self.executor.slots())
+            for node in [node for node, one in have.items() if self._is_due(one)][
+                : slots - len(self.running)
+            ]:
+                self._store(have.pop(node), functools.partial(have.__setitem__, node))
             while gaps and len(self.running) < slots:
                 grow(take(slots))
             self._next()
         return have[top]
+
+    def _bounded(self, left: int, slots: int) -> int:
+        """Return how many leaves the next task adds: as planned, but none that would hold up storing its sum for long."""
+        planned = self.plan.task_leaves(left, slots)
+        seconds = plans.unsaved_seconds(self.write_seconds)
+        if self.job.folder is None or not self.leaf_seconds or not seconds:
+            return planned
+        if self.job.in_files:  # which are read and written once a task
+            return max(1, min(int(seconds / self.leaf_seconds), max(planned, left // slots)))
+        return max(1, min(int(plans.TASK_SHARE * seconds / self.leaf_seconds), planned))
+
+    def _is_due(self, one: _Sum) -> bool:
+        """Tell whether a sum has so much work in it that it is to be stored now."""
+        if not self.storing or isinstance(one.handle, StoredPartial) or (one.files and not one.unsaved):
+            return False
+        return one.unsaved >= plans.unsaved_seconds(self.write_seconds)
+
+    def _store(self, one: _Sum, back: Callable[[_Sum], None]) -> None:
+        """Start to store a sum, which lies idle again afterwards."""
+
+        def ended(handle: Handle | None) -> None:
+            if handle is not None:
+                try:
+                    stored = self.executor.result(handle)
+                except (
+                    TaskLost
+                ):  # its worker went away with the answer; the file may be there, and is found again
+                    pass
+                else:
+                    one.files, one.unsaved = (stored,), 0.0
+                    self._noted(stored)
+                self.executor.release([handle])
+            back(one)
+
+        self._start(ended, worker.store, one, one.files, near=one)
+
+    def _noted(self, stored: StoredPartial) -> None:
+        self.write_seconds = stored.seconds
+        self.peak_bytes = max(self.peak_bytes, stored.peak_bytes)
+
+    def _store_all(self) -> None:
+        """Store what no file has, once the tasks have ended that add to it: the run is about to stop."""
+        if not self.storing:
+            return
+        self.finishing, until = True, self.clock() + STOP_SECONDS
+        with contextlib.suppress(TaskLost):
+            while self.running and self.clock() < until:
+                self.attendance.check()
+                self._take(self.executor.wait(list(self.running), POLL_SECONDS))
+            waiting = [
+                one for one in self.current if one.unsaved and not isinstance(one.handle, StoredPartial)
+            ]
+            left = len(waiting)
+
+            def stored(one: _Sum) -> None:
+                nonlocal left
+                left -= 1
+
+            for one in waiting:
+                self._store(one, stored)
+            while left:
+                self.attendance.check()
+                self._take(self.executor.wait(list(self.running), POLL_SECONDS))
+
+    def worth_storing(self) -> bool:
+        """Tell whether the finished sum is to be stored: not where that would take more than a tenth of the work it saves."""
+        assert self.last is not None, "the pass has ended"
+        small = self.plan.state_bytes <= plans.SMALL_STATE
+        return (
+            small
+            or self.stored() is not None
+            or self.last.unsaved >= plans.UNSAVED_WRITES * self.write_seconds
+        )
+
+    def stored(self) -> StoredPartial | None:
+        """Return the file that has all of the finished sum, if there is one."""
+        assert self.last is not None, "the pass has ended"
+        whole = [file for file in self.last.files if file.covers == self.last.covers]
+        return whole[0] if whole else None
+
+    def _unstored(self, gone: _Sum) -> Cover:
+        """Return the leaves of a sum that none of its files covers."""
+        kept: Cover = ()
+        for file in gone.files:
+            kept = join(kept, file.covers)
+        return missing(join(missing(gone.covers, self.n_leaves), kept), self.n_leaves)
 
     def _data(self, start: int, stop: int) -> Handle | None:
         """Send along the samples of a task where they are in this process's memory only."""
@@ -250,7 +390,9 @@ class Reduction:
         """Wait for one task and hand it on; a lost one goes back where it came from."""
         self.heed_stop()
         self.attendance.check()
-        handle = self.executor.wait(list(self.running), POLL_SECONDS)
+        self._take(self.executor.wait(list(self.running), POLL_SECONDS))
+
+    def _take(self, handle: Handle | None) -> None:
         if handle is None:
             return
         ended, shared = self.running.pop(handle), self.shared_of.pop(handle)
@@ -258,7 +400,7 @@ class Reduction:
             self.executor.check(handle)
         except TaskLost as lost:
             self.executor.release([handle])
-            if self.job.folder is not None:
+            if self.job.in_files or isinstance(lost, LostPartial):
                 self.lost = lost
             else:
                 # where the shared value is gone, every task that was to use it is: one loss, however many workers
@@ -280,7 +422,7 @@ class Reduction:
 
     def _settle(self) -> None:
         """Before the folder is read anew: let the tasks end that still change it, whatever becomes of them."""
-        if self.job.folder is None:
+        if not self.job.in_files:
             self.executor.release(list(self.running))
             self.running.clear()
         while self.running:
@@ -298,20 +440,17 @@ class Reduction:
         self.failures = count_failure(self.failures, lost)
         self.shared = self.executor.share(self.job)
 
-    def _kept(self, handle: Handle, covers: Cover, *included: _Sum | None) -> _Sum:
+    def _kept(self, handle: Handle, covers: Cover, unsaved: float, *included: _Sum | None) -> _Sum:
         """Take over a task's result and let go of the sums that it includes."""
-        self.executor.release(
-            [
-                one.handle
-                for one in included
-                if one is not None and not isinstance(one.handle, StoredPartial)
-            ]
-        )
-        if self.job.folder is None:
-            kept = _Sum(handle, covers)
-        else:
-            kept = _Sum(self.executor.result(handle), covers)
+        before = [one for one in included if one is not None]
+        self.executor.release([one.handle for one in before if not isinstance(one.handle, StoredPartial)])
+        if self.job.in_files:
+            stored = self.executor.result(handle)
             self.executor.release([handle])
+            self._noted(stored)
+            kept = _Sum(stored, covers, (stored,))
+        else:
+            kept = _Sum(handle, covers, tuple(file for one in before for file in one.files), unsaved)
         self._tell((*(one for one in self.current if one not in included), kept))
         return kept
 
@@ -344,6 +483,8 @@ class Reduction:
             if any(1 in taken[start:stop] for start, stop in one.covers):
                 continue  # a task has seen to it
             if isinstance(one.handle, StoredPartial):
+                if self.job.alone:
+                    continue  # this process has no room for it beside the one that a task adds to
                 with contextlib.suppress(TaskLost, CheckpointError):
                     assert self.job.folder is not None
                     state = self.job.folder.load(one.handle).state
@@ -365,6 +506,10 @@ class Reduction:
     def _name(self) -> str:
         self.serial += 1
         return f"{self.job.name}/{self.serial}"
+
+
+def _leaves(covers: Cover) -> int:
+    return sum(stop - start for start, stop in covers)
 
 
 def _on_state(partial: Partial, function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

@@ -6,9 +6,10 @@ Plain functions of plain arguments: no executor, no open handle and no shared st
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from smtdist.data.source import Reader, Source
 from smtdist.engine import unchanged
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import Report
+from smtdist.engine.executor import StopRequest
 from smtdist.engine.memory import memory_now, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
@@ -48,12 +50,16 @@ class Job:
     block: int
     threads: int
     fingerprint: bool
-    folder: PassFolder | None
+    folder: PassFolder | None  # of the checkpoint
     skip: bool = False  # leave out samples that cannot be read
     expected: Ranges | None = None  # what an earlier pass over the same samples has left out
     checks: Checks | None = None  # what an earlier pass over the same samples has read
     alone: bool = False  # this process does all the work: the sum that a task is given is its own
     token: str = ""  # of this pass alone, for those who look at its tasks
+    stop: StopRequest | None = None  # at which a task of this process ends with the leaf that it is at
+    in_files: bool = (
+        False  # each task writes its sum to the folder, since a worker has no room for more than one
+    )
 
 
 def accumulate(
@@ -68,18 +74,17 @@ def accumulate(
 ) -> Partial | StoredPartial:
     """Sum over the leaves of `covers`, on top of `start`; exact statistics only.
 
-    Without a checkpoint folder the result is the partial itself. With one it is a file, and running twice is
+    The result is the partial itself. Where sums are kept in files it is a file, and running twice is
     harmless: the file of the same leaves is the same sum. `start` in memory may be another task's too, so
-    it is copied, unless this process does all the work; in a file it is replaced once the new file is whole.
+    it is copied, unless this process does all the work; in a file it is then replaced once the new file is whole.
     """
     reset_peak()
     set_threads(job.threads)
     wanted = join(start.covers, covers) if start is not None else covers
-    if job.folder is not None and (done := job.folder.find(wanted)):
+    if done := _in_file(job, wanted):
         return done
     if isinstance(start, StoredPartial):
-        assert job.folder is not None
-        partial = job.folder.load(start)
+        partial = _loaded(job, start)
     elif start is not None:
         partial = start if job.alone else copy(start)
     else:
@@ -97,7 +102,7 @@ def subtree(
     set_threads(job.threads)
     n_leaves = len(job.bounds) - 1
     first, last = node.leaves(n_leaves)
-    if job.folder is not None and (done := job.folder.find(((first, last),))):
+    if done := _in_file(job, ((first, last),)):
         return done
 
     def value(node: Node) -> Partial:
@@ -121,24 +126,48 @@ def combine(
     report: Report,
     permit: Permit,
 ) -> Partial | StoredPartial:
-    """Merge two partial sums; neither is changed, and files are replaced by the file of both."""
+    """Merge two partial sums; where sums are kept in files the file of both replaces theirs.
+
+    Neither is changed, but an exact sum that this process alone has.
+    """
     reset_peak()
-    if job.folder is not None and (done := job.folder.find(join(left.covers, right.covers))):
+    if done := _in_file(job, join(left.covers, right.covers)):
         return done
-    whole = [
-        job.folder.load(side) if isinstance(side, StoredPartial) and job.folder else side
-        for side in (left, right)
-    ]
-    first = whole[0] if isinstance(left, StoredPartial) else copy(whole[0])  # type: ignore[arg-type]
-    partial = merge(job.statistic, first, whole[1])  # type: ignore[arg-type]
-    return _hand_over(job, partial, [left, right], permit)
+    own = job.alone and job.statistic.exact
+    first = _loaded(job, left) if isinstance(left, StoredPartial) else left if own else copy(left)
+    second = _loaded(job, right) if isinstance(right, StoredPartial) else right
+    return _hand_over(job, merge(job.statistic, first, second), [left, right], permit)
+
+
+def store(
+    job: Job, partial: Partial, included: tuple[StoredPartial, ...], *, report: Report, permit: Permit
+) -> StoredPartial:
+    """Write a sum that stays where it is to the checkpoint folder; the files of sums that it includes are deleted."""
+    assert job.folder is not None, "only a pass with a checkpoint stores sums"
+    reset_peak()
+    started = time.monotonic()
+    with permit():
+        stored = job.folder.find(partial.covers) or job.folder.save(partial)
+        for old in included:
+            job.folder.discard(old)
+    return replace(stored, seconds=time.monotonic() - started, peak_bytes=peak_bytes())
+
+
+def _in_file(job: Job, covers: Cover) -> StoredPartial | None:
+    """Return what a task has to make where it lies in a file already, because the task is run again."""
+    return job.folder.find(covers) if job.folder is not None and job.in_files else None
+
+
+def _loaded(job: Job, stored: StoredPartial) -> Partial:
+    assert job.folder is not None, "only a pass with a checkpoint has sums in files"
+    return job.folder.load(stored)
 
 
 def _hand_over(
     job: Job, partial: Partial, included: list[Partial | StoredPartial | None], permit: Permit
 ) -> Partial | StoredPartial:
     partial.counters.peak_bytes = max(partial.counters.peak_bytes, peak_bytes())
-    if job.folder is None:
+    if job.folder is None or not job.in_files:
         return partial
     with permit():
         stored = job.folder.save(partial)
@@ -198,6 +227,9 @@ def _stream(
             _require_same_skipped(job, found, leaf)
             counters.checks[leaf] = check.value
             unchanged.require_same(job.source, job.bounds, job.checks, {leaf: check.value})
+            if job.stop is not None and job.stop.is_set():
+                covers = _first(covers, number + 1)
+                break
     counters.skipped = retry.joined_ranges(found)
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters

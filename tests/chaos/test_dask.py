@@ -113,11 +113,14 @@ DRIVER = """
 import json, sys
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
+from smtdist.engine import plan
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.local_cluster import local_executor
 from smtdist.models.fit import fit
 from pathlib import Path
+
+plan.UNSAVED_SECONDS = plan.UNSAVED_WRITES = 0  # every sum is stored at once
 
 if __name__ == "__main__":
     path, folder, settings = sys.argv[1:]

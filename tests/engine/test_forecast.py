@@ -9,6 +9,7 @@ import pytest
 from toys import Counted, Total, random_images
 
 from smtdist.engine import calibration
+from smtdist.engine import plan as plans
 from smtdist.engine.calibration import Deadline, along_line, grown, mean_paces, on_processes
 from smtdist.engine.forecast import (
     FILE_BYTES,
@@ -68,11 +69,11 @@ def plan_of(
     ("workers", "alone", "checkpointed", "n_samples", "streaming", "meeting"),
     [
         (1, True, False, 2560, 1, 0),  # every task adds to the sum of the one before it; nobody to meet
-        (1, True, True, 2560, 1, 0),  # loaded, added to, written
+        (1, True, True, 2560, 1, 0),  # written as it is, now and then
         (1, True, False, 256, 1, 0),  # the one task begins the one sum
         (2, False, False, 2560, 2, 3),
-        (2, False, True, 2560, 1, 2),
-        (1, False, True, 2560, 1, 2),  # a second worker may join
+        (2, False, True, 2560, 2, 3),
+        (1, False, True, 2560, 2, 3),  # a second worker may join
         (4, False, False, 256, 1, 0),
     ],
 )
@@ -81,6 +82,46 @@ def test_sums_that_a_worker_holds(workers, alone, checkpointed, n_samples, strea
     assert (plan.streaming_sums, plan.meeting_sums) == (streaming, meeting)
     most = max(streaming * GIB + plan.working_bytes, meeting * GIB + ALLOWANCE if meeting else 0)
     assert plan.projected_bytes == 7 + most
+
+
+def test_workers_with_room_for_one_sum_write_it_after_each_task():
+    """A checkpoint asks for no more memory than a sum and a batch, and takes more only where there is room for the same batch."""
+    roomy = plan_of(Large(), 2560, workers=2, checkpointed=True)
+    needed = [roomy.projected_bytes, 7 + 2 * GIB + ALLOWANCE]
+    for limit, in_files in ((needed[0], False), (needed[0] - 2**20, True), (needed[1], True)):
+        plan = plan_of(Large(), 2560, workers=2, checkpointed=True, limit=math.ceil(limit / 0.55))
+        assert plan.in_files == in_files
+        assert (plan.streaming_sums, plan.meeting_sums) == ((1, 2) if in_files else (2, 3))
+        assert plan.batch == roomy.batch
+    with pytest.raises(MemoryBudgetError):
+        plan_of(Large(), 2560, workers=2, checkpointed=True, limit=int((needed[1] - 2**20) / 0.55))
+    with pytest.raises(MemoryBudgetError):
+        plan_of(Large(), 2560, workers=2, limit=math.ceil(needed[1] / 0.55))
+
+
+def test_sums_are_stored_after_a_minute_or_ten_writes_of_work(monkeypatch):
+    """By rough rates: a write of 1 GiB takes 2.1 s, so 60 s; one of 32 GiB 69 s, so 690 s."""
+    monkeypatch.setattr(plans, "UNSAVED_SECONDS", 60.0)
+    monkeypatch.setattr(plans, "UNSAVED_WRITES", 10)
+
+    def plan(statistic, seconds):
+        work = plans.MULTIPLICATIONS_PER_SECOND * seconds / 2560
+        return plan_of(statistic, 2560, alone=True, checkpointed=True, work=work)
+
+    class Huge(Large):
+        def state_bytes(self):
+            return 32 * GIB
+
+    assert [plan(Large(), seconds).n_stored for seconds in (10, 30, 70, 600)] == [0, 1, 2, 11]
+    assert [plan(Huge(), seconds).n_stored for seconds in (600, 700, 7000)] == [0, 2, 11]
+    assert plan(Total(), 1).n_stored == 1
+    one = traffic(plan(Huge(), 7000), distributed=False, checkpointed=True)
+    assert one.written == 11 * (32 * GIB + FILE_BYTES)
+    # a task adds at most a quarter of the work after which a sum is stored, 15 s: two leaves of 7 s
+    long = plan_of(
+        Large(), 256 * 6400, alone=True, checkpointed=True, work=plans.MULTIPLICATIONS_PER_SECOND / 256
+    )
+    assert long.task_leaves(900, 1) == 2
 
 
 def test_what_other_work_took_is_neither_ours_nor_idle(monkeypatch):
@@ -178,13 +219,16 @@ def test_batches_on_their_way_to_a_gpu_lie_in_memory_too():
 
 
 def test_network_and_checkpoint_bytes():
-    plan = plan_of(Large(), 2560, workers=3)  # 10 tasks, 3 sums, 2 merges on 2 levels
+    plan = plan_of(Large(), 2560, workers=3, checkpointed=True)  # 10 tasks, 3 sums, 2 merges on 2 levels
     local = traffic(plan, distributed=False, checkpointed=False, shared_bytes=5)
     assert local == Traffic(plan.read_bytes)
     moved = traffic(plan, distributed=True, checkpointed=False, shared_bytes=5, sample_bytes=4)
     assert moved == Traffic(2560 * 4, scattered=15 + 2560 * 4, moved=2 * GIB, gathered=GIB)
     assert moved.network == 15 + 2560 * 4 + 3 * GIB
-    stored = traffic(plan, distributed=True, checkpointed=True, shared_bytes=5)
+    now_and_then = traffic(plan, distributed=True, checkpointed=True, shared_bytes=5, sample_bytes=4)
+    assert now_and_then == replace(moved, written=plan.n_stored * (GIB + FILE_BYTES))
+    in_files = replace(plan, in_files=True)
+    stored = traffic(in_files, distributed=True, checkpointed=True, shared_bytes=5)
     file = GIB + FILE_BYTES
     # each task, each merge and the result are written; 7 tasks and 2 merges begin by loading, and the driver loads the last
     assert stored == Traffic(2560 * 4, scattered=15, written=13 * file, reread=(7 + 4 + 1) * file)
@@ -197,7 +241,8 @@ def test_hashes_of_samples_travel_once():
         for stored, digests in ((False, False), (False, True))
     )
     assert hashed.gathered - plain.gathered == 8 * 2560
-    written = traffic(plan, distributed=True, checkpointed=True, digests=True).written
+    in_files = replace(plan, in_files=True)
+    written = traffic(in_files, distributed=True, checkpointed=True, digests=True).written
     # files of 1, 2, ... 10 tasks of 256 samples, and the result
     assert written == 11 * (32 + FILE_BYTES) + 8 * 256 * 55 + 8 * 2560
 
@@ -210,7 +255,10 @@ def test_seconds_follow_the_slot_with_most_tasks():
     expected = 2 * 0.5 + 3 * 256 * 0.003 + 3 * TASK_SECONDS[True] + 3 * 1 + 2 * level + 16
     found = pass_seconds(plan, pace, rates, distributed=True, checkpointed=False)
     assert found == pytest.approx(expected)
-    stored = pass_seconds(plan, pace, rates, distributed=True, checkpointed=True)
+    now_and_then = replace(plan, n_stored=6)
+    assert pass_seconds(now_and_then, pace, rates, distributed=True, checkpointed=True) == found + 6 * 4 / 2
+    in_files = replace(plan, in_files=True)
+    stored = pass_seconds(in_files, pace, rates, distributed=True, checkpointed=True)
     level = 2 * 8 + 2 + 4 + TASK_SECONDS[True]
     expected = 2 * 0.5 + 3 * 256 * 0.003 + 3 * TASK_SECONDS[True] + 10 * 4 / 2 + 6 * 8 / 4 + 2 * level + 12
     assert stored == pytest.approx(expected)

@@ -1,14 +1,17 @@
 """Exactly once, whatever is lost; the same bits, whoever runs it; finished work is not done again."""
 
+import itertools
+
 import numpy as np
 import pytest
-from executors import LossyExecutor, ThreadsExecutor
+from executors import LossyExecutor, ThreadsExecutor, keep_in_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import Counted, Total, random_images
 
 from smtdist.data import leaves
-from smtdist.engine import plan, worker
+from smtdist.engine import plan, reduction, worker
+from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Finished, SerialExecutor, TaskLost
 from smtdist.engine.passes import Engine
@@ -73,14 +76,22 @@ def test_a_process_alone_adds_to_one_sum_where_others_copy(executor, sums, monke
     assert len(seen) > 40 or not executor.alone  # threads of tests let nobody look
 
 
-@settings(deadline=None, max_examples=40)
+KEPT = (None, "at once", "now and then", "in files")
+
+
+@settings(deadline=None, max_examples=60)
 @given(
-    seed=st.integers(0, 2**16), exact=st.booleans(), checkpointed=st.booleans(), per_task=st.integers(1, 9)
+    seed=st.integers(0, 2**16), exact=st.booleans(), kept=st.sampled_from(KEPT), per_task=st.integers(1, 9)
 )
-def test_lost_and_repeated_tasks_change_nothing(tmp_path_factory, seed, exact, checkpointed, per_task):
+def test_lost_and_repeated_tasks_change_nothing(tmp_path_factory, seed, exact, kept, per_task):
     want, _ = total(Engine(SerialExecutor(1)), Total(exact))
-    folder = tmp_path_factory.mktemp("checkpoint") if checkpointed else None
+    folder = tmp_path_factory.mktemp("checkpoint") if kept else None
     with pytest.MonkeyPatch.context() as patch:
+        if kept == "in files":
+            keep_in_files(patch)
+        if kept == "now and then":
+            patch.setattr(plan, "UNSAVED_SECONDS", seed % 7)
+            patch.setattr(reduction.time, "monotonic", itertools.count().__next__)
         patch.setattr(plan, "MAX_TASKS", -(-51 // per_task))
         patch.setattr(plan, "TASKS_PER_WORKER", seed % 51 + 1)
         got, record = total(Engine(LossyExecutor(seed), checkpoint=folder, key="k"), Total(exact))
@@ -111,6 +122,85 @@ def test_float_sums_would_differ_along_another_tree():
     straight = Total(False).zero()
     Total(False).update(straight, IMAGES, 0)
     assert not np.array_equal(straight["total"], want.state["total"])
+
+
+class Stored:
+    """Counts the sums that are written, and the work that is lost if the run is killed before one of them."""
+
+    def __init__(self, monkeypatch, write_seconds, leaf_seconds):
+        self.now, self.files, self.unsaved = 0.0, 0, []
+        self.write_seconds, self.leaf_seconds = write_seconds, leaf_seconds
+        save, finish = PassFolder.save, PassFolder.finish
+
+        def saved(folder, partial):
+            self.write()
+            return save(folder, partial)
+
+        def finished(folder, partial, stored=None):
+            if stored is None:
+                self.write()
+            finish(folder, partial, stored)
+
+        monkeypatch.setattr(PassFolder, "save", saved)
+        monkeypatch.setattr(PassFolder, "finish", finished)
+        monkeypatch.setattr(reduction.time, "monotonic", lambda: self.now)
+        self.saved = 0.0
+
+    def write(self):
+        self.unsaved.append(self.now - self.saved)
+        self.now += self.write_seconds
+        self.files, self.saved = self.files + 1, self.now
+
+    def __call__(self, event):
+        if event["kind"] == "progress":
+            self.now += self.leaf_seconds
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("write", "leaf", "files"),
+    [
+        (1, 0.1, 0),  # all of the pass takes 5 s: less than ten writes
+        (0.01, 0.1, 1),  # only the finished sum
+        (1, 1, 1),
+        (1, 20, 17),  # three leaves between two writes
+        (30, 20, 3),  # and sixteen
+    ],
+)
+def test_little_is_lost_and_little_time_is_spent_on_writing(
+    tmp_path, monkeypatch, exact, write, leaf, files
+):
+    """The bound of what a kill loses, and that of what checkpoints cost, at once."""
+    monkeypatch.setattr(plan, "UNSAVED_SECONDS", 60.0)
+    monkeypatch.setattr(plan, "UNSAVED_WRITES", 10)
+    monkeypatch.setattr(plan, "SMALL_STATE", 0)
+    monkeypatch.setattr(plan, "DISK_BYTES_PER_SECOND", Total().state_bytes() / write)
+    stored = Stored(monkeypatch, write, leaf)
+    total(Engine(SerialExecutor(1), EventStream(stored), tmp_path, "k"), Total(exact))
+    lost = max(60, 10 * write)
+    in_flight = max(leaf, plan.TASK_SHARE * lost, 0 if exact else 4 * leaf)
+    assert max(stored.unsaved, default=0) <= (lost if exact else 2 * lost) + in_flight
+    assert stored.files * write <= 0.1 * (51 * leaf) * 1.01
+    assert stored.files == files or not exact
+
+
+def test_a_run_that_is_stopped_stores_what_it_has_summed(tmp_path, monkeypatch):
+    """Long before it would have been stored otherwise; the task ends with the leaf that it is at."""
+    monkeypatch.setattr(plan, "UNSAVED_SECONDS", 3600.0)
+    monkeypatch.setattr(plan, "MAX_TASKS", 1)
+    for executor in (SerialExecutor(1), ThreadsExecutor(2)):
+        for exact in (True, False):
+            folder = tmp_path / f"{executor.slots()}-{exact}"
+            engine = Engine(executor, checkpoint=folder, key="k")
+            engine.events.subscribe(StopAfter(engine, 7))
+            if executor.alone:
+                engine.events.subscribe(lambda event, engine=engine: engine.heed_stop())
+            with pytest.raises(InterruptedRun):
+                total(engine, Total(exact))
+            _, record = total(Engine(SerialExecutor(1), checkpoint=folder, key="k"), Total(exact))
+            # along the tree a task that is cut off is lost, and it is the only one here
+            assert record["resumed_leaves"] >= (7 if exact else 0)
+            assert record["resumed_leaves"] < 51 or not executor.alone
 
 
 class StopAfter:

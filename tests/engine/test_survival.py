@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from executors import LossyExecutor
+from executors import LossyExecutor, keep_in_files
 from toys import Counted, Total, random_images
 
 from smtdist.configuration import Configuration
@@ -145,6 +145,7 @@ def test_a_damaged_result_is_reported_and_its_pass_computed_again(tmp_path):
 
 
 def test_a_partial_that_is_damaged_while_the_run_goes_on_is_computed_again(tmp_path, monkeypatch):
+    keep_in_files(monkeypatch)
     monkeypatch.setattr(plan, "MAX_TASKS", 10)
     want, _ = total(engine(None))
     save, saved = PassFolder.save, []
