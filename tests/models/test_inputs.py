@@ -244,7 +244,7 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
         (GREY.astype(np.int64) * 2, {"pixel_range": (0, 255)}, "sample 0: pixels lie between 0 and 5"),
         (np.zeros((9, 5, 16, 16)), {}, r"are its 5 channels first\? .*transpose\(0, 2, 3, 1\)"),
         (np.zeros((9, 2, 3, 3)), {"patch": 4}, "images of 2 x 3, smaller than the patch of 4"),
-        (np.zeros((9, 5, 60, 64)), {"patch": 6}, "if the first of their axes is that of channels"),
+        (np.zeros((9, 5, 60, 64)), {"patch": 6}, r"are its 5 channels first\?"),
         (IMAGES[0], {"patch": 6}, r"if this is one image, give X\[None\]"),
         (GREY.reshape(37, -1)[:, :64], {}, r"image_shape=\(8, 8\)"),
         (

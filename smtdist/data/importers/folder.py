@@ -60,7 +60,8 @@ NO_IMAGE: Final = "no image in a known format"
 class FolderListing(Listing):
     """Image files below a folder, in the order of their paths; hidden files and other endings are passed by.
     What is neither file nor folder, such as a broken link, a picture in a format that is not read, a file of labels or data,
-    and a folder of the first level without an image are left out and counted. A class whose pictures are all in such formats is refused.
+    and a folder of the first level without an image are left out and counted. A class whose pictures are all in such
+    formats is refused.
 
     A label is the place of the first folder below the root among all of them that hold images, in the order
     of their names. Links are followed. The tree is walked twice, once to count and once to read, and holds

@@ -218,8 +218,6 @@ def import_images(
     results = found.run()
     for name, result in results.items():
         if result.left_out:
-            warnings.warn(
-                f"Left out {result.left_out:,} {found.listings[name].left_out_are}, the first: {'; '.join(result.first_left_out)}.",
-                stacklevel=2,
-            )
+            what, first = found.listings[name].left_out_are, "; ".join(result.first_left_out)
+            warnings.warn(f"Left out {result.left_out:,} {what}, the first: {first}.", stacklevel=2)
     return results

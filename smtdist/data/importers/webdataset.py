@@ -239,7 +239,10 @@ def _chosen(readings: list[_Reading], path: Path, beside: LeftOut) -> str:
         )
     for reading in readings:
         guessed = reading.way == "last dot" and not reading.labelled and own.roles_repeat
-        if not (reading.problem or guessed or reading.lonely.count) and reading.labelled in (0, reading.images):
+        if not (reading.problem or guessed or reading.lonely.count) and reading.labelled in (
+            0,
+            reading.images,
+        ):
             return reading.way
     for reading in readings:
         if not reading.problem and reading.labelled == reading.images:
