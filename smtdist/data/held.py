@@ -241,19 +241,36 @@ def _of_table(table: Any, name: str) -> Any:
         table = table.iloc[:, 0]
     if getattr(table, "ndim", 1) == 1:
         return list(table)
-    if hasattr(table, "to_dask_array"):
-        return table.to_dask_array(lengths=True)
+    if not hasattr(table, "to_dask_array"):
+        return numbers_of(table, name)
+    _, wide = _number_types(table, name)
+    extended = {column: wide for column, kind in table.dtypes.items() if not isinstance(kind, np.dtype)}
+    return (table.astype(extended) if extended else table).to_dask_array(lengths=True)
+
+
+def numbers_of(table: Any, name: str) -> npt.NDArray[Any]:
+    """Return a table of pandas as an array, also one of nullable or Arrow types; DataError for what is no number, or missing."""
+    kinds, wide = _number_types(table, name)
+    for place, (column, kind) in enumerate(kinds):
+        if not isinstance(kind, np.dtype) and (missing := table.iloc[:, place].isna().to_numpy()).any():
+            raise DataError(
+                f"{name}: the column {column!r} of the table has no number in row {int(missing.argmax())}; fill missing values, "
+                f"or leave those rows out."
+            )
     found = table.to_numpy()
-    if found.dtype.kind not in "biuf":
-        bad = next((str(column) for column, kind in table.dtypes.items() if not _is_number(kind)), "one")
-        raise DataError(
-            f"{name}: the column {bad!r} of the table does not hold only numbers; leave out labels and fill missing values."
-        )
-    return found
+    return np.asarray(found if found.dtype.kind in "biuf" else table.to_numpy(dtype=wide))
 
 
-def _is_number(kind: Any) -> bool:
-    return getattr(kind, "kind", "O") in "biuf" and isinstance(kind, np.dtype)
+def _number_types(table: Any, name: str) -> tuple[list[tuple[str, Any]], np.dtype[Any]]:
+    """Return the columns of a table with their types, and the type of NumPy that holds all their numbers."""
+    kinds = [(str(column), kind) for column, kind in table.dtypes.items()]
+    for column, kind in kinds:
+        if getattr(kind, "kind", "O") not in "biuf":
+            raise DataError(
+                f"{name}: the column {column!r} of the table holds {kind}, not numbers; leave out labels, and convert others."
+            )
+    plain = [getattr(kind, "numpy_dtype", getattr(kind, "subtype", kind)) for _, kind in kinds]
+    return kinds, np.result_type(*plain)
 
 
 def _of_list(items: Sequence[Any], name: str) -> Any:
