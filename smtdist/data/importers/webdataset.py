@@ -141,6 +141,11 @@ class _Member(NamedTuple):
         return self.base.count(".") == 1
 
     @property
+    def stem(self) -> str:
+        """What comes before the last dot of its name."""
+        return self.base.rpartition(".")[0]
+
+    @property
     def suffix(self) -> str:
         """What follows the first dot of its name."""
         return self.base.partition(".")[2]
@@ -176,7 +181,7 @@ class _Reading:
     def add(self, member: _Member) -> list[tuple[_Member, int | None]]:
         """Take a member in; return the sample that ends before it, an image and its label, or nothing where none does."""
         ended: list[tuple[_Member, int | None]] = []
-        stem = member.base.rpartition(".")[0] if self.way == "last dot" else member.base.partition(".")[0]
+        stem = member.stem if self.way == "last dot" else member.base.partition(".")[0]
         key = (member.folder, stem)
         if key != self._key:
             ended, self._key = self.end(), key
@@ -207,7 +212,9 @@ class _Reading:
 
     def _one_of(self, before: _Member | None, member: _Member, what: str) -> _Member:
         """Return which of two images or labels of a sample is taken."""
-        if before is None or (before.label is not None and before.label == member.label):
+        if before is None:
+            return member
+        if what == "label" and (before.label, before.stem) == (member.label, member.stem):  # in .cls and in .json
             return member
         if self.way == "plain names" and before.plain != member.plain:
             kept, other = (before, member) if before.plain else (member, before)
