@@ -214,7 +214,10 @@ class _Reading:
         """Return which of two images or labels of a sample is taken."""
         if before is None:
             return member
-        if what == "label" and (before.label, before.stem) == (member.label, member.stem):  # in .cls and in .json
+        if what == "label" and (before.label, before.stem) == (
+            member.label,
+            member.stem,
+        ):  # in .cls and in .json
             return member
         if self.way == "plain names" and before.plain != member.plain:
             kept, other = (before, member) if before.plain else (member, before)
