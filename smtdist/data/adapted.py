@@ -154,10 +154,10 @@ def adapted(
         source.shape[: 3 + has_channels], named, source.name, image_shape or shape_of(settings), IN_FILE
     )
     if axes[0] != 0:
+        found = ", ".join(named or map(str, source.shape))
         raise DataError(
-            f"{source.name} has the dimensions {', '.join(named) or source.shape}, but a file is read sample by sample, and "
-            f"samples must be its first dimension; open it with xarray and give the DataArray, or write it anew in the order "
-            f"sample, y, x, channel."
+            f"{source.name} has the dimensions {found}, but a file is read sample by sample, and samples must be its first "
+            f"dimension; open it with xarray and give the DataArray, or write it anew in the order sample, y, x, channel."
         )
     axes = (*axes[1:], *(() if has_channels else (3,)))
     eight = as_bytes(source.dtype, settings, fitted)

@@ -114,7 +114,7 @@ def placed_axes(
                 return axes
     elif guesses := _guesses(tuple(map(int, shape))):
         raise DataError(
-            f"{label} has the shape {tuple(map(int, shape))}: {' '.join(guesses)} If not, {hint}."
+            f"{label} has the shape {tuple(map(int, shape))}: {'; or '.join(guesses)}; if not, {hint}."
         )
     if len(shape) == 4 and shape[3] not in _COLOURS and 0 < shape[1] <= FEW < min(shape[2:]):
         return _FIRST
@@ -134,7 +134,7 @@ def _guesses(shape: Shape) -> list[str]:
         long = _stretch(n, first) < _SQUARE and _stretch(first, last) > _LONG
         if n <= FEW or not (n == first != last or long):
             return []
-        return [f"are its {last} samples last? Then move them to the front, X.transpose(2, 0, 1)."]
+        return [f"are its {last} samples last? Then move them to the front, X.transpose(2, 0, 1)"]
     if len(shape) != 4 or shape[3] in _COLOURS or shape[1] <= FEW < min(shape[2:]):
         return []
     n, first, middle, last = shape
@@ -146,11 +146,11 @@ def _guesses(shape: Shape) -> list[str]:
     found = []
     if colour_in_front or colour_in_middle:
         order = "(3, 1, 2, 0)" if colour_in_front else "(3, 0, 1, 2)"
-        found.append(f"are its {last} samples last? Then move them to the front, X.transpose{order}.")
-    if first > FEW:
-        found.append(f"are its {first} channels first? Then move them to the end, X.transpose(0, 2, 3, 1).")
-    if first > FEW and middle == last:
-        found.append(f"are these volumes? Then give their slices, X.reshape(-1, {middle}, {last}).")
+        found.append(f"are its {last} samples last? Then move them to the front, X.transpose{order}")
+    if min(first, middle) > FEW:
+        found.append(f"are its {first} channels first? Then move them to the end, X.transpose(0, 2, 3, 1)")
+    if min(first, middle) > FEW and middle == last:
+        found.append(f"are these volumes? Then give their slices, X.reshape(-1, {middle}, {last})")
     return found
 
 
