@@ -101,7 +101,7 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "pool_size": _optional(_whole(1)),
     "pool_stride": _optional(_whole(1)),
     "dtype": _one_of(*DTYPES),
-    "pixel_range": _optional((_is_range, "two numbers, black before white")),
+    "pixel_range": _optional((_is_range, "two numbers, black before white, as in 0,4095")),
     "null_tolerance": _optional(_number(lambda x: 0 < x < 1, "a number in (0, 1)")),
     "keep_statistics": _FLAG,
     "neighbours": _whole(1),
@@ -518,18 +518,21 @@ def preset_lines() -> dict[str, str]:
 
 
 def parse_value(text: str) -> Any:
-    """Read a value of the command line: JSON, a number or a tuple as Python writes it, or else a string.
+    """Read a value of the command line: JSON, a number as Python writes it, several with commas, or else a string.
 
     >>> parse_value("3"), parse_value(".25"), parse_value("1."), parse_value("null"), parse_value("whole")
     (3, 0.25, 1.0, None, 'whole')
-    >>> parse_value("(0, 255)")
-    [0, 255]
+    >>> parse_value("(0, 255)"), parse_value("0,4095"), parse_value("-1., 1")
+    ([0, 255], [0, 4095], [-1.0, 1])
     """
-    is_tuple = text.startswith("(") and text.endswith(")")
     try:
-        return json.loads(f"[{text[1:-1]}]" if is_tuple else text)
+        return json.loads(text)
     except json.JSONDecodeError:
-        return float(text) if _NUMBER.fullmatch(text) else text
+        if _NUMBER.fullmatch(text):
+            return float(text)
+    inner = text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) else text
+    several = [parse_value(part.strip()) for part in inner.split(",")] if "," in inner else []
+    return several if several and all(isinstance(one, int | float) for one in several) else text
 
 
 def parse_settings(assignments: list[str]) -> dict[str, Any]:

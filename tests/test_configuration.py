@@ -74,5 +74,11 @@ def test_numbers_are_read_as_people_write_them():
     assert parse_setting("threshold=.25") == ("threshold", 0.25)
     assert parse_setting("ridge=1e-3") == ("ridge", 0.001)
     assert parse_setting("ridge=1.") == ("ridge", 1.0)
+    for text in ("0,4095", "0, 4095", "(0,4095)", "[0, 4095]"):
+        assert Configuration(**dict([parse_setting(f"pixel_range={text}")])).pixel_range == (0, 4095)
+    assert parse_setting("pixel_range=-.5,1.") == ("pixel_range", [-0.5, 1.0])
+    for text in ("0:4095", "4095", "4095,0", "0,x", "0,1,2"):
+        with pytest.raises(ConfigurationError, match="two numbers, black before white, as in 0,4095"):
+            Configuration(**dict([parse_setting(f"pixel_range={text}")]))
     assert parse_setting("context=whole") == ("context", "whole")
     assert parse_setting("context=inf") == ("context", "inf")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -380,6 +381,52 @@ def test_pictures_in_other_formats_are_named(tmp_path):
     assert "b.heic: a picture in a format that is not read" in " ".join(err.split())
     assert "c.TGA" in err
     assert "labels.txt" not in err
+
+
+def test_what_a_tar_and_an_npz_hold_beside_is_named(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for number in range(7):
+            for ending, data in (("jpg", png(np.zeros((4, 4), np.uint8))), ("txt", b"a"), ("cls", b"1")):
+                member = tarfile.TarInfo(f"v1.{number}.{ending}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    np.savez(tmp_path / "b.npz", x_train=np.zeros((3, 4, 4), np.uint8), x_test=np.zeros((2, 4, 4)))
+    for name, samples, left, first in (
+        ("a.tar", 7, 7, "v1.0.txt: no image"),
+        ("b.npz", 3, 1, "x_test.npy: an array of float64 (2, 4, 4)"),
+    ):
+        out, err = run(
+            "import", tmp_path / name, "--out", tmp_path / "d.h5", "--json", "--overwrite", "--workers", "0"
+        )
+        found = json.loads(out)
+        assert (found["n_samples"], found["left_out"], len(found["first_left_out"])) == (
+            samples,
+            left,
+            min(left, 5),
+        )
+        assert first in found["first_left_out"][0]
+        assert f"Left out {left} parts of the source" in " ".join(err.split())
+        with pytest.warns(
+            UserWarning, match=f"Left out {left} parts of the source, the first: .*{re.escape(first)}"
+        ):
+            results = smtdist.import_images(tmp_path / name, tmp_path / "e.h5", overwrite=True)
+        assert (results["train"].left_out, results["train"].first_left_out) == (
+            left,
+            tuple(found["first_left_out"]),
+        )
+
+
+def test_what_lies_beside_sets_and_labels_beside_images_are_named(root, tmp_path):
+    """As Kaggle lays out its data."""
+    for name in ("train", "test"):
+        shutil.copytree(root, tmp_path / "data" / name)
+    (tmp_path / "data" / "labels.csv").write_text("1")
+    (tmp_path / "data" / "train" / "class 0" / "boxes.json").write_text("{}")
+    found = json.loads(run("import", tmp_path / "data", "--out", tmp_path / "d.h5", "--json")[0])["groups"]
+    train, test = sorted(found, key=lambda one: one["group"], reverse=True)
+    assert (train["left_out"], test["left_out"]) == (2, 0)
+    assert "boxes.json: a file of labels or data" in train["first_left_out"][0]
+    assert "labels.csv: beside the sets" in train["first_left_out"][1]
 
 
 def test_no_class_is_lost_in_silence(tmp_path):

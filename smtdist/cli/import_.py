@@ -230,11 +230,7 @@ def _show(results: Mapping[str, ImportResult], asked: images.Import, seconds: fl
 def _facts(result: ImportResult, listing: Listing, out: Path, group: str, seconds: float) -> dict[str, Any]:
     """Return the figures of one group, once what was left out was told of."""
     _warn(result.skipped, "unreadable images", result.first_skipped)
-    _warn(
-        listing.left_out,
-        "entries of the folder that hold no image in a known format",
-        listing.first_left_out,
-    )
+    _warn(result.left_out, listing.left_out_are, result.first_left_out)
     return {
         "out": str(out.absolute()),
         "group": group,
@@ -242,8 +238,8 @@ def _facts(result: ImportResult, listing: Listing, out: Path, group: str, second
         "n_samples": result.samples,
         "n_classes": result.n_classes,
         "skipped": result.skipped,
-        "left_out": listing.left_out,
-        "first_left_out": list(listing.first_left_out),
+        "left_out": result.left_out,
+        "first_left_out": list(result.first_left_out),
         "bytes": result.nbytes,
         "seconds": seconds,
         "images_per_second": result.new_items / seconds if seconds else 0.0,

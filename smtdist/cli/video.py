@@ -15,7 +15,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, say_fitted, told
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.plan import say_fit
-from smtdist.cli.session import Where, engine_for, print_json, result_console, say
+from smtdist.cli.session import Where, engine_for, error_console, print_json, result_console, say
 from smtdist.data.video import open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target, whole_file
@@ -67,7 +67,10 @@ def import_(
     """
     with usage():
         VideoSettings(crop, levels, limit)
-    written = import_videos(files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite)
+    note = error_console().print
+    written = import_videos(
+        files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=note
+    )
     if json:
         print_json({"out": str(out.absolute()), "clips": written})
         return

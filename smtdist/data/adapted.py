@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.axes import image_axes
+from smtdist.data.axes import IN_FILE, image_axes
 from smtdist.data.conventions import Attributes, decoded, decoded_type
 from smtdist.data.source import Derived, Reader, Source, aligned_samples, pixel_dtype, put_pixels
 from smtdist.errors import DataError
@@ -29,6 +29,25 @@ class RangeSettings(Protocol):
     @property
     def pixel_range(self) -> tuple[float, float] | None:
         """Black and white."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What becomes of images before a fitted model sees them: `resize` and so on are its settings.
+
+    image_shape : (height, width, channels) of the images that it takes, which tell the axes of an array apart.
+    """
+
+    image_shape: tuple[int, ...]
+    resize: int | None = None
+    crop: int | None = None
+    channels: int | None = None
+    pixel_range: tuple[float, float] | None = None
+
+
+def shape_of(settings: RangeSettings | None) -> tuple[int, ...] | None:
+    """Return the shape of images that a fitted model takes, whose settings these may be."""
+    return settings.image_shape if isinstance(settings, Scaling) else None
 
 
 def as_bytes(dtype: np.dtype[Any], settings: RangeSettings | None, fitted: bool = False) -> bool:
@@ -133,21 +152,30 @@ class _AdaptedReader(Reader):
         return self._inner.read_bytes - before
 
 
-def adapted(source: Source, settings: RangeSettings | None = None, *, fitted: bool = False) -> Source:
+def adapted(
+    source: Source,
+    settings: RangeSettings | None = None,
+    *,
+    fitted: bool = False,
+    image_shape: tuple[int, ...] | None = None,
+) -> Source:
     """Return plain images of a file in order: itself where it is.
 
-    The names of dimensions that the file has count, else its shape (`smtdist.data.axes`). Raises DataError
-    where neither tells, or where samples are not the first axis.
+    The names of dimensions that the file has count, else its shape (`smtdist.data.axes`), also that of the images of a
+    fitted model. Raises DataError where neither tells, or where samples are not the first axis.
     """
     if len(source.shape) != 4:
         return source
     named: tuple[str, ...] = getattr(source, "dimensions", ())
     has_channels = getattr(source, "has_channels", True)
-    axes = image_axes(source.shape[: 3 + has_channels], named, source.name)
+    axes = image_axes(
+        source.shape[: 3 + has_channels], named, source.name, image_shape or shape_of(settings), IN_FILE
+    )
     if axes[0] != 0:
+        found = ", ".join(named or map(str, source.shape))
         raise DataError(
-            f"{source.name} has the dimensions {', '.join(named)}, but a file is read sample by sample, and samples must be its "
-            f"first dimension; open it with xarray and give the DataArray, or write it anew in the order sample, y, x, channel."
+            f"{source.name} has the dimensions {found}, but a file is read sample by sample, and samples must be its first "
+            f"dimension; open it with xarray and give the DataArray, or write it anew in the order sample, y, x, channel."
         )
     axes = (*axes[1:], *(() if has_channels else (3,)))
     attributes: Attributes = getattr(source, "attributes", ())

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.adapted import as_bytes
+from smtdist.data.adapted import as_bytes, shape_of
 from smtdist.data.held import held_images, in_memory, is_dask
 from smtdist.data.look import image_sets
 from smtdist.data.opening import EncodedSettings, open_source
@@ -158,7 +158,7 @@ def as_source(
         carried by name, and a Dask array stays where it is.
     settings : resize, crop and channels, and the range of the pixels; with `fitted`, those of a model
         (`smtdist.data.opening.open_source`).
-    image_shape : of rows of pixels, (height, width[, channels]).
+    image_shape : of rows of pixels, (height, width[, channels]); of other images it tells which axis is which.
 
     Raises DataError, also where the samples are not images of numbers.
 
@@ -170,7 +170,7 @@ def as_source(
     if isinstance(samples, tuple) and len(samples) == 2:
         path, dataset = samples
         if isinstance(path, str | os.PathLike | list | tuple) and isinstance(dataset, str):
-            return open_source(path, dataset, settings, fitted=fitted)
+            return open_source(path, dataset, settings, fitted=fitted, image_shape=image_shape)
     if isinstance(samples, str | os.PathLike):
         return _at_path(samples, settings, fitted)
     if isinstance(samples, list | tuple) and samples and isinstance(samples[0], str | os.PathLike):
@@ -179,10 +179,9 @@ def as_source(
         return picture_files(samples, settings)
     place = _place_of(samples)
     if place is not None:
-        return open_source(*place, settings, fitted=fitted)
-    array = held_images(
-        samples, "array", image_shape, None if fitted and not _pictured(samples) else settings
-    )
+        return open_source(*place, settings, fitted=fitted, image_shape=image_shape)
+    scaling = None if fitted and not _pictured(samples) else settings
+    array = held_images(samples, "array", image_shape, scaling, shape_of(settings))
     return ArraySource(array, eight=as_bytes(np.dtype(array.dtype), settings, fitted))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.axes import image_axes
+from smtdist.data.axes import IN_MEMORY, image_axes
 from smtdist.data.decode import one_size, resized, with_channels
 from smtdist.data.opening import EncodedSettings, refuse_scaling
 from smtdist.data.pillow import GREY_MODES
@@ -76,15 +76,43 @@ def is_dask(samples: Any) -> bool:
     return hasattr(samples, "__dask_graph__") and hasattr(samples, "chunks") and hasattr(samples, "dtype")
 
 
+def _as_stated(part: Any, name: str, block_info: Any = None) -> Any:
+    """Return a part of a Dask array; DataError where it is not what the array says of it."""
+    about = block_info[None]
+    stated = np.dtype(about["dtype"]), tuple(about["chunk-shape"])
+    kind = f"a {type(part).__qualname__}"
+    if hasattr(part, "dtype") and hasattr(part, "shape"):
+        if (part.dtype.newbyteorder("="), tuple(part.shape)) == stated:
+            return part
+        kind = f"{part.dtype} of the shape {tuple(part.shape)}"
+    raise DataError(
+        f"{name}: the part {tuple(about['chunk-location'])} of the Dask array is {kind}, but the array says {stated[0]} of "
+        f"{stated[1]}; let the function that makes it return that, or state its dtype and chunks as they are."
+    )
+
+
+def _checked(array: Any, name: str) -> Any:
+    """Return a Dask array whose parts are compared, when they are computed, with what it says of them."""
+    if not all(math.isfinite(length) for length in array.shape):
+        raise DataError(
+            f"{name} is a Dask array of unknown lengths, {array.shape}; call its compute_chunk_sizes() first."
+        )
+    return array.map_blocks(_as_stated, name, dtype=array.dtype, meta=array._meta)
+
+
 def held_images(
-    samples: Any, name: str, image_shape: tuple[int, ...] | None, settings: EncodedSettings | None
+    samples: Any,
+    name: str,
+    image_shape: tuple[int, ...] | None,
+    settings: EncodedSettings | None,
+    fitted_shape: tuple[int, ...] | None = None,
 ) -> Any:
     """Return images (n, height, width[, channels]) that give ranges of samples, of whatever holds them.
 
     Takes NumPy and Dask arrays, DataArrays, Zarr arrays, tables of pixels and columns of arrays of pandas,
     lists of arrays or of PIL images, and whatever NumPy makes an array of. Nothing that lies elsewhere is
-    read. Rows of numbers have the `image_shape`, which 2-D arrays need. `settings` scale PIL images; others
-    refuse them. Raises DataError for anything else.
+    read. Rows of numbers have the `image_shape`, which 2-D arrays need; of others it tells which axis is which, as the
+    `fitted_shape` of a model's images does. `settings` scale PIL images; others refuse them. Raises DataError for anything else.
     """
     names: tuple[str, ...] = ()
     if hasattr(samples, "iloc"):
@@ -99,23 +127,27 @@ def held_images(
         samples = list(samples)
     if isinstance(samples, list | tuple):
         samples = _of_list(samples, name)
-    if not is_dask(samples) and not isinstance(samples, Sliced) and not is_zarr_array(samples):
+    if is_dask(samples):
+        samples = _checked(samples, name)
+    elif not isinstance(samples, Sliced) and not is_zarr_array(samples):
         samples = in_memory(samples, name)
     if image_shape is not None and len(samples.shape) == 2:
         samples, names = _shaped(samples, image_shape, name), ()
-    return _in_order(samples, names, name)
+    images = _in_order(samples, names, name, image_shape or fitted_shape)
+    if image_shape is not None and (*images.shape[1:], 1)[:3] != (*image_shape, 1)[:3]:
+        raise DataError(
+            f"{name} has images of the shape {images.shape[1:]}, but image_shape={tuple(image_shape)}; give the shape that they "
+            f"have, or leave it out."
+        )
+    return images
 
 
-def _in_order(samples: Any, names: tuple[str, ...], name: str) -> Any:
+def _in_order(samples: Any, names: tuple[str, ...], name: str, image_shape: tuple[int, ...] | None) -> Any:
     """Return images with their axes in order; no number is moved."""
     shape = tuple(samples.shape)
-    if is_dask(samples) and not all(math.isfinite(length) for length in shape):
-        raise DataError(
-            f"{name} is a Dask array of unknown lengths, {shape}; call its compute_chunk_sizes() first."
-        )
     if len(shape) not in (3, 4):
         raise DataError(_advice(shape, name))
-    axes = image_axes(shape, names, name)
+    axes = image_axes(shape, names, name, image_shape, IN_MEMORY)
     if isinstance(samples, np.ndarray) or is_dask(samples):
         return samples.transpose(axes)
     if axes[0] != 0:
@@ -209,19 +241,36 @@ def _of_table(table: Any, name: str) -> Any:
         table = table.iloc[:, 0]
     if getattr(table, "ndim", 1) == 1:
         return list(table)
-    if hasattr(table, "to_dask_array"):
-        return table.to_dask_array(lengths=True)
+    if not hasattr(table, "to_dask_array"):
+        return numbers_of(table, name)
+    _, wide = _number_types(table, name)
+    extended = {column: wide for column, kind in table.dtypes.items() if not isinstance(kind, np.dtype)}
+    return (table.astype(extended) if extended else table).to_dask_array(lengths=True)
+
+
+def numbers_of(table: Any, name: str) -> npt.NDArray[Any]:
+    """Return a table of pandas as an array, also one of nullable or Arrow types; DataError for what is no number, or missing."""
+    kinds, wide = _number_types(table, name)
+    for place, (column, kind) in enumerate(kinds):
+        if not isinstance(kind, np.dtype) and (missing := table.iloc[:, place].isna().to_numpy()).any():
+            raise DataError(
+                f"{name}: the column {column!r} of the table has no number in row {int(missing.argmax())}; fill missing values, "
+                f"or leave those rows out."
+            )
     found = table.to_numpy()
-    if found.dtype.kind not in "biuf":
-        bad = next((str(column) for column, kind in table.dtypes.items() if not _is_number(kind)), "one")
-        raise DataError(
-            f"{name}: the column {bad!r} of the table does not hold only numbers; leave out labels and fill missing values."
-        )
-    return found
+    return np.asarray(found if found.dtype.kind in "biuf" else table.to_numpy(dtype=wide))
 
 
-def _is_number(kind: Any) -> bool:
-    return getattr(kind, "kind", "O") in "biuf" and isinstance(kind, np.dtype)
+def _number_types(table: Any, name: str) -> tuple[list[tuple[str, Any]], np.dtype[Any]]:
+    """Return the columns of a table with their types, and the type of NumPy that holds all their numbers."""
+    kinds = [(str(column), kind) for column, kind in table.dtypes.items()]
+    for column, kind in kinds:
+        if getattr(kind, "kind", "O") not in "biuf":
+            raise DataError(
+                f"{name}: the column {column!r} of the table holds {kind}, not numbers; leave out labels, and convert others."
+            )
+    plain = [getattr(kind, "numpy_dtype", getattr(kind, "subtype", kind)) for _, kind in kinds]
+    return kinds, np.result_type(*plain)
 
 
 def _of_list(items: Sequence[Any], name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +45,7 @@ def open_source(
     *,
     fitted: bool = False,
     skip_damaged: bool = False,
+    image_shape: tuple[int, ...] | None = None,
 ) -> Source:
     """Return the images that `name` means in an HDF5 file, a Zarr store, what an address names, or in many files.
 
@@ -52,7 +54,8 @@ def open_source(
     through in that order. A dataset or array is itself; a group with `bytes` and `offsets` holds encoded
     images, decoded as `settings` say; any other group means its `images`. `resize`, `crop` or `channels`
     set for plain images raise a ConfigurationError; with `fitted` they are those of a model, which also
-    takes plain images of the size it saw. Without a manifest every file is opened once. Raises DataError
+    takes plain images of the size it saw. `image_shape` tells the axes of plain images apart where their
+    shape leaves it open. Without a manifest every file is opened once. Raises DataError
     for what cannot be read; with `skip_damaged`, damaged images do not count where a few are looked at.
     """
     found = resolved(location)
@@ -67,7 +70,8 @@ def open_source(
         label, looks = found, [look_at(found, name, skip_damaged)]
     for look in looks:
         convergence.warn(getattr(look, "gaps", ""), DataWarning)
-    looks = [adapted(look, settings, fitted=fitted) if isinstance(look, Source) else look for look in looks]
+    order = partial(adapted, settings=settings, fitted=fitted, image_shape=image_shape)
+    looks = [order(look) if isinstance(look, Source) else look for look in looks]
     scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
     source = joined(looks, label, name.strip("/"), *scaling)
     if settings is not None and not fitted and isinstance(looks[0], Source):

@@ -17,6 +17,7 @@ import scipy.sparse
 from smtdist.data.array import ArraySamples
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.hdf5 import READ_CHUNK_BYTES, open_dataset, reason_of, require_plain
+from smtdist.data.held import numbers_of
 from smtdist.data.source import MOST_CHUNKS, Reader, Source, aligned_samples, read_boxes, require_countable
 from smtdist.errors import DataError, masked
 
@@ -133,6 +134,8 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
         raise DataError(
             "The rows are a sparse matrix, which is not supported; give rows.toarray(), or fewer columns if that is too large."
         )
+    if hasattr(rows, "iloc") and getattr(rows, "ndim", 1) == 2 and not hasattr(rows, "to_dask_array"):
+        rows = numbers_of(rows, "table")
     array = np.asarray(getattr(rows, "data", rows) if not isinstance(rows, np.ndarray) else rows)
     if array.dtype.kind in "biu" and array.dtype != np.uint8:
         array = array.astype(np.float64)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import open_dataset
+from smtdist.data.hdf5 import open_dataset, open_file
+from smtdist.data.importers.items import LeftOut
 from smtdist.data.video import Clip, open_clips
 from smtdist.data.video_frames import centre_crop, cuts_of, down_sampled
 from smtdist.data.writing import check_target, lenient, whole_file
@@ -46,6 +48,10 @@ class VideoSettings:
         return np.clip(np.rint(small), 0, 255).astype(np.uint8)
 
 
+def _warned(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=3)
+
+
 def import_videos(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     out: str | os.PathLike[str],
@@ -54,10 +60,12 @@ def import_videos(
     levels: int = 0,
     limit: int = 0,
     overwrite: bool = False,
+    note: Callable[[str], None] = _warned,
 ) -> list[dict[str, Any]]:
     """Write a file with a group for each clip: `frames` (time, row, column) uint8, attributes `fps`, `cuts` and `source`.
 
-    files : video files, or HDF5 files of clips. crop, levels, limit : as in `VideoSettings`.
+    files : video files, or HDF5 files of clips. crop, levels, limit : as in `VideoSettings`. note : is told what the files
+        hold beside the clips that could be frames and is left out.
 
     HDF5 files of clips keep the cuts that they list. In other files, `cuts_of` looks for cuts. Memory: 64
     frames, and the small frames of one clip. The file is written completely or not at all. Raises DataError
@@ -68,9 +76,10 @@ def import_videos(
     paths = [str(path) for path in given]
     check_target(out, overwrite, inputs=paths)
     written: list[dict[str, Any]] = []
+    left = LeftOut()
     with whole_file(out, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
         for path in paths:
-            for name, fps, cuts, blocks in _clips_of(path):
+            for name, fps, cuts, blocks in _clips_of(path, left):
                 if name in file:
                     raise DataError(f"Two clips are called {name}; rename one of the files.")
                 frames = _collected(blocks, settings, path)
@@ -92,6 +101,10 @@ def import_videos(
                         "cuts": found,
                     }
                 )
+    if left.count:
+        note(
+            f"Left out {left.count:,} parts of the files that are no clip, the first: {'; '.join(left.first)}."
+        )
     return written
 
 
@@ -113,12 +126,23 @@ def _collected(
 Block = Iterator[npt.NDArray[np.generic]]
 
 
-def _clips_of(path: str) -> Iterator[tuple[str, float, tuple[int, ...] | None, Block]]:
+def _clips_of(path: str, left: LeftOut) -> Iterator[tuple[str, float, tuple[int, ...] | None, Block]]:
     if Path(path).suffix.lower() in HDF5_SUFFIXES:
-        for clip in open_clips(path):
+        clips = open_clips(path)
+        taken = {clip.dataset for clip in clips}
+
+        def note(name: str, item: Any) -> None:
+            if len(getattr(item, "shape", None) or ()) >= 3 and name not in taken:
+                left.add(f"{path}:{name}")
+
+        with open_file(path) as file:
+            file.visititems(note)
+        for clip in clips:
             yield clip.dataset.split("/")[0], clip.fps, clip.cuts, _stored(clip)
         return
-    fps, blocks = _decoded(path)
+    fps, blocks, others = _decoded(path)
+    for number in range(others):
+        left.add(f"{path}, video stream {number + 1}")
     yield Path(path).stem, fps, None, blocks
 
 
@@ -128,8 +152,8 @@ def _stored(clip: Clip) -> Block:
             yield frames[start : start + BATCH]
 
 
-def _decoded(path: str) -> tuple[float, Block]:
-    """Return the frame rate and the luminance of a video file's frames, in blocks."""
+def _decoded(path: str) -> tuple[float, Block, int]:
+    """Return the frame rate and the luminance of a video file's frames, in blocks, and how many other streams it has."""
     try:
         import av
     except ImportError as error:
@@ -142,10 +166,10 @@ def _decoded(path: str) -> tuple[float, Block]:
         with av.open(path) as container:
             if not container.streams.video:
                 raise DataError(f"{path} holds no video stream.")
-            rate = container.streams.video[0].average_rate
+            rate, others = container.streams.video[0].average_rate, len(container.streams.video) - 1
     except (av.FFmpegError, OSError) as error:
         raise DataError(f"{path} cannot be read as a video ({error}); check the file.") from error
-    return float(rate) if rate is not None else float("nan"), _blocks(path)
+    return float(rate) if rate is not None else float("nan"), _blocks(path), others
 
 
 def _blocks(path: str) -> Block:

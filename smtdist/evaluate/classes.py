@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import DataError
 from smtdist.evaluate.kernel_ridge import require_classes
-from smtdist.evaluate.metrics import MAX_CLASSES
+from smtdist.evaluate.metrics import MAX_CLASSES, label_array
 
 Int64 = NDArray[np.int64]
 
@@ -20,9 +20,7 @@ def checked(y: Any, n_rows: int) -> NDArray[Any]:
     >>> checked(["cat", "dog"], 2).tolist(), checked([True, False], 2).tolist()
     (['cat', 'dog'], [True, False])
     """
-    labels = np.asarray(y)
-    if labels.dtype == object and all(isinstance(one, str) for one in labels.flat):
-        labels = labels.astype(str)
+    labels = label_array(y)
     whole = labels.dtype.kind != "f" or bool((np.isfinite(labels) & (labels == np.rint(labels))).all())
     if labels.ndim != 1 or labels.dtype.kind not in "biufU" or not whole:
         raise DataError(
@@ -69,3 +67,26 @@ def places_in(classes: NDArray[Any], labels: NDArray[Any]) -> Int64:
             f"Row {unknown[0]:,} has the class {labels[unknown[0]]}, which the head was not fitted with; fit it again."
         )
     return places.astype(np.int64)
+
+
+def numbered(*sets: tuple[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return samples and labels, whose labels are names of classes or booleans, with the numbers of these among all of them.
+
+    Whole numbers, and sets without labels, stay as they are. Raises DataError where some sets have names and others numbers.
+
+    >>> numbered((None, ["dog", "cat"]), (None, ["cat"]))[0][1].tolist()
+    [1, 0]
+    """
+    labels = [None if y is None else label_array(y) for _, y in sets]
+    named = [found is not None and found.dtype.kind in "Ub" for found in labels]
+    if not any(named):
+        return list(sets)
+    given = [found for found in labels if found is not None]
+    if not all(named) or len({found.dtype.kind for found in given}) > 1:
+        raise DataError(
+            "Some labels are names of classes and others are not, or lie in a file; give names for all samples, or numbers."
+        )
+    every = np.unique(np.concatenate([found.reshape(-1) for found in given]))
+    return [
+        (samples, np.searchsorted(every, found)) for (samples, _), found in zip(sets, given, strict=True)
+    ]

@@ -18,7 +18,7 @@ from smtdist.engine import session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate import metrics, run
+from smtdist.evaluate import classes, metrics, run
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import given, joined, readout
 from smtdist.models.model import Model
@@ -302,6 +302,7 @@ def evaluate(
     with session.executor_for(estimator.cluster, estimator.workers) as executor:
         on_event = getattr(estimator, "on_event", None)
         engine = Engine(executor, EventStream(*([on_event] if on_event else [])))
+        train, test = classes.numbered(train, test)
         if not hasattr(model, "representer"):
             near, far = (estimator.transform(X) for X, _ in (train, test))
             (near_y, far_y) = (_labels(y, len(z)) for (_, y), z in ((train, near), (test, far)))

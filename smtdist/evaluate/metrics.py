@@ -206,13 +206,32 @@ def occurring(*labels: Labels) -> int:
     return len(np.unique(np.concatenate(labels)))
 
 
+def label_array(y: Any) -> npt.NDArray[Any]:
+    """Return labels as an array of numbers or of strings, whatever holds them; further axes of length 1 do not count.
+
+    >>> label_array(np.array([["cat"], ["dog"]], object))
+    array(['cat', 'dog'], dtype='<U3')
+    """
+    array: npt.NDArray[Any] = np.asarray(y)
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "replace")
+    if array.dtype.kind in "OT":  # of pandas, or of strings of any length
+        for kinds in ((str,), (bool, np.bool_), (int, np.integer)):
+            if array.size and all(isinstance(one, kinds) for one in array.flat):
+                array = np.array(array.tolist(), kinds[0])
+                break
+    if array.ndim > 1 and math.prod(array.shape[1:]) == 1:
+        array = array.reshape(-1)
+    return array
+
+
 def checked_labels(labels: Any, n_samples: int, name: str, max_classes: int = MAX_CLASSES) -> Labels:
     """Return labels as int64 (n_samples,), or raise a DataError for what cannot be class numbers.
 
     >>> checked_labels([2, 0], 2, "test labels")
     array([2, 0])
     """
-    array = np.asarray(labels)
+    array = label_array(labels)
     if array.shape != (n_samples,) or array.dtype.kind not in "iu":
         raise DataError(
             f"The {name} are {array.dtype} {array.shape}, but must be whole numbers, one for each of the "

@@ -16,7 +16,7 @@ from smtdist.engine import session
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate import judging, knn, run
+from smtdist.evaluate import classes, judging, knn, run
 from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning import split as splitting
@@ -180,7 +180,7 @@ def tune(
 
     estimator : its parameters are the settings that do not vary, and where the work is done. It is not fitted.
     grid : values to try by the name of the setting, such as {"ridge": [0.001, 0.01]}.
-    X, y : images and class numbers; y is None for a (path, group) pair whose file has them.
+    X, y : images and the numbers or names of their classes; y is None for a (path, group) pair whose file has them.
     validation : share of the images that is held out, or other images and labels (X, y).
     limit : use only this many images, drawn at random. metric : "knn" or "linear"; neighbours : of the k-NN.
 
@@ -201,6 +201,10 @@ def tune(
     if metric not in ("knn", "linear"):
         raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
     values = grids.checked_grid(grid, learnt=learnt)
+    if isinstance(validation, tuple):
+        (X, y), validation = classes.numbered((X, y), validation)
+    else:
+        ((X, y),) = classes.numbered((X, y))
     shape = getattr(estimator, "image_shape", None)
     if learnt:
         trials, scaling = Trials.of_learnt(estimator.given_settings(), values), None

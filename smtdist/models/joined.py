@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.adapted import Scaling
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -41,7 +42,7 @@ class Joined:
         return self.parts[0].asked
 
     @property
-    def scaling(self) -> Configuration | None:
+    def scaling(self) -> Scaling:
         """What becomes of encoded images before patches are taken."""
         return self.parts[0].scaling
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist import configuration
 from smtdist.configuration import Configuration
+from smtdist.data.adapted import Scaling
 from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source, sample_lengths
@@ -194,9 +195,10 @@ class Model(Shown):
         return self.settings.dtype
 
     @property
-    def scaling(self) -> Configuration:
+    def scaling(self) -> Scaling:
         """How encoded images are scaled and cropped before patches are taken."""
-        return self.settings
+        made = self.settings
+        return Scaling(self.geometry[:3], made.resize, made.crop, made.channels, made.pixel_range)
 
     @property
     def votes(self) -> Configuration:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.adapted import Scaling
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.passes import Engine
@@ -39,7 +40,7 @@ class RawPixels:
 
     shape: tuple[int, ...]
     votes: Configuration
-    scaling: Configuration | None = None
+    scaling: Scaling
     asked: ClassVar[str] = "raw pixels"
     fingerprint: ClassVar[str] = ""
     dtype: ClassVar[str] = "float32"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.adapted import Scaling
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
@@ -112,7 +113,7 @@ class ModelReadout:
         return self.model.asked
 
     @property
-    def scaling(self) -> Configuration | None:
+    def scaling(self) -> Scaling:
         """What becomes of encoded images before patches are taken."""
         return self.model.scaling
 

@@ -74,7 +74,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Images have the shape (samples, height, width[, channels]). They can be any of these; the same pixels give the same bits:
 
     - a NumPy array, or anything that NumPy converts to one. Up to four channels may come before rows and
-      columns. A masked array with masked pixels is refused;
+      columns; where more than one reading of a shape fits, it asks. A masked array with masked pixels is refused;
     - an xarray DataArray with any kind of array inside. The names of its dimensions say which is which
       (sample, y, x, channel or similar names, in any order);
     - a Dask array. Workers compute its parts, a few at a time; it is never collected in one place;
@@ -92,7 +92,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     parameters of this class, such as {"penalty": 0.5, "rounds": 20}; `smtdist settings --feature l1` lists
     them. Leave parameters that such a code does not have as they are.
 
-    `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels. These
+    `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels; of other arrays
+    it tells which axis is which where their shape leaves that open. These
     parameters change where the work is done, not its result: `cluster` (None, "local", a scheduler's
     address, a `distributed.Client`), `workers` (processes of a local cluster; 0 is this process),
     `checkpoint` (a folder that all workers see), `on_event` (called with each progress event).

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data import retry
+from smtdist.data.adapted import Scaling
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
@@ -37,7 +38,7 @@ class Represents(Protocol):
     @property
     def fingerprint(self) -> str: ...  # noqa: D102
     @property
-    def scaling(self) -> Configuration | None: ...  # noqa: D102
+    def scaling(self) -> Scaling: ...  # noqa: D102
     @property
     def votes(self) -> Configuration: ...  # noqa: D102
     @property

@@ -15,7 +15,7 @@ from smtdist.data.writing import check_target, whole_file
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, without_folders
-from smtdist.evaluate import judging
+from smtdist.evaluate import classes, judging
 from smtdist.models import given
 from smtdist.report import sections
 from smtdist.report.facts import facts_of
@@ -107,7 +107,7 @@ def write_report(
     if train is not None and test is not None:
         with session.executor_for(cluster, workers) as executor:
             fitted = given.encoder_of(model)
-            pairs = [judging.labelled(*pair, fitted.scaling) for pair in (train, test)]
+            pairs = [judging.labelled(*pair, fitted.scaling) for pair in classes.numbered(train, test)]
             looked = look_at_some(fitted, pairs, limit, Engine(executor))
     contents: dict[str, Any] = {"looked": looked, "names": names, "others": [Path(one) for one in others]}
     if isinstance(model, str | os.PathLike):

@@ -5,8 +5,10 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
 import tarfile
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ from importing import (
     RNG,
     cifar_pickle,
     contents,
+    draw_classes,
     imported,
     jpeg,
     parts,
@@ -53,6 +56,8 @@ def test_cifar_python(protocol, tmp_path):
     same(contents(tmp_path / "o.h5"), expected)
     imported(folder, tmp_path / "o.h5", wanted=Selection(group="test"), group="test", append=True)
     np.testing.assert_array_equal(contents(tmp_path / "o.h5", "test")["images"], images[:3])
+    (left,) = open_listing([folder]).left_out.first
+    assert left == f"{folder / 'test_batch'}: of another set; import it with --group test --append"
     sources = [folder / "data_batch_2", folder / "data_batch_1"]
     imported(sources, tmp_path / "p.h5")
     np.testing.assert_array_equal(contents(tmp_path / "p.h5")["labels"], [*labels[10:20], *labels[:10]])
@@ -83,6 +88,7 @@ def test_cifar_binary(extra, name, tmp_path):
     (tmp_path / name).write_bytes(np.hstack([labels, planes(images)]).tobytes())
     imported(tmp_path / name, tmp_path / "o.h5")
     same(contents(tmp_path / "o.h5"), {"images": images, "labels": labels[:, -1]})
+    assert open_listing([tmp_path / name]).left_out.count == extra - 1  # coarse labels
     (tmp_path / name).write_bytes(bytes(1000))
     refused(
         "has 1,000 bytes, which is not a whole number of CIFAR records",
@@ -225,6 +231,181 @@ def test_shard_sentences(tmp_path):
     assert os.listdir(tmp_path) == ["a.tar"]
 
 
+def members_of(*names):
+    """An image, or the label that is a digit of its name, for each name."""
+    data = {"cls": lambda number: b"%d" % number, "json": lambda number: b'{"label": %d}' % number}
+    data |= {"txt": lambda number: b"a caption", "jpg": lambda number: jpeg(pixels(4, 4, 3))}
+    return [(name, data[name.rpartition(".")[2]](int(re.findall(r"\d+", name)[-1]))) for name in names]
+
+
+def each(*patterns, count=6):
+    return [pattern.format(number) for number in range(count) for pattern in patterns]
+
+
+MEMBERS = {
+    "plain": (each("{0}.jpg", "{0}.cls"), range(6), 0),
+    "labels first": (each("s/{0}.cls", "s/{0}.jpg"), range(6), 0),
+    "dots in some names": (
+        [
+            name
+            for n in range(6)
+            for name in each(f"{'scan.' * (n % 2)}{n}.jpg", f"{'scan.' * (n % 2)}{n}.cls", count=1)
+        ],
+        range(6),
+        0,
+    ),
+    "dots in some names, sorted": (
+        [*each("{0}.jpg", "{0}.cls"), *each("scan.{0}.jpg", "scan.{0}.cls")],
+        [*range(6)] * 2,
+        0,
+    ),
+    "dates": (each("22.05.{0}.jpg", "22.05.{0}.cls"), range(6), 0),
+    "versions, in json": (each("v1.2/a.v1.2_{0}.json", "v1.2/a.v1.2_{0}.jpg"), range(6), 0),
+    "dates without labels": (each("22.05.{0}.jpg"), None, 0),
+    "an input": (each("{0}.input.jpg", "{0}.cls"), range(6), 0),
+    "an input, a target": (each("{0}.input.jpg", "{0}.target.cls"), range(6), 0),
+    "a mask": (each("{0}.jpg", "{0}.mask.jpg", "{0}.cls"), range(6), 6),
+    "a mask first": (each("{0}.cls", "{0}.a.mask.jpg", "{0}.jpg"), range(6), 6),
+    "coarse labels": (each("{0}.jpg", "{0}.cls", "{0}.coarse1{0}.cls"), range(6), 6),
+    "two views with their labels": (
+        each("{0}.left.jpg", "{0}.left.cls", "{0}.right.jpg", "{0}.right.cls"),
+        [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5],
+        0,
+    ),
+    "labels said twice": (each("{0}.jpg", "{0}.cls", "{0}.json"), range(6), 0),
+    "captions": (each("{0}.jpg", "{0}.txt", "{0}.cls"), range(6), 6),
+    "labels without images": ([*each("{0}.jpg", "{0}.cls"), *each("x{0}.cls", count=2)], range(6), 2),
+    "hidden files": (each("._{0}.jpg", "{0}.jpg", "{0}.cls"), range(6), 0),
+    "labels behind the images": (
+        [*each("{0}.jpg"), *each("{0}.cls")],
+        "{0}.jpg has no label, and .*{0}.cls is a label without",
+        0,
+    ),
+    "labels in a folder of their own": (
+        [*each("a/{0}.jpg"), *each("b/{0}.cls")],
+        "a/{0}.jpg has no label, and",
+        0,
+    ),
+    "two views, one label": (
+        each("{0}.left.jpg", "{0}.right.jpg", "{0}.cls"),
+        "right.jpg is a second image of the sample",
+        0,
+    ),
+    "two views": (each("{0}.left.jpg", "{0}.right.jpg"), "right.jpg is a second image of the sample", 0),
+    "two labels": (each("{0}.jpg", "{0}.a.cls", "{0}.b7.cls"), "b7.cls is a second label of the sample", 0),
+    "labels of some": (
+        [*each("{0}.jpg", "{0}.cls"), "8.jpg"],
+        "8.jpg has no label, but .*0.jpg has a label",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MEMBERS)
+def test_no_member_is_left_out_in_silence(case, tmp_path):
+    names, expected, left_out = MEMBERS[case]
+    path = shard(tmp_path / "a.tar", members_of(*names))
+    if isinstance(expected, str):
+        return refused(expected.format(0), path, tmp_path / "o.h5")
+    listing = open_listing([path])
+    assert (listing.left_out.count, len(listing.left_out.first)) == (left_out, min(left_out, 5))
+    assert listing.labelled == (expected is not None)
+    imported(path, tmp_path / "o.h5")
+    found = contents(tmp_path / "o.h5")
+    assert found.get("labels", np.array(0)).tolist() == (0 if expected is None else list(expected))
+    assert len(parts(tmp_path / "o.h5")) == listing.n_items
+    return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "d/"]),
+            st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
+            st.sampled_from(["jpg", "png", "cls"]),
+        ),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda parts: (parts[0], tuple(parts[1]), parts[2]),
+    ),
+    st.booleans(),
+)
+def test_every_member_is_imported_or_counted_or_the_shard_is_refused(tmp_path_factory, drawn, labels):
+    names = [f"{folder}{'.'.join(stem)}.{ending}" for folder, stem, ending in drawn]
+    path = shard(tmp_path_factory.getbasetemp() / "drawn.tar", [(name, b"3") for name in names])
+    try:
+        listing = open_listing([path], wanted=Selection(use_labels=labels))
+    except DataError:
+        return
+    batches = list(listing.batches(0))
+    images = [name for batch in batches for name in batch.names]
+    used = sum(len(batch) for batch in batches if batch.labels is not None and not listing.classes)
+    wanted = [name for name in names if labels or not name.endswith("cls")]
+    assert len(images) == listing.n_items == len(set(images))
+    assert len(images) + used + listing.left_out.count == len(wanted)
+
+
+@pytest.mark.parametrize("top", ["", "./", "photos/", "./a/b/"])
+def test_a_tar_of_class_folders_has_the_labels_of_the_folder(top, tmp_path):
+    root, _ = draw_classes(tmp_path)
+    files = sorted(root.rglob("*.png"), reverse=True)
+    path = shard(
+        tmp_path / "a.tar", [(f"{top}{file.relative_to(root)}", file.read_bytes()) for file in files]
+    )
+    imported(path, tmp_path / "o.h5")
+    imported(root, tmp_path / "p.h5")
+    found, expected = contents(tmp_path / "o.h5"), contents(tmp_path / "p.h5")
+    assert list(found["@classes"]) == list(expected["@classes"])
+    assert found["labels"].tolist() == expected["labels"][::-1].tolist()
+    imported(path, tmp_path / "q.h5", wanted=Selection(use_labels=False))
+    assert "labels" not in contents(tmp_path / "q.h5")
+
+
+def test_folders_in_a_tar_that_are_no_classes(tmp_path):
+    image, out = png(pixels(4, 4)), tmp_path / "o.h5"
+
+    def tar(*names):
+        return shard(tmp_path / "a.tar", [(name, image) for name in names])
+
+    assert not open_listing([tar("photos/1.png", "photos/2.png")]).labelled
+    refused(
+        "photos/1.png lies beside the folders of classes, such as cat",
+        tar("photos/1.png", "photos/cat/2.png"),
+        out,
+    )
+    refused("holds the sets test, train; unpack it", tar("d/train/cat/1.png", "d/test/cat/1.png"), out)
+    found = open_listing([tar("cat/1.png", "cat/2.heic", "dog/3.PNG", "README")])
+    assert (found.classes, found.left_out.count) == (["cat", "dog"], 2)
+    assert "2.heic: a picture in a format that is not read" in found.left_out.first[0]
+    with tarfile.open(tmp_path / "l.tar", "w") as archive:
+        (tmp_path / "1.png").write_bytes(image)
+        os.link(tmp_path / "1.png", tmp_path / "2.png")
+        for name in ("1.png", "2.png"):
+            archive.add(tmp_path / name, name)
+    assert "2.png: a link" in open_listing([tmp_path / "l.tar"]).left_out.first[0]
+
+
+# zip
+
+
+@pytest.mark.parametrize(
+    "names", [["cat/1.PNG"], ["labels.csv", "train/a.png", "test.npy"], ["__MACOSX/._a.png", "a.png"]]
+)
+def test_a_zip_of_images_says_what_to_do(names, tmp_path):
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, png(pixels(4, 4)))
+    refused("images.zip is a zip archive of images; unpack it", tmp_path / "images.zip", tmp_path / "o.h5")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("data.csv", b"1")
+    refused(
+        "zip archive without an array or an image, which begins with data.csv",
+        tmp_path / "other.zip",
+        tmp_path / "o.h5",
+    )
+
+
 # Parquet
 
 
@@ -249,6 +430,28 @@ def test_parquet(struct_of, tmp_path):
     assert rest == [*images, *images][999:]
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pa.array(["dog", "cat", "dog"]),
+        pa.array(["dog", "cat", "dog"]).dictionary_encode(),
+        pa.array(["dog", "cat", "dog"], pa.large_string()),
+    ],
+    ids=["text", "categories", "long text"],
+)
+def test_names_are_labels_in_parquet(labels, tmp_path):
+    images = [png(pixels(3, 3)) for _ in range(3)]
+    pq.write_table(pa.table({"image": images, "label": labels, "id": [1, 2, 3]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"image": images[:1], "label": ["ant"]}), tmp_path / "b.parquet")
+    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    imported(files, tmp_path / "o.h5")
+    found = contents(tmp_path / "o.h5")
+    assert (list(found["@classes"]), found["labels"].tolist()) == (["ant", "cat", "dog"], [2, 1, 2, 0])
+    assert open_listing(files).left_out.first == [f"{files[0]}: the column id"]
+    pq.write_table(pa.table({"image": images[:1], "label": [7]}), tmp_path / "b.parquet")
+    refused("b.parquet names its classes in another way than", files, tmp_path / "p.h5")
+
+
 def test_parquet_sentences(tmp_path):
     path, out, image = tmp_path / "a.parquet", tmp_path / "o.h5", png(pixels(3, 3))
 
@@ -261,7 +464,8 @@ def test_parquet_sentences(tmp_path):
     out.unlink()
     refused("has no column c; use one of a, b", path, out, wanted=Selection(image_column="c"))
     refused("no column of image bytes among a", table(a=[1]), out)
-    refused("the column label is string", table(a=[image], label=["cat"]), out)
+    refused("the column label is list<", table(a=[image], label=[["cat"]]), out)
+    refused("row 1 has no label in column label", table(a=[image] * 2, label=["cat", None]), out)
     refused("a.parquet, row 1: the bytes are no image", table(a=[image, None]), out)
     refused("row 1 has no label in column label", table(a=[image] * 2, label=[1, None]), out)
     refused("a.parquet, row 1: the bytes are no image", table(a=[image, b"x"]), out)

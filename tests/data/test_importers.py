@@ -29,7 +29,7 @@ from importing import (
 )
 from PIL import Image
 
-from smtdist.data.importers.detect import Selection
+from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.folder import FolderListing
 from smtdist.errors import DataError
 
@@ -224,6 +224,47 @@ def test_npy_with_labels_and_other_numbers(tmp_path):
     refused("Only uint8 images can be scaled", tmp_path / "f.npy", tmp_path / "p.h5", resize=2)
 
 
+def test_arrays_that_are_left_out_are_named(tmp_path):
+    """As Keras and MedMNIST lay out their files."""
+    keras = {
+        f"{name}_{part}": pixels(6, 4, 4)[(slice(None), *[0] * (2 * (name == "y")))]
+        for name in "xy"
+        for part in ("train", "test")
+    }
+    np.savez(tmp_path / "a.npz", **keras)
+    found = open_listing([tmp_path / "a.npz"])
+    assert found.labelled
+    assert found.left_out.first == [
+        f"{tmp_path / 'a.npz'}:{name}_test.npy: an array of uint8 {keras[f'{name}_test'].shape}"
+        for name in "xy"
+    ]
+    np.savez(
+        tmp_path / "b.npz",
+        train_images=pixels(6, 4, 4),
+        train_labels=np.arange(6)[:, None, None],
+        val_images=pixels(2, 4, 4),
+    )
+    found = open_listing([tmp_path / "b.npz"])
+    assert (found.labelled, found.left_out.count) == (True, 1)
+
+
+def test_names_are_labels_in_npz(tmp_path):
+    for name, labels in (("a", ["dog", "cat", "dog"]), ("b", ["ant", "dog", "dog"])):
+        np.savez(tmp_path / f"{name}.npz", images=pixels(3, 4, 4), labels=labels)
+    imported([tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "o.h5")
+    found = contents(tmp_path / "o.h5")
+    assert (list(found["@classes"]), found["labels"].tolist()) == (
+        ["ant", "cat", "dog"],
+        [2, 1, 2, 0, 2, 2],
+    )
+    np.savez(tmp_path / "b.npz", images=pixels(3, 4, 4), labels=[1, 2, 3])
+    refused(
+        "has numbers for labels, but others have names",
+        [tmp_path / "a.npz", tmp_path / "b.npz"],
+        tmp_path / "p.h5",
+    )
+
+
 def test_arrays_as_png_and_several_files(tmp_path):
     first, second = pixels(5, 4, 4), pixels(3, 4, 4)
     np.save(tmp_path / "a.npy", first)
@@ -250,6 +291,8 @@ def test_npz_sentences(tmp_path):
     refused("holds Python objects, which are not read", saved(x=np.array([None, 1])), out)
     refused("stored column by column", saved(x=np.asfortranarray(images)), out)
     refused("channels before rows", saved(x=pixels(2, 3, 8, 8)), out)
+    refused("are its 40 samples last", saved(x=pixels(8, 8, 3, 40)), out)
+    refused("are these volumes", saved(x=pixels(9, 8, 8, 8)), out)
     refused("reshape them first", saved(x=pixels(2, 8)), out)
     refused("holds the value 300", saved(x=np.full((2, 3, 3), 300)), out)
     refused("complex64", saved(x=images.astype(np.complex64)), out)

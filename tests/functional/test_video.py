@@ -184,6 +184,13 @@ def test_clips_come_in_cropped_and_small_with_their_cuts(clips, tmp_path):
         import_videos([clips, clips], tmp_path / "twice.h5")
     assert not (tmp_path / "twice.h5").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clips.h5", "small.h5"]
+    with h5py.File(tmp_path / "more.h5", "w") as more, h5py.File(clips) as old:
+        old.copy("one", more)
+        more["two"], more["set/three/frames"] = np.zeros((2, 12, 12)), np.zeros((2, 12, 12))
+    with pytest.warns(
+        UserWarning, match=r"Left out 2 parts .* no clip, the first: .*more.h5:set/three/frames; .*more.h5:two"
+    ):
+        import_videos(tmp_path / "more.h5", tmp_path / "m.h5")
 
 
 def test_files_that_pyav_reads_come_in(tmp_path):

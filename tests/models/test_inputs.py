@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from smtdist import SMT
 from smtdist.cli import app
 from smtdist.data.array import as_source
+from smtdist.data.table import as_table
 from smtdist.errors import DataError
 from smtdist.kernels.pixels import pixel_grid, pixel_scale
 
@@ -244,7 +245,7 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
         (GREY.astype(np.int64) * 2, {"pixel_range": (0, 255)}, "sample 0: pixels lie between 0 and 5"),
         (np.zeros((9, 5, 16, 16)), {}, r"are its 5 channels first\? .*transpose\(0, 2, 3, 1\)"),
         (np.zeros((9, 2, 3, 3)), {"patch": 4}, "images of 2 x 3, smaller than the patch of 4"),
-        (np.zeros((9, 5, 60, 64)), {"patch": 6}, "if the first of their axes is that of channels"),
+        (np.zeros((9, 5, 60, 64)), {"patch": 6}, r"are its 5 channels first\?"),
         (IMAGES[0], {"patch": 6}, r"if this is one image, give X\[None\]"),
         (GREY.reshape(37, -1)[:, :64], {}, r"image_shape=\(8, 8\)"),
         (
@@ -262,7 +263,21 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
             "image 1 is 9 x 8, the first is 9 x 9; make all 8 x 8 with resize=8",
         ),
         ([Image.new("L", (9, 9)), GREY[0]], {}, "image 1 is a ndarray, but image 0 is a PIL image"),
-        (pd.DataFrame({"a": [1, 2], "label": ["x", "y"]}), {}, "column 'label' .*leave out labels"),
+        (
+            pd.DataFrame({"a": [1, 2], "label": ["x", "y"]}),
+            {},
+            "column 'label' .*holds str.*leave out labels",
+        ),
+        (
+            pd.DataFrame({"label": pd.Categorical(["x", "y"]), "a": 1}),
+            {},
+            "column 'label' .*holds category",
+        ),
+        (
+            np.zeros((9, 5, 16, 16)),
+            {"image_shape": (9, 9)},
+            r"images of the shape \(5, 16, 16\), but image_shape=\(9, 9\)",
+        ),
         (da.from_array(GREY)[da.from_array(GREY[:, 0, 0]) > 9], {}, r"compute_chunk_sizes\(\)"),
         (list(GREY), {"resize": 8}, "plain images, but resize"),
     ],
@@ -270,6 +285,186 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
 def test_what_is_not_understood_is_asked_for(images, settings, message):
     with pytest.raises((DataError, ValueError), match=message):
         SMT(**{**SMALL, **settings}).fit(images)
+
+
+def stored_in(kind, images, folder):
+    """One array in whatever holds it."""
+    return {
+        "numpy": lambda: images,
+        "list": lambda: list(images),
+        "dask": lambda: da.from_array(images, chunks=tuple(-(-length // 2) for length in images.shape)),
+        "xarray": lambda: xr.DataArray(images),
+        "h5py": lambda: in_hdf5(folder, images),
+        "zarr": lambda: in_zarr(folder, images),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["numpy", "list", "dask", "xarray", "h5py", "zarr"])
+@pytest.mark.parametrize(
+    ("shape", "question"),
+    [
+        ((32, 32, 3, 40), r"40 samples last\? .*transpose\(3, 0, 1, 2\)"),
+        ((28, 28, 1, 60), r"60 samples last\? .*transpose\(3, 0, 1, 2\)"),
+        ((24, 30, 3, 100), r"100 samples last\? .*transpose\(3, 0, 1, 2\)"),
+        ((3, 16, 16, 40), r"40 samples last\? .*transpose\(3, 1, 2, 0\)"),
+        ((28, 28, 60), r"60 samples last\? .*transpose\(2, 0, 1\)"),
+        ((24, 30, 400), r"400 samples last\? .*transpose\(2, 0, 1\)"),
+        ((20, 28, 28, 28), r"28 channels first\? .*volumes\? .*reshape\(-1, 28, 28\)"),
+        ((20, 10, 16, 16), r"10 channels first\? .*volumes\?"),
+        ((20, 10, 16, 20), r"10 channels first\?"),
+    ],
+)
+def test_it_asks_where_more_than_one_reading_fits(kind, shape, question, tmp_path):
+    held = stored_in(kind, np.zeros(shape, np.uint8), tmp_path)
+    with pytest.raises(DataError, match=question) as caught:
+        as_source(held)
+    way_on = (
+        "name the dimensions in the file"
+        if kind in ("h5py", "zarr")
+        else r"image_shape=(height, width, channels)"
+    )
+    assert way_on in str(caught.value)
+    assert as_source(held, image_shape=shape[1:]).shape == (*shape, 1)[:4]
+
+
+@pytest.mark.parametrize("shape", [(9, 8, 8), (8, 8, 8), (64, 28, 28), (40, 9, 200), (4, 4, 9), (3, 9, 9)])
+@pytest.mark.parametrize("channels", [(), (1,), (3,), (4,)])
+def test_usual_images_are_never_asked_about(shape, channels):
+    full = (*shape, *channels)
+    assert as_source(np.zeros(full, np.uint8)).shape == (*full, 1)[:4]
+
+
+@pytest.mark.parametrize(
+    "shape", [(400, 64, 64, 13), (400, 60, 64, 13), (30, 8, 8, 32), (1, 64, 64, 13), (9, 16, 16, 2)]
+)
+def test_many_channels_at_the_end_are_taken_where_nothing_else_fits(shape):
+    assert as_source(np.zeros(shape, np.uint8)).shape == shape
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask", "xarray"])
+def test_the_shape_that_a_model_takes_tells_the_axes_apart(kind, tmp_path):
+    model = SMT(**SMALL).fit(IMAGES)
+    z = model.transform(IMAGES)
+    for order in ((0, 3, 1, 2), (1, 2, 3, 0), (3, 1, 2, 0)):
+        assert np.array_equal(model.transform(stored_in(kind, IMAGES.transpose(order), tmp_path)), z), order
+        asked = SMT(**SMALL, image_shape=(9, 8, 3)).fit(stored_in(kind, IMAGES.transpose(order), tmp_path))
+        assert np.array_equal(asked.components_, model.components_)
+    grey = SMT(**SMALL).fit(GREY)
+    assert np.array_equal(
+        grey.transform(stored_in(kind, GREY.transpose(1, 2, 0), tmp_path)), grey.transform(GREY)
+    )
+    found = model.evaluate(
+        IMAGES.transpose(1, 2, 3, 0), np.arange(37) % 2, IMAGES, np.arange(37) % 2, neighbours=3
+    )
+    assert (
+        found.top1
+        == model.evaluate(IMAGES, np.arange(37) % 2, IMAGES, np.arange(37) % 2, neighbours=3).top1
+    )
+    added = model.partial_fit(IMAGES[:9].transpose(1, 2, 3, 0) // 2)
+    assert added.model_.statistics.n_samples == 46
+
+
+@pytest.mark.parametrize("kind", ["h5py", "zarr"])
+def test_names_of_dimensions_in_a_file_and_a_model_decide(kind, tmp_path):
+    """Nine rows, columns and channels."""
+    cubes = RNG.integers(0, 256, (20, 9, 9, 9), dtype=np.uint8)
+    with pytest.raises(DataError, match="volumes"):
+        SMT(**SMALL).fit(stored_in(kind, cubes, tmp_path))
+    expected = SMT(**SMALL, image_shape=(9, 9, 9)).fit(cubes)
+    assert np.array_equal(expected.transform(stored_in(kind, cubes, tmp_path)), expected.transform(cubes))
+    if kind == "h5py":
+        with h5py.File(tmp_path / "a.h5", "r+") as file:
+            for dimension, name in zip(file["images"].dims, ("sample", "y", "x", "channel"), strict=True):
+                dimension.label = name
+        assert np.array_equal(
+            SMT(**SMALL).fit((tmp_path / "a.h5", "images")).components_, expected.components_
+        )
+        with h5py.File(tmp_path / "b.h5", "w") as file:
+            file["images"] = cubes
+        model, z = tmp_path / "m.h5", tmp_path / "z.h5"
+        expected.save(model)
+        for words, code in (
+            (["fit", tmp_path / "b.h5", "--dataset", "images", "--out", tmp_path / "n.h5"], 1),
+            (["transform", model, tmp_path / "b.h5", "--dataset", "images", "--out", z], 0),
+        ):
+            result = CliRunner().invoke(app, [str(word) for word in words])
+            assert result.exit_code == code, result.output
+            assert "volumes" in result.output or words[0] != "fit"
+
+
+def with_parts(change, dtype=np.uint8):
+    return da.from_array(GREY[:30], chunks=(10, 9, 8)).map_blocks(
+        change, dtype=dtype, meta=GREY[:0].astype(dtype)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "dtype", "found"),
+    [
+        (lambda part: part + 0.9, np.uint8, r"float64 of the shape \(10, 9, 8\), but the array says uint8"),
+        (lambda part: part.astype(np.uint16), np.uint8, "uint16 of the shape"),
+        (lambda part: part.astype(np.float64), np.float32, "float64 of the shape"),
+        (lambda part: part[::2], np.uint8, r"\(5, 9, 8\), but the array says uint8 of \(10, 9, 8\)"),
+        (lambda part: np.concatenate([part, part]), np.uint8, r"\(20, 9, 8\)"),
+        (lambda part: part[:, :, 1:], np.uint8, r"\(10, 9, 7\)"),
+        (lambda part: part[..., None], np.uint8, r"\(10, 9, 8, 1\)"),
+        (lambda part: part.tolist(), np.uint8, "a list"),
+    ],
+    ids=["floats", "wide", "double", "shorter", "longer", "narrower", "another axis", "list"],
+)
+@pytest.mark.parametrize(
+    "wrapped",
+    [lambda array: array, lambda array: xr.DataArray(array, dims=("n", "y", "x"))],
+    ids=["dask", "xarray"],
+)
+def test_parts_of_a_dask_array_are_what_it_says(change, dtype, found, wrapped):
+    array = wrapped(with_parts(change, dtype))
+    with pytest.raises(
+        DataError, match=rf"array: the part \(\d, 0, 0\) of the Dask array is (.* )?{found}"
+    ):
+        SMT(**SMALL, pixel_range=(0, 255)).fit(array)
+
+
+def test_rows_and_later_images_of_a_dask_array_are_looked_at_too(client):
+    model = SMT(**SMALL, cluster=client).fit(GREY)
+    array = with_parts(lambda part: part if part[0, 0, 0] == GREY[0, 0, 0] else part * 0.5)
+    for call in (model.transform, model.partial_fit):
+        with pytest.raises(DataError, match=r"the part .* of the Dask array is float64"):
+            call(array)
+    rows = da.from_array(GREY.reshape(37, 72), chunks=(10, 72)).map_blocks(
+        lambda part: part[:, :-1], dtype=np.uint8, meta=GREY[:0, 0]
+    )
+    with pytest.raises(
+        DataError, match=r"uint8 of the shape \(\d+, 71\), but the array says uint8 of \(\d+, 72\)"
+    ):
+        SMT(**SMALL, image_shape=(9, 8)).fit(rows)
+
+
+NULLABLE = {
+    "UInt8": lambda table: table.astype("UInt8"),
+    "one column": lambda table: table.astype({3: "Int16"}),
+    "Int64": lambda table: table.astype("Int64"),
+    "Float32": lambda table: table.astype("Float32"),
+    "Arrow": lambda table: table.astype("uint8[pyarrow]"),
+    "Arrow, doubles": lambda table: table.astype("float64[pyarrow]"),
+    "what pandas makes of it": lambda table: table.convert_dtypes(dtype_backend="pyarrow"),
+}
+
+
+@pytest.mark.parametrize("kind", NULLABLE)
+def test_nullable_and_arrow_tables_of_pandas_are_numbers(kind):
+    table = NULLABLE[kind](pd.DataFrame(GREY.reshape(37, -1)))
+    settings = {**SMALL, "pixel_range": (0, 255), "image_shape": (9, 8)}
+    plain = GREY.astype(np.asarray(table.iloc[:, 3].to_numpy()).dtype)
+    found, expected = SMT(**settings).fit(table), SMT(**{**settings, "image_shape": None}).fit(plain)
+    assert np.array_equal(found.components_, expected.components_)
+    assert as_table(table).shape == (37, 72)
+    table.iloc[5, 3] = pd.NA
+    for take in (SMT(**settings).fit, as_table):
+        with pytest.raises(
+            DataError, match="the column '3' of the table has no number in row 5; fill missing values"
+        ):
+            take(table)
 
 
 def test_what_was_written_a_moment_ago_is_read(tmp_path):

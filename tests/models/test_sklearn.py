@@ -4,6 +4,7 @@ import warnings
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from drawing import small_images
 from scipy.sparse import csr_array
@@ -17,6 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 from smtdist import SMT
 from smtdist.errors import DataError, ModelError
+from smtdist.evaluate.ridge_head import RidgeHead
 
 SMALL = {"patch": 3, "feature": "vq", "dictionary": 16, "n_components": 4, "pool_size": 2}
 
@@ -166,6 +168,50 @@ def test_in_a_pipeline(images, labels):
     pipeline = make_pipeline(SMT(**SMALL), LogisticRegression(max_iter=500))
     assert pipeline.fit(bright[:40], labels[:40]).score(bright[40:], labels[40:]) > 0.5
     assert list(pipeline[:-1].get_feature_names_out())[:2] == ["smt_0_0_0", "smt_0_0_1"]
+
+
+NAMES = np.array(["owl", "cat", "dog"])
+KINDS_OF_LABELS = {
+    "list of names": lambda y: NAMES[y].tolist(),
+    "names": lambda y: NAMES[y],
+    "names, objects, a column": lambda y: NAMES[y].astype(object)[:, None],
+    "names of any length": lambda y: NAMES[y].astype(np.dtypes.StringDType()),
+    "bytes": lambda y: NAMES[y].astype("S"),
+    "a series": lambda y: pd.Series(NAMES[y], index=y + 7),
+    "categories": lambda y: pd.Categorical(NAMES[y]),
+    "Arrow names": lambda y: pd.Series(NAMES[y], dtype="string[pyarrow]"),
+    "nullable numbers": lambda y: pd.Series(y, dtype="Int64"),
+    "Arrow numbers": lambda y: pd.Series(y, dtype="uint8[pyarrow]"),
+    "objects": lambda y: y.astype(object),
+    "a column": lambda y: y[:, None],
+    "an image of one pixel": lambda y: y.reshape(-1, 1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_LABELS)
+def test_labels_are_numbers_or_names_whatever_holds_them(kind, images, labels, fitted):
+    make = KINDS_OF_LABELS[kind]
+    how = {"neighbours": 5}
+    found = fitted.evaluate(images[:40], make(labels[:40]), images[40:], make(labels[40:]), **how)
+    expected = fitted.evaluate(images[:40], labels[:40], images[40:], labels[40:], **how)
+    assert (found.top1, found.top5) == (expected.top1, expected.top5)
+    rows = fitted.transform(images)
+    head, plain = RidgeHead().fit(rows, make(labels)), RidgeHead().fit(rows, labels)
+    known = plain.predict(rows)
+    assert (
+        head.predict(rows).tolist() == (known if head.classes_.dtype.kind in "iu" else NAMES[known]).tolist()
+    )
+
+
+def test_labels_of_two_kinds_and_missing_ones_are_refused(images, labels, fitted):
+    for y, message in (
+        (labels, "Some labels are names of classes and others are not"),
+        (pd.Series(np.where(labels, "a", None)), "but must be whole numbers"),
+        (pd.Series(labels, dtype="Int64").where(labels > 0), "but must be whole numbers"),
+    ):
+        first = NAMES[labels] if y is labels else y
+        with pytest.raises(DataError, match=message):
+            fitted.evaluate(images, first, images, y)
 
 
 def test_colour_and_grey_side_by_side(images, fitted):

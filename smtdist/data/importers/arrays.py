@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import pillow
+from smtdist.data.axes import placed_axes
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Labels, Listing, file_keys
 from smtdist.errors import DataError
 
@@ -99,7 +100,9 @@ def image_array_shape(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
         raise DataError(
             f"{name} has the shape {shape}: an image has more than {MOST_VALUES:,} values; split it."
         )
-    if len(shape) == 4 and shape[3] not in (1, 3) and shape[1] in (1, 3):
+    if placed_axes(shape, name, hint="store them in the order sample, row, column[, channel]") != tuple(
+        range(len(shape))
+    ):
         raise DataError(f"{name} has the shape {shape} with channels before rows; move them to the end.")
     return shape
 

@@ -35,6 +35,11 @@ class _Binary(ArrayPart):
     labelled = True
 
     @property
+    def coarse(self) -> bool:
+        """Whether there are coarse labels, too."""
+        return self.label_bytes == 2
+
+    @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # an attribute of the base class, computed here
         return (self.count, SIDE, SIDE, 3)
 
@@ -59,6 +64,7 @@ class _Python(ArrayPart):
 
     path: Path
     count: int
+    coarse: bool
     dtype = np.dtype(np.uint8)
     labelled = True
 
@@ -67,7 +73,7 @@ class _Python(ArrayPart):
         return (self.count, SIDE, SIDE, 3)
 
     def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
-        data, labels = _read_batch(self.path)
+        data, labels, _ = _read_batch(self.path)
         for start in range(first, self.count, rows):
             yield _rows_first(data[start : start + rows]), labels[start : start + rows]
 
@@ -79,9 +85,20 @@ def cifar_listing(paths: list[Path], group: str, labelled: bool = True) -> Array
         files += batches_in(path, group) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{paths[0]} holds no batch of CIFAR; name the files.")
-    parts: list[ArrayPart] = [_part(path) for path in files]
+    parts = [_part(path) for path in files]
     classes = _class_names(files[0].parent) if labelled else None
-    return ArrayListing("cifar", parts, files, classes, labelled)
+    listing = ArrayListing("cifar", parts, files, classes, labelled)
+    for folder in (path for path in paths if path.is_dir()):
+        for other in ("train", "test"):
+            for batch in batches_in(folder, other):
+                if batch not in files:
+                    listing.left_out.add(
+                        f"{batch}: of another set; import it with --group {other} --append"
+                    )
+    for part in parts:
+        if labelled and part.coarse:
+            listing.left_out.add(f"{part.path}: its coarse labels; the fine ones are taken")
+    return listing
 
 
 def batches_in(folder: Path, group: str = "train") -> list[Path]:
@@ -91,7 +108,7 @@ def batches_in(folder: Path, group: str = "train") -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def _part(path: Path) -> ArrayPart:
+def _part(path: Path) -> _Python | _Binary:
     try:
         size = os.stat(path).st_size
         with open(path, "rb") as file:
@@ -99,7 +116,8 @@ def _part(path: Path) -> ArrayPart:
     except OSError as error:
         raise unreadable(path, error) from error
     if pickled:
-        return _Python(path, len(_read_batch(path)[1]))
+        _, labels, coarse = _read_batch(path)
+        return _Python(path, len(labels), coarse)
     fits = [extra for extra in (1, 2) if size and size % (PIXELS + extra) == 0]
     if len(fits) == 2:  # by chance: then the names tell
         fits = [2 if path.stem in ("train", "test") else 1]
@@ -111,7 +129,8 @@ def _part(path: Path) -> ArrayPart:
     return _Binary(path, size // (PIXELS + fits[0]), fits[0])
 
 
-def _read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], Labels]:
+def _read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], Labels, bool]:
+    """Return pixels and labels of a pickled batch, and whether it has coarse labels, too."""
     batch = read_pickle(_whole(path), str(path))
     data = batch.get("data")
     labels = batch.get("labels", batch.get("fine_labels"))
@@ -127,7 +146,7 @@ def _read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], Labels]:
     if not isinstance(labels, np.ndarray) or labels.ndim != 1:
         raise DataError(f"{path} has no labels or fine_labels of whole numbers; name a batch of CIFAR.")
     check_label_count(len(labels), len(data), str(path), "it")
-    return data, labels.astype(np.int64)
+    return data, labels.astype(np.int64), "coarse_labels" in batch
 
 
 def _whole(path: Path) -> bytes:

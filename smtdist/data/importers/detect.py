@@ -19,7 +19,7 @@ from smtdist.errors import DataError
 
 KINDS: Final = ("folder", "npz", "idx", "cifar", "webdataset", "parquet")
 _TAR_MAGIC: Final = slice(257, 262)
-_STARTS: Final = {b"PK\x03\x04": "npz", b"\x93NUM": "npz", b"PAR1": "parquet"}
+_STARTS: Final = {b"PK\x03\x04": "npz", b"PK\x05\x06": "npz", b"\x93NUM": "npz", b"PAR1": "parquet"}
 _STARTS_IDX: Final = tuple(b"\0\0\x08" + bytes([rank]) for rank in (1, 3, 4))
 _ENDINGS: Final = {".npz": "npz", ".npy": "npz", ".parquet": "parquet"}
 

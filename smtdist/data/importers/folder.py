@@ -34,14 +34,34 @@ UNREAD: Final = (
 )
 """Endings of pictures that are named where they cannot be read; other files beside images are not."""
 UNREAD_KIND: Final = "a picture in a format that is not read"
-LISTED: Final = 5
-"""Entries left out that are named."""
+DATA: Final = (
+    ".cls",
+    ".csv",
+    ".h5",
+    ".hdf5",
+    ".json",
+    ".jsonl",
+    ".mat",
+    ".npy",
+    ".npz",
+    ".parquet",
+    ".tar",
+    ".tgz",
+    ".tsv",
+    ".xlsx",
+    ".xml",
+    ".zip",
+)
+"""Endings of files that hold labels or more images, which are named, too."""
+DATA_KIND: Final = "a file of labels or data, which is not read beside images"
+NO_IMAGE: Final = "no image in a known format"
 
 
 class FolderListing(Listing):
     """Image files below a folder, in the order of their paths; hidden files and other endings are passed by.
-    What is neither file nor folder, such as a broken link, a picture in a format that is not read, and a folder of the first
-    level without an image are left out and counted. A class whose pictures are all in such formats is refused.
+    What is neither file nor folder, such as a broken link, a picture in a format that is not read, a file of labels or data,
+    and a folder of the first level without an image are left out and counted. A class whose pictures are all in such
+    formats is refused.
 
     A label is the place of the first folder below the root among all of them that hold images, in the order
     of their names. Links are followed. The tree is walked twice, once to count and once to read, and holds
@@ -50,21 +70,20 @@ class FolderListing(Listing):
 
     kind = "folder"
     encoded = True
+    left_out_are = f"entries of the folder that hold {NO_IMAGE}"
 
     def __init__(self, root: Path, labels: bool = True) -> None:
         """Count the images; raise DataError where there are none, or some lie beside the folders of classes."""
         self.root = os.fspath(root)
         digest = hashlib.sha256()
-        count, loose, odd = 0, "", 0
-        first_odd: list[str] = []
+        count, loose = 0, ""
         classes: list[str] = []
         unread: dict[str, str] = {}
         for folder, entry, kind in _files(self.root):
             if kind:
                 if kind == UNREAD_KIND and folder:
                     unread.setdefault(folder, entry.path)
-                odd += 1
-                first_odd += [f"{entry.path}: {kind}"] if len(first_odd) < LISTED else []
+                self.left_out.add(f"{entry.path}: {kind}")
                 continue
             digest.update(os.fsencode(entry.path) + b"\0")
             count += 1
@@ -73,7 +92,8 @@ class FolderListing(Listing):
             elif not classes or classes[-1] != folder:
                 classes.append(folder)
         if not count:
-            beside = f"; of what was passed by the first is {first_odd[0]}" if odd else ""
+            odd = self.left_out.first
+            beside = f"; of what was passed by the first is {odd[0]}" if odd else ""
             raise DataError(
                 f"{root} holds no file with the ending of an image (.jpg, .png, .webp and others){beside}; name a folder of "
                 f"images."
@@ -90,7 +110,6 @@ class FolderListing(Listing):
                 f"them to PNG, or move that folder elsewhere."
             )
         self.n_items, self._digest = count, digest.hexdigest()
-        self.left_out, self.first_left_out = odd, tuple(first_odd)
         self.labelled = labels and bool(classes)
         self.classes = classes if self.labelled else None
 
@@ -177,7 +196,10 @@ def _kind(entry: os.DirEntry[str]) -> str:
     """Return "" for a file, `FOLDER`, or what else an entry is, be it a picture that is not read."""
     try:
         if entry.is_file():
-            return UNREAD_KIND if entry.name.lower().endswith(UNREAD) and not _is_image(entry) else ""
+            name = entry.name.lower()
+            if _is_image(entry) or not name.endswith(UNREAD + DATA):
+                return ""
+            return UNREAD_KIND if name.endswith(UNREAD) else DATA_KIND
         if entry.is_dir():
             return FOLDER
         mode = entry.stat().st_mode

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -57,8 +58,13 @@ class Import:
         """Write the file and return what was written of each group; `write` as above, with reports of its own."""
         write = write or self.write
         if self.several:
-            return sets.import_sets(self.listings, self.out, self.options, write)
-        return {name: write(one, self.out, self.options) for name, one in self.listings.items()}
+            results = sets.import_sets(self.listings, self.out, self.options, write)
+        else:
+            results = {name: write(one, self.out, self.options) for name, one in self.listings.items()}
+        for name, result in results.items():
+            odd = self.listings[name].left_out
+            results[name] = replace(result, left_out=odd.count, first_left_out=tuple(odd.first))
+        return results
 
 
 def looked_at(
@@ -205,7 +211,13 @@ def import_images(
     verify : decode every image once to check it. on_error : "raise", or "skip" unreadable images.
     workers : processes that decode; 0: this one.
 
-    Returns what was written, by group. Memory: workers + 2 batches of 4 MiB or one image. Raises DataError
-    for what cannot be imported.
+    Returns what was written, by group; warns of what a source holds that is not imported. Memory: workers + 2 batches of
+    4 MiB or one image. Raises DataError for what cannot be imported.
     """
-    return looked_at(**locals()).run()
+    found = looked_at(**locals())
+    results = found.run()
+    for name, result in results.items():
+        if result.left_out:
+            what, first = found.listings[name].left_out_are, "; ".join(result.first_left_out)
+            warnings.warn(f"Left out {result.left_out:,} {what}, the first: {first}.", stacklevel=2)
+    return results

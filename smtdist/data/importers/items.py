@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,26 @@ class Batch:
         return read_whole(self.names[index])
 
 
+@dataclass
+class LeftOut:
+    """What an import leaves out of a source: how many, and a sentence for each of the first few."""
+
+    NAMED: ClassVar = 5
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, sentence: str) -> None:
+        """Count one more."""
+        self.count += 1
+        if len(self.first) < self.NAMED:
+            self.first.append(sentence)
+
+    def join(self, other: LeftOut) -> None:
+        """Count what another has counted."""
+        self.count += other.count
+        self.first = [*self.first, *other.first][: self.NAMED]
+
+
 class Listing:
     """A source of images, looked at but not yet read.
 
@@ -73,7 +94,7 @@ class Listing:
     n_items : samples, None where only reading tells.
     labelled : whether each sample has a label.
     classes : names of the classes, None where the source has none.
-    left_out, first_left_out : entries of a folder that hold no image in a known format, and the first by name.
+    left_out_are : what messages call what it leaves out.
     """
 
     kind: str
@@ -83,8 +104,12 @@ class Listing:
     n_items: int | None = None
     labelled: bool = False
     classes: list[str] | None = None
-    left_out: int = 0
-    first_left_out: tuple[str, ...] = ()
+    left_out_are: str = "parts of the source"
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What of the source is not imported."""
+        return LeftOut()
 
     def key(self) -> list[str]:
         """Return what tells this source from others and from what it may become: names, sizes and times of files."""

@@ -8,7 +8,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data import pillow
 from smtdist.data.importers.arrays import (
     ArrayListing,
     ArrayPart,
@@ -27,7 +28,7 @@ from smtdist.data.importers.arrays import (
     skip,
     take,
 )
-from smtdist.data.importers.items import Labels, unreadable
+from smtdist.data.importers.items import BATCH_ITEMS, Labels, LeftOut, unreadable
 from smtdist.errors import DataError
 
 IMAGE_NAMES: Final = ("images", "x", "data", "x_train", "train_images", "arr_0")
@@ -72,6 +73,9 @@ class Stored:
 class NumpyPart(ArrayPart):
     """Images in one array, labels in another of the same or a second file."""
 
+    classes: Sequence[str] = ()
+    """Names of all classes, in order, where the labels are names."""
+
     def __init__(self, images: Stored, labels: Stored | None) -> None:
         """Raise DataError for shapes and types that are none of images and labels."""
         self.path = images.path
@@ -80,9 +84,10 @@ class NumpyPart(ArrayPart):
         self.labelled = labels is not None
         self._images, self._labels = images, labels
         if labels is not None:
-            if labels.dtype.kind not in "iu" or labels.shape[1:] not in ((), (1,)) or not labels.shape:
+            if labels.dtype.kind not in "iuU" or not labels.shape or math.prod(labels.shape[1:]) != 1:
                 raise DataError(
-                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels must be one integer for each image."
+                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels must be one integer for each image, or one "
+                    f"name."
                 )
             check_label_count(labels.shape[0], self.shape[0], labels.name, images.name)
 
@@ -94,8 +99,19 @@ class NumpyPart(ArrayPart):
         labels: Iterator[Labels | None] = itertools.repeat(None)
         if self._labels is not None:
             name = self._labels.name
-            labels = (as_labels(block, name) for block in self._labels.rows(first, rows))
+            labels = (self._numbers(block, name) for block in self._labels.rows(first, rows))
         return zip(images, labels, strict=False)
+
+    def _numbers(self, labels: npt.NDArray[Any], name: str) -> Labels:
+        if labels.dtype.kind != "U":
+            return as_labels(labels, name)
+        return np.searchsorted(np.array(self.classes), labels.reshape(-1)).astype(np.int64)
+
+    def names(self) -> set[str] | None:
+        """Return the names that the labels are, None where they are numbers."""
+        if self._labels is None or self._labels.dtype.kind != "U":
+            return None
+        return {name for block in self._labels.rows(0, BATCH_ITEMS) for name in np.unique(block).tolist()}
 
 
 def numpy_listing(
@@ -103,18 +119,33 @@ def numpy_listing(
 ) -> ArrayListing:
     """Look at .npz and .npy files; `array` and `label_array` name members that have unusual names."""
     parts = []
+    left = LeftOut()
     for path in paths:
-        found = _arrays(path)
+        found = _arrays(path, left)
         images = _chosen(found, array, IMAGE_NAMES, path, "--array")
         target: Stored | None = None
         if labels is not None and len(paths) > 1:
             raise DataError(f"{labels} cannot label {len(paths)} files; import them one by one.")
         if labels is not None:
-            target = _chosen(_arrays(labels), label_array, LABEL_NAMES, labels, "--label-array")
+            target = _chosen(_arrays(labels, left), label_array, LABEL_NAMES, labels, "--label-array")
         elif labelled and (label_array or _named(found, LABEL_NAMES)):
             target = _chosen(found, label_array, LABEL_NAMES, path, "--label-array")
         parts.append(NumpyPart(images, target))
-    return ArrayListing("npz", parts, [*paths, *([labels] if labels else [])])
+        taken = [images, target, *([] if labelled else _named(found, LABEL_NAMES))]
+        for stored in found:
+            if stored not in taken:
+                left.add(f"{stored.name}: an array of {stored.dtype} {stored.shape}")
+    names = [part.names() for part in parts]
+    classes = sorted(set().union(*(found for found in names if found is not None))) if labelled else []
+    if classes and None in names:
+        raise DataError(
+            f"{parts[names.index(None)].path} has numbers for labels, but others have names; import them one by one."
+        )
+    for part in parts:
+        part.classes = classes
+    listing = ArrayListing("npz", parts, [*paths, *([labels] if labels else [])], classes or None, labelled)
+    listing.left_out.join(left)
+    return listing
 
 
 def _chosen(
@@ -135,13 +166,27 @@ def _named(found: list[Stored], usual: tuple[str, ...]) -> list[Stored]:
     return [by_name[name] for name in usual if name in by_name]
 
 
-def _arrays(path: Path) -> list[Stored]:
-    """Return what the headers say, each checked against the length of what follows it."""
+def _arrays(path: Path, left: LeftOut) -> list[Stored]:
+    """Return what the headers say, each checked against the length of what follows it; other members go to `left`."""
     members: list[str | None] = [None]
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                members = [name for name in archive.namelist() if name.endswith(".npy")]
+                every = [
+                    name for name in archive.namelist() if name.rpartition("/")[2][:1] not in ("", ".")
+                ]
+            members = [name for name in every if name.endswith(".npy")]
+            others = [name for name in every if not name.endswith(".npy")]
+            if any(name.lower().endswith(pillow.endings()) for name in others):
+                raise DataError(
+                    f"{path} is a zip archive of images; unpack it and import the folder, or make a tar of it."
+                )
+            if not members:
+                raise DataError(
+                    f"{path} is a zip archive without an array or an image{_first(others)}; unpack it and import what it holds."
+                )
+            for name in others:
+                left.add(f"{path}:{name}: no array")
         found = []
         for member in members:
             with _stream(path, member) as (stream, size):
@@ -161,6 +206,10 @@ def _arrays(path: Path) -> list[Stored]:
     except OSError as error:
         raise unreadable(path, error) from error
     return found
+
+
+def _first(names: list[str]) -> str:
+    return f", which begins with {names[0]}" if names else ""
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from smtdist.data.importers.items import (
 from smtdist.errors import ConfigurationError, DataError
 
 LABEL_COLUMNS: Final = ("label", "labels", "fine_label", "cls", "class", "y")
+MOST_CLASSES: Final = 2**16
 _BUFFER: Final = 2**20
 
 
@@ -43,6 +44,7 @@ class ParquetListing(Listing):
         self._parquet = _library()
         self.paths = paths
         self.n_items = 0
+        self._named = False
         wanted: tuple[str, str | None] | None = None
         for path in paths:
             with self._opened(path) as file:
@@ -57,11 +59,42 @@ class ParquetListing(Listing):
                     raise DataError(f"{path} has other columns than {paths[0]}; import them one by one.")
                 wanted = image, label
                 self.n_items += file.metadata.num_rows
-                self.classes = self.classes or _class_names(schema, label)
+                for name in schema.names:
+                    if name not in (image, label) and (labels or name not in LABEL_COLUMNS):
+                        self.left_out.add(f"{path}: the column {name}")
+                self._add_classes(file, path, label)
         if not self.n_items or wanted is None:
             raise DataError(f"{paths[0]} holds no row; name a file that does.")
         self.image, self.label = wanted
         self.labelled = self.label is not None
+
+    def _add_classes(self, file: Any, path: Path, label: str | None) -> None:
+        """Take in the names of the classes of one more file: those it lists, or its labels, where these are names."""
+        schema = file.schema_arrow
+        listed = _class_names(schema, label)
+        named = label is not None and _holds_names(schema.field(label).type)
+        if path != self.paths[0] and (
+            named != self._named or (self.classes and listed not in (None, self.classes) and not named)
+        ):
+            raise DataError(
+                f"{path} names its classes in another way than {self.paths[0]}; import them one by one."
+            )
+        self._named = named
+        if not named:
+            self.classes = self.classes or listed
+            return
+        every = set(self.classes or ())
+        try:
+            for part in file.iter_batches(columns=[label], use_threads=False):
+                every.update(part.column(0).unique().drop_null().to_pylist())
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise DataError(_broken(path, error)) from error
+        if len(every) > MOST_CLASSES:
+            raise DataError(
+                f"{path}: the column {label} has more than {MOST_CLASSES:,} names, too many for classes; name another with "
+                f"--label-column, or pass --labels-from none."
+            )
+        self.classes = sorted(every)
 
     def key(self) -> list[str]:
         """Return the files and the columns."""
@@ -134,6 +167,9 @@ class ParquetListing(Listing):
                 f"{path}, row {start + missing} has no label in column {self.label}; leave it out, or pass "
                 f"--labels-from none."
             )
+        if self._named:
+            names = np.array(self.classes, object)
+            return np.searchsorted(names, np.array(column.to_pylist(), object)).astype(np.int64)
         values = column.to_numpy(zero_copy_only=False)
         if values.dtype.kind == "u" and values.max() >= 2**63:
             raise DataError(
@@ -174,6 +210,13 @@ def _holds_bytes(kind: Any) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
+def _holds_names(kind: Any) -> bool:
+    types = importlib.import_module("pyarrow.types")
+    if types.is_dictionary(kind):
+        return _holds_names(kind.value_type)
+    return str(kind) in ("string", "large_string", "string_view")
+
+
 def _image_column(schema: Any, path: Path) -> str:
     found = [field.name for field in schema if _holds_bytes(field.type)]
     if len(found) != 1:
@@ -195,10 +238,10 @@ def _require_types(schema: Any, image: str, label: str | None, path: Path) -> No
             f"{path}: the column {image} is {schema.field(image).type}, but images are bytes; name another with "
             f"--image-column."
         )
-    if label is not None and not types.is_integer(schema.field(label).type):
+    kind = None if label is None else schema.field(label).type
+    if kind is not None and not (types.is_integer(kind) or types.is_boolean(kind) or _holds_names(kind)):
         raise DataError(
-            f"{path}: the column {label} is {schema.field(label).type}, but labels are whole numbers; name another "
-            f"with --label-column."
+            f"{path}: the column {label} is {kind}, but labels are whole numbers or names; name another with --label-column."
         )
 
 

@@ -67,7 +67,7 @@ class ImportOptions:
 class ImportResult:
     """What was written: `samples` and `nbytes` in all, `new_items` looked at by this run in `seconds`.
 
-    `shape` is that of plain images, (H, W, C).
+    `shape` is that of plain images, (H, W, C). `left_out` : what of the source is no image or label that is imported.
     """
 
     layout: str
@@ -79,6 +79,8 @@ class ImportResult:
     new_items: int
     seconds: float
     shape: tuple[int, ...] = ()
+    left_out: int = 0
+    first_left_out: tuple[str, ...] = ()
 
 
 def import_images(

@@ -43,6 +43,10 @@ def listed_sets(root: Path, use_labels: bool = True) -> dict[str, FolderListing]
             f"{root / bare} has no folders of classes, but others of {', '.join(names)} have; pass --labels-from none, or "
             f"import them one by one."
         )
+    beside = found[names[0]].left_out
+    for entry in sorted(root.iterdir()):
+        if entry.name not in found and not entry.name.startswith("."):
+            beside.add(f"{entry}: beside the sets")
     return found
 
 

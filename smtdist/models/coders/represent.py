@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.codes.coder import ROWS, Coder
 from smtdist.configuration import Configuration
+from smtdist.data.adapted import Scaling
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
@@ -69,10 +70,13 @@ class Unscaled:
     """What coders of patches and transforms on them have in common as what represents images."""
 
     dtype = "float32"
-    scaling = None
-    """Encoded images are taken as they are."""
     votes = Configuration()
     """How neighbours vote where nothing else is asked for."""
+
+    @property
+    def scaling(self) -> Scaling:
+        """Encoded images are taken as they are."""
+        return Scaling(self.coder.shape)  # type: ignore[attr-defined]  # what has this is made of a coder
 
 
 @dataclass(frozen=True)
