@@ -449,7 +449,8 @@ PRESET_NOTES: Final[dict[str, str]] = {
     # records 2026-11-25-heads and 2026-11-26-heads-2
     "cifar10-gq-joined": "For smtdist fit. Colour and grey together have 79.6 % (77.0 to 82.0), colour alone 77.6 % (74.9 to "
     "80.1), with the kernel classifier on 10,000 images (smtdist evaluate --metric kernel; 1,000 test images).",
-    "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendices C and D), but for dictionary_samples, of which it says nothing.",
+    "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendices C and D), but for dictionary_samples, of which it says "
+    "nothing.",
     "paper-cifar10-gq": "As SMT 2023 prints it (section 3, appendices C and J): the contextual mean, 30 neighbours at T = 0.03. "
     "But a neighbour's weight is exp(cosine / T), as the default is. The paper prints the cosine, with which T has no effect "
     "(vote=linear).",
