@@ -1,6 +1,6 @@
 """Compile the kernels of fits, transforms and k-NN of images, so that the first fit need not: `python -m smtdist.compile`.
 
-Numba keeps them beside their sources, or in the folder that `NUMBA_CACHE_DIR` names, for this kind of processor.
+Numba keeps them in the user's cache, or in the folder that `NUMBA_CACHE_DIR` names, for this kind of processor.
 Kernels of other models (video, words, sparse codes, concepts) are compiled when they are first called.
 """
 

@@ -389,7 +389,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "feature": "gq", "threshold": 0.45, "context": "whole", "dictionary": 8192, "n_components": 384, "drop": 16, "flip": True,
         "grey": True, **_WINDOWS, **_OUR_VOTES,
     },
-    # as SMT 2023 prints them (sections 3 and J, appendices C and D)
+    # as SMT 2023 prints them (section 3, appendices C, D and J)
     "paper-mnist-vq": {
         "feature": "vq", "context": 3, "dictionary": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
         "n_components": 32, **_WINDOWS,
@@ -449,11 +449,12 @@ PRESET_NOTES: Final[dict[str, str]] = {
     # records 2026-11-25-heads and 2026-11-26-heads-2
     "cifar10-gq-joined": "For smtdist fit. Colour and grey together have 79.6 % (77.0 to 82.0), colour alone 77.6 % (74.9 to "
     "80.1), with the kernel classifier on 10,000 images (smtdist evaluate --metric kernel; 1,000 test images).",
-    "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendix C), but for dictionary_samples, of which it says nothing.",
-    "paper-cifar10-gq": "As SMT 2023 prints it (sections 3 and J, appendix D): the contextual mean, 30 neighbours at T = 0.03. "
+    "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendices C and D), but for dictionary_samples, of which it says "
+    "nothing.",
+    "paper-cifar10-gq": "As SMT 2023 prints it (section 3, appendices C and J): the contextual mean, 30 neighbours at T = 0.03. "
     "But a neighbour's weight is exp(cosine / T), as the default is. The paper prints the cosine, with which T has no effect "
     "(vote=linear).",
-    "paper-cifar10-gq-gray": "As SMT 2023 prints it (sections 3 and J, appendix D); votes as in paper-cifar10-gq.",
+    "paper-cifar10-gq-gray": "As SMT 2023 prints it (section 3, appendices C and J); votes as in paper-cifar10-gq.",
 }
 """What a preset takes from the paper, and what it changes by how many points."""
 

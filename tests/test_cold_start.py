@@ -1,22 +1,20 @@
 """`smtdist --help` starts fast because of what it does not import; this lists what it may."""
 
 import ast
+import importlib
 import json
-import runpy
+import pkgutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
-from packaging.requirements import Requirement
+from numba.core.dispatcher import Dispatcher
 
-import smtdist
+import smtdist.concepts
+import smtdist.kernels
 from smtdist.kernels import cpu
 from smtdist.kernels.cpu import jit
-
-ROOT = Path(__file__).parents[1]
 
 PROGRAM = """
 import json, sys
@@ -143,7 +141,7 @@ print(*(name for name, _ in kinds()))
     assert len(called) == len(set(called))  # each for one kind of array
 
 
-def test_a_first_fit_needs_nothing_that_was_not_compiled_at_installation():
+def test_a_first_fit_needs_nothing_that_compile_kernels_leaves_out():
     program = """
 import numpy as np
 from smtdist.cli.demo import SETTINGS
@@ -182,57 +180,56 @@ print(*kinds() - known, sep="\\n")
     assert not done.stdout.strip()
 
 
-def test_what_is_compiled_at_installation_needs_no_more_than_a_build_has():
-    """Its packages are installed once more for a build, so they are few."""
-    program = """
-import sys
-import smtdist.compile
-print(*{name.split(".")[0] for name in sys.modules} - sys.stdlib_module_names)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
-    assert set(hook["dependencies"]) <= set(project["project"]["dependencies"])
-    names = {Requirement(one).name.replace("pillow", "PIL") for one in hook["dependencies"]}
-    assert not {"dask", "distributed", "sklearn", "typer"} & set(done.stdout.split())
-    assert names <= set(done.stdout.split()) | {"scipy"}
+def add(module, folder, text):
+    (folder / f"{module}.py").write_text("from smtdist.kernels.cpu.jit import compiled\n" + text)
 
 
-def test_pip_compiles_kernels_for_the_package_that_it_builds(tmp_path):
-    class Build:
-        warnings: ClassVar = []
-        display_warning = warnings.append
-
-    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["CompileKernels"](
-        str(ROOT), {}, None, None, str(tmp_path), "wheel", app=Build
+def test_code_that_was_compiled_from_other_sources_is_not_used(tmp_path, monkeypatch):
+    """Numba alone looks at a function's own file, and would run what a function that it calls was before."""
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.syspath_prepend(tmp_path)
+    add(
+        "outer_kernel",
+        tmp_path,
+        "from inner_kernel import inner\n@compiled\ndef outer(a): return inner(a)\n",
     )
-    hook.initialize("editable", {})
-    assert not Build.warnings
-    hook.finalize("editable", {}, "")
+    for answer in (1, 2, 2):
+        add("inner_kernel", tmp_path, f"@compiled\ndef inner(a): return a + {answer}\n")
+        for name in ("inner_kernel", "outer_kernel"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        jit._sources.cache_clear()
+        outer = importlib.import_module("outer_kernel").outer
+        assert outer(0) == answer
+    assert outer.stats.cache_hits  # the third time, nothing had changed
 
 
-def test_what_was_compiled_at_installation_is_used_where_the_package_is_read_only(tmp_path, monkeypatch):
-    shipped, kept = tmp_path / "shipped", tmp_path / "kept"
-    for folder in (shipped, kept):
-        folder.mkdir()
-    (shipped / "a.nbi").write_bytes(b"index")
-    (shipped / "a.1.nbc").write_bytes(b"code")
-    (shipped / "a.pyc").write_bytes(b"python's")
-    (kept / "a.nbi").write_bytes(b"own")
-    jit._take_along(shipped, kept)  # what can be written to is Numba's own choice
-    assert not (kept / "a.1.nbc").exists()
-    monkeypatch.setattr(jit.os, "access", lambda *_: False)
-    jit._take_along.cache_clear()
-    jit._take_along(shipped, kept)
-    assert {path.name: path.read_bytes() for path in kept.iterdir()} == {
-        "a.nbi": b"own",
-        "a.1.nbc": b"code",
-    }
+def test_compiled_functions_call_none_from_folders_that_their_code_is_not_kept_for():
+    everywhere = [smtdist.kernels, smtdist.concepts]
+    modules = [
+        importlib.import_module(one.name)
+        for package in everywhere
+        for one in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+        if ".gpu." not in one.name
+    ]
+    called = 0
+    for module in modules:
+        for function in (one for one in vars(module).values() if isinstance(one, Dispatcher)):
+            body = function.py_func
+            for name in body.__code__.co_names:
+                other = getattr(body.__globals__.get(name), "py_func", None)
+                if other is not None:
+                    called += 1
+                    folders = {Path(one.__code__.co_filename).parent for one in (body, other)}
+                    assert folders <= {Path(body.__code__.co_filename).parent, Path(jit.__file__).parent}, (
+                        f"{body.__module__}.{body.__name__} calls {other.__module__}.{name}"
+                    )
+    assert called > 50
 
 
 def test_kernels_work_where_nothing_can_be_kept(monkeypatch):
-    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
-    monkeypatch.setattr("numba.core.config.CACHE_LOCATOR_CLASSES", "")
+    monkeypatch.setattr(jit._Kept, "_locator_classes", [])
+    monkeypatch.setattr("numba.core.config.CACHE_LOCATOR_CLASSES", "", raising=False)  # Numba 0.61 has none
     jit._say_nothing_is_kept.cache_clear()
     with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to one") as told:
         assert [jit.compiled(one)(1) for one in (lambda a: a + 1, lambda a: a + 2)] == [2, 3]

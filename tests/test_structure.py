@@ -1,6 +1,7 @@
 """Imports point one way, only engine and monitor know Dask, and the public names are what they are."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,32 @@ def test_public_names():
 def test_plot_is_there_without_an_import_of_its_own():
     program = "import smtdist, sys; assert 'matplotlib' not in sys.modules; smtdist.plot.spectrum; assert 'plot' in dir(smtdist)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+PLACES = {
+    r"f_gq|f_vq|vector quantisation|greyscale": {"section 3"},
+    r"whiten|mean-removed|minus their mean": {"appendix C"},
+    r"embedding of a sparse code|pooled|pooling": {"section 2"},
+    r"1-sparse dictionary": {"appendix D"},
+    r"nearest training|neighbours of a class": {"appendix J"},
+    r"P V Pᵀ = I|P C Pᵀ|PAD|eigenvalues": {"eq. 3", "section 2"},
+    r"[Ww]ords that|of words|each word|one-hot codes of words": {"appendix B", "figure 5"},
+}
+"""Where the paper of 2023 has what a sentence that cites it speaks of."""
+
+
+def test_citations_name_the_place():
+    """Equations 1 and 2 of SMT 2023 are the two objectives, 3 is their common form; codes have no number."""
+    checked = 0
+    for path in ROOT.rglob("*.py"):
+        for sentence in re.findall(r"[^.\n]*\(?[^.\n]*SMT 2023,? [^\n]*", path.read_text()):
+            cited = re.search(r"SMT 2023,? (eq\. \d|\w+ [\dA-Z])", sentence)
+            if cited is None:
+                continue
+            for what, places in PLACES.items():
+                if re.search(what, sentence):
+                    checked += 1
+                    found = cited[1].lower() if cited[1][0] == "F" else cited[1]
+                    assert found in places, f"{path}: {sentence.strip()}"
+                    break
+    assert checked > 20

@@ -19,12 +19,12 @@ from smtdist.models.kernel import autoencoder as fitting
 from smtdist.models.kernel.descent import descend
 from smtdist.models.kernel.settings import KernelSettings
 
-SETS = ("circles", "cubes", "iris", "ionosphere", "digits")
+SETS = ("circles", "cubes", "iris", "ionosphere", "digits", "pixels")
 
 
 def rows_of(name: str, path: str | None, count: int, split: int) -> Any:
-    """Return rows of a set, scaled to deviation one; equal rows are left out."""
-    rows = load_digits().data if name == "digits" else load(name, path, 300)[0]
+    """Return rows of a set, scaled to deviation one ("pixels": the digits, all by 1/16); equal rows are left out."""
+    rows = load_digits().data / 16 if name in ("digits", "pixels") else load(name, path, 300)[0]
     if name == "digits":
         rows = (rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-9)
     rows = np.unique(rows, axis=0)

@@ -45,7 +45,7 @@ class Ending:
     Attributes
     ----------
     n_iter : sweeps of the start that was kept, of rejection the iterations of a candidate.
-    converged : whether the last sweep, without noise and with the weights fitted, flipped no member.
+    converged : whether the last sweep, without noise and with the weights fitted before it, flipped no member.
     gap : relative fall of the objective in the last sweep, 0 where it flipped none.
     """
 

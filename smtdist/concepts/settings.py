@@ -67,7 +67,7 @@ class ConceptSettings:
         above it (`smtdist.concepts.floor`).
     n_init : starts of hopfield and hybrid, of which the one with the lowest objective is kept: equation (3)
         with weights fitted, and the penalty. Each ends in a descent without noise, to where no flip of a
-        member brings anything. The first start of hybrid is from Algorithm 1, others are from random
+        member brings anything while the weights stay. The first start of hybrid is from Algorithm 1, others are from random
         concepts. None means up to 8, one where points times concepts exceed 2,048. What is returned is
         never worse in equation (3) than where the first start began, if the penalty is 0.001 or less.
     exchanges : times that one of the concepts is exchanged for another along what the others leave over, at

@@ -30,7 +30,7 @@ SLICE_PATCHES = 2048
 def gq_codes(
     grid: Array, atoms: Array, cut: int, constant: Array, constant_patch: str, zero_code: str
 ) -> Codes:
-    """Return f_gq, the atoms with ⟨atom, patch⟩ >= t, of every patch (SMT 2023, eq. 2: general sparse coding).
+    """Return f_gq, the atoms with ⟨atom, patch⟩ >= t, of every patch (SMT 2023, section 3: the general sparse feature).
 
     The threshold is `cut`, an integer dot product on the grid (`threshold_cut`). A constant patch is the
     zero vector: under constant_patch = "activate_best" its best atom is the first, otherwise it has no
@@ -79,7 +79,7 @@ def nearest_atoms(
 ) -> tuple[Array, Array]:
     """Return the nearest atom of every patch and its dot product: argmax ⟨g, a⟩, or of 2⟨g, a⟩ - ‖a‖² if Euclidean.
 
-    Ties go to the lowest atom (SMT 2023, eq. 1: vector quantisation). Of the patches that are `constant`,
+    Ties go to the lowest atom (f_vq of SMT 2023, section 3: vector quantisation). Of the patches that are `constant`,
     bool (N,), all zero on the grid, the CPU looks for the nearest atom once only: on MNIST they are a third.
 
     grid : float32 (p, N); atoms : float32 (K, p), whole numbers of norm at most 4096.

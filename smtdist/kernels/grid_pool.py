@@ -1,4 +1,4 @@
-"""Average pooling on non-overlapping grids: 2 x 2, 3 x 3, or several side by side (section 6)."""
+"""Average pooling on non-overlapping grids: 2 x 2, 3 x 3, or several side by side (S3C, section 6)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def centred_patches(
     global_mean: Array | None,
     at: Array | None = None,
 ) -> Array:
-    """Return the patches of the images minus their mean: ẋ_i = x_i - mean (SMT 2023, section 3 and appendix).
+    """Return the patches of the images minus their mean: ẋ_i = x_i - mean (SMT 2023, appendix C).
 
     mean = "context": per pixel, over the patches within `mean_context` rows and columns (itself included,
     clipped at the border; "whole": all of the image). "level": one scalar, the mean over the pixels and

@@ -13,7 +13,7 @@ from smtdist.kernels.types import Array, Codes
 
 
 def embed(codes: Codes, components_t: Array | Table, half: int | None = None) -> Array:
-    """Return β_i = P a_i / ‖P a_i‖ of every patch (SMT 2023, section 3: the embedding of a sparse code).
+    """Return β_i = P a_i / ‖P a_i‖ of every patch (SMT 2023, section 2: the embedding of a sparse code).
 
     The columns of P are added in ascending order of the atoms and the norm in that of the components, so
     that the bits depend on the patch alone. A patch without a code is zero, and so is one whose sum is zero.

@@ -54,7 +54,7 @@ def patch_sum(centred: Array) -> Array:
 
 
 def whitening_matrices(covariance: Array, ridge: float) -> tuple[Array, Array]:
-    """Return (λI + Σ)^(-1/2) and (λI + Σ)^(1/2) (SMT 2023, appendix: whitening), both symmetric float64 (p, p).
+    """Return (λI + Σ)^(-1/2) and (λI + Σ)^(1/2) (SMT 2023, appendix C), both symmetric float64 (p, p).
 
     covariance : (p, p), for pixels in [0, 1]; ridge : λ > 0, same units. Runs on the CPU; the result goes
     back to where the input is. Raises DataError where the covariance is not finite.

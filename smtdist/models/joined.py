@@ -1,4 +1,4 @@
-"""Models of the same images side by side: "original + greyscale" of SMT 2023, section 4."""
+"""Models of the same images side by side: "original + greyscale" of SMT 2023, section 3."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import matplotlib as mpl
-from cycler import cycler
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -27,7 +26,7 @@ DARK: Final = {
 @contextmanager
 def theme(dark: bool = False) -> Iterator[None]:
     """Draw in colours that all can tell apart, for a light or a dark page."""
-    colours = cycler(color=list(WONG))
+    colours = mpl.cycler(color=list(WONG))
     with mpl.rc_context({"axes.prop_cycle": colours, "font.size": 9.0, **(DARK if dark else {})}):
         yield
 

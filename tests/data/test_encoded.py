@@ -430,8 +430,8 @@ def test_scaling_is_for_encoded_images(path, images):
 def test_cifar10_has_the_pixels_of_pillow(real_data):
     path = real_data("cifar10_jpeg.h5")
     source = EncodedSource.open(path, "test")
-    assert source.shape == (10000, 32, 32, 3)
     with h5py.File(path) as file:
+        assert source.shape == (len(file["test/labels"]), 32, 32, 3)
         offsets = file["test/offsets"][:301]
         data = file["test/bytes"][: offsets[-1]].tobytes()
     expected = [pillow_pixels(data[a:b]) for a, b in pairwise(offsets)]

@@ -306,7 +306,7 @@ def test_more_components_than_words_are_refused():
 @pytest.mark.parametrize("entries", [1, 50, 10**6])
 def test_row_sums_in_pieces_are_row_sums(entries, monkeypatch):
     monkeypatch.setattr(iterative, "ENTRIES", entries)
-    matrix = scipy.sparse.random_array((80, 80), density=0.1, rng=np.random.default_rng(0), format="csr")
+    matrix = scipy.sparse.random(80, 80, density=0.1, random_state=0, format="csr")
     matrix.data -= 0.5
     np.testing.assert_allclose(iterative._row_sums(matrix), np.abs(matrix.toarray()).sum(axis=1))
 

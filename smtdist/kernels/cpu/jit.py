@@ -7,11 +7,11 @@ contracted. Masks are read as bytes in little-endian order, which holds on every
 
 from __future__ import annotations
 
+import hashlib
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,7 +21,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils, event
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import intrinsic
+from numba.misc.appdirs import AppDirs
 
 from smtdist.kernels.types import Array
 
@@ -39,17 +41,12 @@ LANES = 16
 
 
 def compiled(function: Function) -> Function:
-    """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy.
-
-    The cache knows the file of a function, not those it calls: after a change to one, remove
-    `__pycache__/*.nb?`. What was compiled at installation is used even where it cannot be added to.
-    """
+    """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy."""
+    made: Any = numba.njit(nogil=True, error_model="numpy")(function)
     try:
-        made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+        made._cache = _Cache(function)  # what `cache=True` sets, in a place of ours
     except RuntimeError:
         _say_nothing_is_kept()
-        return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
-    _take_along(Path(function.__code__.co_filename).parent / "__pycache__", Path(made.stats.cache_path))
     return cast(Function, made)
 
 
@@ -63,17 +60,39 @@ def _say_nothing_is_kept() -> None:
     )
 
 
+def _places() -> list[Any]:
+    """Numba's places for what it compiles. Beside the sources comes last: what lies there outlives the package.
+
+    Without a home, Numba would make a folder named `~` in the current one.
+    """
+    own = os.path.isabs(AppDirs("numba", False).user_cache_dir)
+    places = [
+        place
+        for place in CompileResultCacheImpl._locator_classes
+        if own or "UserWide" not in place.__name__
+    ]
+    return sorted(places, key=lambda place: "InTree" in place.__name__)
+
+
 @cache
-def _take_along(shipped: Path, kept: Path) -> None:
-    """Copy what lies beside the sources to where Numba keeps compiled functions instead, as the sources' folder is read-only."""
-    if kept == shipped or os.access(shipped, os.W_OK):
-        return
-    with suppress(OSError):  # then they are compiled
-        for path in sorted(shipped.glob("*.nb[ci]")):  # an index after what it lists
-            if not (kept / path.name).exists():
-                with tempfile.NamedTemporaryFile(dir=kept, delete=False) as copy:
-                    copy.write(path.read_bytes())
-                os.replace(copy.name, kept / path.name)
+def _sources(folder: Path) -> str:
+    """Return a hash of all that a compiled function of this folder may call: its modules and those beside this one."""
+    paths = {*folder.glob("*.py"), *Path(__file__).parent.glob("*.py")}
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
+
+
+class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
+    """How a function's code is kept: Numba would know its file alone, and run what an older version of others became."""
+
+    _locator_classes = _places()
+
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.locator.get_source_stamp = lambda: _sources(Path(function.__code__.co_filename).parent)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _Kept
 
 
 @contextmanager

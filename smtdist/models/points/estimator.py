@@ -24,7 +24,7 @@ from smtdist.models.points.table import PointSettings, embedded, fit_table
 
 
 class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore[misc]
-    """Sparse manifold transform of the rows of a table (SMT 2023, equation 3).
+    """Sparse manifold transform of the rows of a table (SMT 2023, eq. 3).
 
     The parameters are the settings of `smtdist.models.points.table.PointSettings`; the seed is called
     `random_state`. X is an array (points, numbers), the (path, dataset) of an HDF5 file, or a .npy path.
