@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import available_cores
-from smtdist.engine.memory import memory_limit
+from smtdist.engine.memory import worker_limit
 
 LOOPBACK = "127.0.0.1"
 SILENT = 50
@@ -63,7 +63,7 @@ def local_cluster(
         "n_workers": workers,
         "threads_per_worker": 1,
         "processes": True,
-        "memory_limit": limit_bytes or memory_limit() // (most + 1),
+        "memory_limit": limit_bytes or worker_limit(most),
         "host": LOOPBACK,
         "dashboard_address": f"{LOOPBACK}:0",
         "silence_logs": SILENT,
