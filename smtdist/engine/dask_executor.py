@@ -48,6 +48,8 @@ SHARES = 5
 MEMORY_TOPIC = "worker-restart-memory"
 """Where nannies say which worker they end because of its memory."""
 
+BY_NANNY = "ended by its nanny, beyond its memory limit"
+
 LEAVING = ("closing", "closing_gracefully")
 """What a worker's status is when it goes as it was told to."""
 
@@ -406,6 +408,7 @@ class DaskExecutor:
     def _receive_memory(self, stamped: tuple[float, Any]) -> None:
         if isinstance(stamped[1], dict):
             self._restarted.add(stamped[1].get("worker", ""))
+            self._count_loss(BY_NANNY)  # it may have had no time to join
 
     def _tell_lost(self, address: str, about: dict[str, Any]) -> None:
         """Pass on that a worker is gone, with what its last heartbeat said.
@@ -415,9 +418,9 @@ class DaskExecutor:
         """
         if about.get("status") in LEAVING:
             return
-        self._losses += 1
-        cause = "ended by its nanny, beyond its memory limit" if address in self._restarted else ""
-        self._last_cause = f" ({cause})" * bool(cause)
+        cause = BY_NANNY if address in self._restarted else ""
+        if not cause:
+            self._count_loss("")
         self._receiver(
             {
                 "lost_worker": address,
@@ -426,6 +429,9 @@ class DaskExecutor:
                 "cause": cause,
             }
         )
+
+    def _count_loss(self, cause: str) -> None:
+        self._losses, self._last_cause = self._losses + 1, f" ({cause})" * bool(cause)
 
     def _receive(self, stamped: tuple[float, Any]) -> None:
         event, self._losses = stamped[1], 0
