@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import difflib
 import gc
+import io
 import os
 import shlex
 import sys
@@ -21,6 +22,7 @@ from smtdist.cli.commands import CHECKPOINT, COMMANDS, WORDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.errors import (
     COMMAND_LINE,
+    PLAIN,
     InterruptedRun,
     OutputExistsError,
     SmtdistError,
@@ -107,14 +109,30 @@ def sentences() -> Iterator[None]:
     COMMAND_LINE.set()
     try:
         yield
-    except (SmtdistError, OSError, MemoryError, KeyboardInterrupt) as error:
-        if DEBUG.is_set() or isinstance(error, BrokenPipeError):
+    except (SmtdistError, OSError, MemoryError, KeyboardInterrupt, ImportError) as error:
+        room = _address_space() if isinstance(error, OSError | MemoryError | ImportError) else ""
+        if DEBUG.is_set() or isinstance(error, BrokenPipeError) or (isinstance(error, ImportError) and not room):
             raise
         message, code = _sentence(error)
+        message += room
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)
         raise typer.Exit(code) from None
     finally:
         COMMAND_LINE.clear()
+
+
+def _address_space() -> str:
+    """Return what a limit of the address space may have to do with a library, or an array, that found no room."""
+    with contextlib.suppress(ImportError):  # where the system has no such limits
+        import resource
+
+        limit = min(
+            (size for size in (resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_DATA)[0]) if size >= 0),
+            default=None,
+        )
+        if limit is not None:
+            return f" This process may map {limit / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system); raise that limit."
+    return ""
 
 
 def _sentence(error: BaseException) -> tuple[str, int]:
@@ -149,6 +167,50 @@ app = typer.Typer(
 )
 
 
+class Output(io.RawIOBase):
+    """Standard output or standard error of a run, which fails because of neither where it has something else to leave.
+
+    The first failure of standard output ends a command that prints its result; whatever comes after it is dropped.
+    """
+
+    def __init__(self, raw: Any, name: str) -> None:
+        self._raw, self._name, self._failed = raw, name, False
+
+    @classmethod
+    def replace(cls, name: str) -> None:
+        """Take the place of a stream of `sys`; what its encoding lacks is written in plain letters."""
+        stream = getattr(sys, name)
+        output = cls(getattr(stream.buffer, "raw", stream.buffer), name)
+        how = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), stream.encoding, PLAIN, **how))
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the number of the file."""
+        return int(self._raw.fileno())
+
+    def isatty(self) -> bool:
+        """Tell whether it is a terminal."""
+        return bool(self._raw.isatty())
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        if not self._failed:
+            try:
+                return int(self._raw.write(data))
+            except OSError as error:
+                self._failed = True
+                if self._name == "stdout":
+                    if not any(f"{word}=".startswith("--out=") for word in WORDS.get()):
+                        raise
+                    if not isinstance(error, BrokenPipeError):
+                        typer.echo(f"smtdist: Standard output cannot be written ({error.strerror}).", err=True)
+        return len(data)
+
+
 def _version(value: bool) -> None:
     if value:
         typer.echo(version("smtdist"))
@@ -173,5 +235,7 @@ def main() -> None:
     for name in ("stdin", "stdout", "stderr"):  # closed by who started us: files would get their numbers
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        Output.replace(name)
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", PATIENCE)
     app(prog_name="smtdist")

@@ -41,6 +41,7 @@ from smtdist.engine.local_cluster import (
     SILENT,
     executor_on,
     local_cluster,
+    on_this_machine,
 )
 from smtdist.engine.queues import queue_cluster
 from smtdist.errors import ConfigurationError
@@ -279,7 +280,7 @@ def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -
             "dashboard_address": f"{LOOPBACK}:0",
             "silence_logs": SILENT,
         }
-        cluster = started("CUDA", dask_cuda.LocalCUDACluster, **{**ours, **options})
+        cluster = started("CUDA", on_this_machine, dask_cuda.LocalCUDACluster, 1, **{**ours, **options})
         with cluster, executor_on(cluster, waiting=waiting) as executor:
             yield executor
 
