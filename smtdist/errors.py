@@ -111,8 +111,14 @@ def visible(text: str) -> str:
 
 PLAIN: Final = "smtdist.plain"
 """A way to treat what an encoding lacks, for streams: plain letters, or else the number of the character."""
-_LETTERS: Final = {"\N{EN DASH}": "-", "\N{EM DASH}": "-", "\N{MINUS SIGN}": "-", "\N{GREEK SMALL LETTER LAMDA}": "lambda"}
-_LETTERS |= {"\N{MULTIPLICATION SIGN}": "x", "\N{HORIZONTAL ELLIPSIS}": "...", "\N{ALMOST EQUAL TO}": "~"}
+_LETTERS: Final = {
+    "\N{EN DASH}": "-",
+    "\N{EM DASH}": "-",
+    "\N{MINUS SIGN}": "-",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "\N{ALMOST EQUAL TO}": "~",
+    "\N{GREEK SMALL LETTER LAMDA}": "lambda",
+}
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -111,7 +111,11 @@ def sentences() -> Iterator[None]:
         yield
     except (SmtdistError, OSError, MemoryError, KeyboardInterrupt, ImportError) as error:
         room = _address_space() if isinstance(error, OSError | MemoryError | ImportError) else ""
-        if DEBUG.is_set() or isinstance(error, BrokenPipeError) or (isinstance(error, ImportError) and not room):
+        if (
+            DEBUG.is_set()
+            or isinstance(error, BrokenPipeError)
+            or (isinstance(error, ImportError) and not room)
+        ):
             raise
         message, code = _sentence(error)
         message += room
@@ -126,12 +130,13 @@ def _address_space() -> str:
     with contextlib.suppress(ImportError):  # where the system has no such limits
         import resource
 
-        limit = min(
-            (size for size in (resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_DATA)[0]) if size >= 0),
-            default=None,
-        )
-        if limit is not None:
-            return f" This process may map {limit / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system); raise that limit."
+        limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+        sizes = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+        if sizes:
+            return (
+                f" This process may map {min(sizes) / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system); "
+                f"raise that limit."
+            )
     return ""
 
 
@@ -173,14 +178,15 @@ class Output(io.RawIOBase):
     The first failure of standard output ends a command that prints its result; whatever comes after it is dropped.
     """
 
-    def __init__(self, raw: Any, name: str) -> None:
-        self._raw, self._name, self._failed = raw, name, False
+    def __init__(self, stream: Any, name: str) -> None:
+        self._stream = stream  # it closes the file when it goes
+        self._raw, self._name, self._failed = getattr(stream.buffer, "raw", stream.buffer), name, False
 
     @classmethod
     def replace(cls, name: str) -> None:
         """Take the place of a stream of `sys`; what its encoding lacks is written in plain letters."""
         stream = getattr(sys, name)
-        output = cls(getattr(stream.buffer, "raw", stream.buffer), name)
+        output = cls(stream, name)
         how = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
         setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), stream.encoding, PLAIN, **how))
 
@@ -207,7 +213,9 @@ class Output(io.RawIOBase):
                     if not any(f"{word}=".startswith("--out=") for word in WORDS.get()):
                         raise
                     if not isinstance(error, BrokenPipeError):
-                        typer.echo(f"smtdist: Standard output cannot be written ({error.strerror}).", err=True)
+                        typer.echo(
+                            f"smtdist: Standard output cannot be written ({error.strerror}).", err=True
+                        )
         return len(data)
 
 

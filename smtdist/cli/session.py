@@ -185,7 +185,7 @@ def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
 
 
 @contextmanager
-def _ended_for_certain() -> Iterator[Callable[[], None]]:
+def _ended_for_certain() -> Iterator[Callable[[], object]]:
     """Have Linux end this process by SIGALRM some 25 seconds after a signal; yield what cancels that.
 
     Nothing of it waits for the interpreter, which a library may hold: Python's own handler, in C, writes a byte
@@ -205,7 +205,7 @@ def _ended_for_certain() -> Iterator[Callable[[], None]]:
     fcntl.fcntl(reading, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     other = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
-        yield lambda: signal.alarm(0) and None
+        yield lambda: signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
         signal.set_wakeup_fd(other)
         os.close(writing)

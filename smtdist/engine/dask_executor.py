@@ -69,7 +69,7 @@ class DaskExecutor:
     def __init__(
         self, client: Client, demand: Demand | None = None, waiting: Callable[[], None] | None = None
     ) -> None:
-        """Wait for a first worker: as long as it takes where `waiting` is called each second, else for a minute.
+        """Wait for a first worker, with a task: as long as it takes where `waiting` is called each second, else for a minute.
 
         `demand` is told what runs, where the number of workers follows the work.
         """
@@ -92,7 +92,11 @@ class DaskExecutor:
         self._restarted: set[str] = set()
         self._tasks: dict[str, str] = {}  # worker -> the task that it spoke of last
         self._process_limits: list[int] = []  # of a worker's process
-        self._losses, self._most, self._last_cause = 0, 1, ""  # workers lost since a task ended or told of itself; and the most there were
+        self._losses, self._most, self._last_cause = (
+            0,
+            1,
+            "",
+        )  # workers lost since a task ended or told of itself; and the most there were
         self._workers = self._wait_for_workers(FIRST_SECONDS if waiting is None else None)
         client.subscribe_topic(self._topic, self._receive)
         client.subscribe_topic(MEMORY_TOPIC, self._receive_memory)

@@ -166,7 +166,9 @@ def unguarded(*, certain: bool) -> bool:
 
 
 def _asks(statement: ast.stmt) -> bool:
-    return any({getattr(node, "id", ""), getattr(node, "attr", "")} & ASKING for node in ast.walk(statement))
+    return any(
+        {getattr(node, "id", ""), getattr(node, "attr", "")} & ASKING for node in ast.walk(statement)
+    )
 
 
 DESCRIPTORS, WORKER_DESCRIPTORS = 64, 12

@@ -27,9 +27,9 @@ def executor_for(
 
     `cluster` is None or "local" (a LocalCluster of `workers` processes, or for 0 workers or none given this
     process alone), another kind or a scheduler's address, a `ClusterChoice` (either with options), a
-    `distributed.Client`, a cluster of Dask's such as a LocalCluster, or an executor. `waiting` is called each second while a cluster that was started
-    here has no worker yet. `memory` is what each worker of this machine may use, or this process where it
-    works alone.
+    `distributed.Client`, a cluster of Dask's such as a LocalCluster, or an executor. `waiting` is called each
+    second while a cluster that was started here has no worker yet. `memory` is what each worker of this
+    machine may use, or this process where it works alone.
     """
     if hasattr(cluster, "slots"):
         yield cluster

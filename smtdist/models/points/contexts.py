@@ -40,7 +40,9 @@ def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto"
         try:
             import faiss  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
-            raise ConfigurationError("FAISS is not installed; install faiss-cpu, or choose exact.") from error
+            raise ConfigurationError(
+                "FAISS is not installed; install faiss-cpu, or choose exact."
+            ) from error
         index = faiss.IndexFlatL2(points.shape[1])
         rows = np.ascontiguousarray(points, np.float32)
         index.add(rows)
