@@ -40,6 +40,8 @@ LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
 
 MOST_WORKERS = 8
+TELLING = signal.SIGURG
+"""The signal by which the system tells that a signal has come; its number, 23 on most machines, is the seconds a step has then."""
 NO_PAGE = "The scheduler shows no page of this run; it needs smtdist installed."
 PIPE_WIDTH = 120
 
@@ -186,11 +188,11 @@ def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
 
 @contextmanager
 def _ended_for_certain() -> Iterator[Callable[[], object]]:
-    """Have Linux end this process by SIGALRM some 25 seconds after a signal; yield what cancels that.
+    """Have Linux end this process by SIGALRM some seconds after a signal; yield what cancels that.
 
     Nothing of it waits for the interpreter, which a library may hold: Python's own handler, in C, writes a byte
-    to a pipe at once; the system tells of the byte by SIGURG; and the handler of SIGURG is C's `alarm`, which is called
-    with the number of that signal, as its seconds.
+    to a pipe at once; the system tells of the byte by another signal, whose handler is C's `alarm`. It is called with the
+    number of that signal, and takes it for seconds.
     """
     if not hasattr(fcntl, "F_SETSIG"):
         yield lambda: None
@@ -199,9 +201,9 @@ def _ended_for_certain() -> Iterator[Callable[[], object]]:
     libc.signal.restype = ctypes.c_void_p
     libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    before = libc.signal(signal.SIGURG, ctypes.cast(libc.alarm, ctypes.c_void_p))
+    before = libc.signal(TELLING, ctypes.cast(libc.alarm, ctypes.c_void_p))
     fcntl.fcntl(reading, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGURG)
+    fcntl.fcntl(reading, fcntl.F_SETSIG, TELLING)
     fcntl.fcntl(reading, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     other = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
@@ -210,7 +212,7 @@ def _ended_for_certain() -> Iterator[Callable[[], object]]:
         signal.set_wakeup_fd(other)
         os.close(writing)
         os.close(reading)
-        libc.signal(signal.SIGURG, before)
+        libc.signal(TELLING, before)
 
 
 def error_console() -> Console:
