@@ -255,7 +255,7 @@ def test_sigterm_ends_what_holds_the_interpreter(kind, code):
     assert done.returncode == code, done.stderr
 
 
-@pytest.mark.parametrize("content", ["distributed:\n  worker: [1, 2\n", "- a list\n", "distributed: 5\n"])
+@pytest.mark.parametrize("content", ["distributed:\n  worker: [1, 2\n", "- a list\n", "{a: b: c}\n"])
 def test_a_broken_configuration_of_dask_is_one_sentence(content, tmp_path):
     (tmp_path / "bad.yaml").write_text(content)
     program = "from smtdist.engine.session import load_client; load_client(scheduler=False)"

@@ -41,7 +41,7 @@ LARGE = 2**30
 
 MOST_WORKERS = 8
 TELLING = signal.SIGURG
-"""The signal by which the system tells that a signal has come; its number, 23 on most machines, is the seconds a step has then."""
+"""By which the system tells that a signal has come; its number, 23 on most machines, is the seconds that a step has then."""
 NO_PAGE = "The scheduler shows no page of this run; it needs smtdist installed."
 PIPE_WIDTH = 120
 
@@ -210,8 +210,8 @@ def _ended_for_certain() -> Iterator[Callable[[], object]]:
         yield lambda: signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
         signal.set_wakeup_fd(other)
+        os.close(reading)  # first: the end of the other end is news, too
         os.close(writing)
-        os.close(reading)
         libc.signal(TELLING, before)
 
 

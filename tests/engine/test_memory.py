@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import psutil
 import pytest
@@ -79,12 +80,24 @@ def test_blas_without_room_is_refused_before_it_looks_for_it(kind, limited):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is told by Linux")
 def test_a_fit_without_room_ends_with_a_sentence(tmp_path):
-    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8))
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["x"] = np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)
     program = (
         "import resource, sys; from smtdist.cli.app import main; sys.argv = ['smtdist', *sys.argv[1:]]; "
         "resource.setrlimit(resource.RLIMIT_AS, (600_000_000,) * 2); main()"
     )
-    command = ["fit", "images.npy", "--out", "m.h5", "--set", "dictionary=8", "--set", "patch=3"]
+    command = [
+        "fit",
+        "d.h5",
+        "--dataset",
+        "x",
+        "--out",
+        "m.h5",
+        "--set",
+        "dictionary=8",
+        "--set",
+        "patch=3",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", program, *command], capture_output=True, text=True, cwd=tmp_path, timeout=100
     )
