@@ -8,11 +8,13 @@ import difflib
 import gc
 import io
 import os
+import resource
 import shlex
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +39,8 @@ PATIENCE = "18"
 """OpenBLAS's threads look for work for 2^18 cycles, a tenth of a millisecond, and then sleep. Left to themselves they look for
 2^26, and take the cores of whoever else computes: beside two busy processes on two cores an eigensolve of 2,048 rows took 1.3
 times as long, and 1.5 times the CPU time."""
+TIGHT = 2**28
+"""Bytes of the address space without which libraries, or what they compile, may not find room."""
 KERNEL_MODELS = "kernel-"
 """How the names of models begin that are no transform, and have settings and files of their own."""
 
@@ -126,16 +130,17 @@ def sentences() -> Iterator[None]:
 
 
 def _address_space() -> str:
-    """Return what a limit of the address space may have to do with a library, or an array, that found no room."""
-    with contextlib.suppress(ImportError):  # where the system has no such limits
-        import resource
-
-        limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-        sizes = [limit for limit in limits if limit != resource.RLIM_INFINITY]
-        if sizes:
+    """Return what a limit of the address space has to do with a library, or an array, that found no room; nothing else does."""
+    try:
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return ""
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    for limit in limits:
+        if limit != resource.RLIM_INFINITY and limit - mapped < TIGHT:
             return (
-                f" This process may map {min(sizes) / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system); "
-                f"raise that limit."
+                f" This process may map {limit / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system); raise that "
+                f"limit."
             )
     return ""
 
@@ -202,11 +207,11 @@ class Output(io.RawIOBase):
         """Tell whether it is a terminal."""
         return bool(self._raw.isatty())
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Any) -> int | None:
         """Write bytes."""
         if not self._failed:
             try:
-                return int(self._raw.write(data))
+                return self._raw.write(data)  # type: ignore[no-any-return]  # None where a pipe is full
             except OSError as error:
                 self._failed = True
                 if self._name == "stdout":

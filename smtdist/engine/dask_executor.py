@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import threading
 import time
@@ -92,11 +91,11 @@ class DaskExecutor:
         self._restarted: set[str] = set()
         self._tasks: dict[str, str] = {}  # worker -> the task that it spoke of last
         self._process_limits: list[int] = []  # of a worker's process
-        self._losses, self._most, self._last_cause = (
+        self._losses, self._last_cause = (
             0,
-            1,
             "",
-        )  # workers lost since a task ended or told of itself; and the most there were
+        )  # workers lost since a task told of itself, and why the last was
+        self._most = 1  # workers there were at once
         self._workers = self._wait_for_workers(FIRST_SECONDS if waiting is None else None)
         client.subscribe_topic(self._topic, self._receive)
         client.subscribe_topic(MEMORY_TOPIC, self._receive_memory)
@@ -115,22 +114,21 @@ class DaskExecutor:
 
         A cluster that adapts from zero starts workers for tasks alone.
         """
-        task = None
-        for second in itertools.count():
+        task, started = None, time.monotonic()
+        while True:
             with contextlib.suppress(TimeoutError):
                 self.client.wait_for_workers(1, timeout=1)
                 return self._info()
             task = task or self.client.submit(_nothing, pure=False)
             if self._waiting is not None:
                 self._waiting()
-            if seconds is not None and second >= seconds:
+            if seconds is not None and time.monotonic() - started > seconds:
                 requested = getattr(self.client.cluster, "requested", None)
                 known = "" if requested is None else f", and its cluster has asked for {len(requested)}"
                 raise SmtdistError(
                     f"No worker joined {self._address} in {seconds:.0f} seconds, though a task waits there for one{known}; "
                     f"start one, or let a cluster that adapts keep one (minimum=1), then resume."
                 )
-        raise AssertionError
 
     def _info(self) -> dict[str, Any]:
         with self._reachable():

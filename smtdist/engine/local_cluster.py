@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
 import multiprocessing
 import os
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -177,17 +177,14 @@ DESCRIPTORS, WORKER_DESCRIPTORS = 64, 12
 
 def require_descriptors(needed: int, what: str) -> None:
     """Let this process open so many files, up to what the system lets it, or say how many it may and needs."""
-    with contextlib.suppress(ImportError):  # where the system has no such limit
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if resource.RLIM_INFINITY != soft < needed:
-            if resource.RLIM_INFINITY != hard < needed:
-                raise ConfigurationError(
-                    f"{what} need about {needed:,} files and connections open at once, and this process may open {hard:,} "
-                    f"(ulimit -n); use fewer --workers, or raise that limit."
-                )
-            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != soft < needed:
+        if resource.RLIM_INFINITY != hard < needed:
+            raise ConfigurationError(
+                f"{what} need about {needed:,} files and connections open at once, and this process may open {hard:,} "
+                f"(ulimit -n); use fewer --workers, or raise that limit."
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def thread_environment(threads: int) -> dict[str, str]:

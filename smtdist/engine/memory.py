@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import re
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,6 @@ from pathlib import Path
 import psutil
 
 from smtdist.errors import ConfigurationError, MemoryBudgetError
-from smtdist.kernels.threads import threads
-
-with contextlib.suppress(ImportError):  # where the system has no such limits
-    import resource
 
 ENDED_SHARE = 0.93
 """Of a worker's limit: Dask's nanny ends a worker beyond 95 %."""
@@ -34,10 +31,8 @@ matrices of a few atoms; those of more than 200 are counted generously enough to
 
 
 BLAS_ROOM = 256 * 2**20
-"""Bytes that the first products of NumPy and of SciPy, and kernels that are compiled, map beside what is mapped already: 167 MiB
-as measured with two threads."""
-BLAS_THREAD_ROOM = 2 * 40 * 2**20
-"""What each further thread of the two libraries maps: a buffer and a stack."""
+"""Bytes that the first products of NumPy and of SciPy, and kernels that are compiled, map beside the libraries: 167 MiB as
+measured, with threads that are there already."""
 
 
 @functools.cache
@@ -95,9 +90,8 @@ def _mapped() -> list[tuple[int, int]]:
     used = psutil.Process().memory_info()
     found = []
     for name, mapped in (("RLIMIT_AS", used.vms), ("RLIMIT_DATA", getattr(used, "data", 0))):
-        if "resource" in globals() and hasattr(resource, name):
-            soft = resource.getrlimit(getattr(resource, name))[0]
-            found += [] if soft == resource.RLIM_INFINITY else [(soft, mapped)]
+        soft = resource.getrlimit(getattr(resource, name))[0]
+        found += [] if soft == resource.RLIM_INFINITY else [(soft, mapped)]
     return found
 
 
@@ -106,20 +100,17 @@ def require_room() -> None:
 
     Without room OpenBLAS looks for it for ever, inside of a call that no signal ends.
     """
-    limits = _mapped()
-    if not limits:
+    if not _mapped():
         return
-    needed = BLAS_ROOM + BLAS_THREAD_ROOM * max(0, threads() - 2)
-    for soft, mapped in limits:
-        if soft - mapped < needed:
+    import numpy as np
+    import scipy.linalg  # with the threads of its BLAS
+
+    for soft, mapped in _mapped():
+        if soft - mapped < BLAS_ROOM:
             raise MemoryBudgetError(
                 f"This process may map {readable(soft)} (ulimit -v or -d, or h_vmem of a batch system); libraries map "
-                f"{readable(mapped)} of it and need {readable(needed)} more before any data are read; raise the limit"
-                + (", or use fewer threads (OPENBLAS_NUM_THREADS=1)." if threads() > 2 else ".")
+                f"{readable(mapped)} of it and need {readable(BLAS_ROOM)} more before any data are read; raise the limit."
             )
-    import numpy as np
-    import scipy.linalg
-
     square = np.eye(512)
     scipy.linalg.cholesky(square @ square)
 
