@@ -109,7 +109,12 @@ def fit(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of --sites; may be repeated."),
     ] = None,
-    method: Annotated[Method, typer.Option(help="How nearest points are found.")] = Method.auto,
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="How nearest points are found: auto is exact; faiss, where it is installed, works in float32."
+        ),
+    ] = Method.auto,
     seed: Annotated[int, typer.Option(min=0, help="Seed of noise and random features.")] = 0,
     plan: opt.PlanOnly = False,
     workers: opt.Workers = None,
