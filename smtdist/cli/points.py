@@ -111,9 +111,7 @@ def fit(
     ] = None,
     method: Annotated[
         Method,
-        typer.Option(
-            help="How nearest points are found: auto is exact; faiss, where it is installed, works in float32."
-        ),
+        typer.Option(help="How nearest points are found; auto is exact."),
     ] = Method.auto,
     seed: Annotated[int, typer.Option(min=0, help="Seed of noise and random features.")] = 0,
     plan: opt.PlanOnly = False,
