@@ -285,7 +285,7 @@ def test_a_bug_in_a_statistic_is_raised_not_retried():
 
 
 def test_workers_that_keep_dying_end_the_run_with_a_sentence():
-    with pytest.raises(SmtdistError, match="Workers were lost 20 times"):
+    with pytest.raises(SmtdistError, match="Tasks were lost 20 times"):
         total(Engine(LossyExecutor(1, losses=10**9)))
 
 

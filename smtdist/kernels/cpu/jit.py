@@ -25,6 +25,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
 
+from smtdist.errors import ConfigurationError
 from smtdist.kernels.types import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -42,6 +43,10 @@ LANES = 16
 
 def compiled(function: Function) -> Function:
     """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy."""
+    if numba.config.DISABLE_JIT:
+        raise ConfigurationError(
+            "Numba is told to compile nothing, and kernels are for its compiler alone; unset NUMBA_DISABLE_JIT."
+        )
     made: Any = numba.njit(nogil=True, error_model="numpy")(function)
     try:
         made._cache = _Cache(function)  # what `cache=True` sets, in a place of ours
