@@ -169,7 +169,7 @@ def walk(group: h5py.Group) -> Iterator[tuple[str, Any]]:
 
     The time grows with the number of objects, however deep they lie; h5py's own walk looks each up from the top.
     """
-    seen: set[int] = set()
+    seen = {h5py.h5o.get_info(group.id).addr}
     waiting = [("", group, iter(sorted(group)))]
     while waiting:
         above, here, names = waiting[-1]
