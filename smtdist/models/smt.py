@@ -104,7 +104,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     of each pass), `n_features_out_`, and where the dictionary is learned (k-means or a learned code) `n_iter_`,
     rounds of learning, `gap_`, the relative change of the objective over the last tenth of them, and
     `converged_`, whether that is no more than a hundredth, or no atom moved, or the last half shows no trend.
-    There is no `n_features_in_`, because images have a shape (`model_.geometry`).
+    There is no `n_features_in_`, because images have a shape (`model_.geometry`). `feature_names_in_` has the columns of a
+    table; other columns, or another order, are refused after the fit.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
