@@ -87,13 +87,17 @@ _CONTROL: Final = re.compile(
 
 
 def masked(text: str) -> str:
-    """Return a text without the credentials in its addresses: user and password, and all that follows `?` or `#`.
+    r"""Return a text without the credentials in its addresses: user and password, and all that follows `?` or `#`.
 
-    What is printed, or kept in a file, goes through here.
+    What is printed, or kept in a file, goes through here. Files keep text in UTF-8, so the bytes of a name that is
+    in no UTF-8 are written out.
 
     >>> masked("http://me:secret@host/x.h5?X-Amz-Signature=secret cannot be reached")
     'http://***@host/x.h5?*** cannot be reached'
+    >>> masked("caf\udce9.h5")
+    'caf\\udce9.h5'
     """
+    text = text.encode(errors="backslashreplace").decode()
     return _QUERY.sub(rf"\1?{MASK}", _USER.sub(rf"\1{MASK}@", text))
 
 

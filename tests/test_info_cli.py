@@ -1,6 +1,7 @@
 """`info` says of every kind of file what it holds."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from encoding import pillow_bytes, write_encoded
 from typer.testing import CliRunner
 
 from smtdist.cli import app
+from smtdist.data.look import image_sets
 
 
 def run(*arguments, code=0):
@@ -52,6 +54,43 @@ def test_images(at):
     assert groups["train"]["labelled"]
     assert not groups["bare"]["labelled"]
     assert "z" not in groups
+
+
+def test_links_to_nothing_and_in_circles_hide_no_images(tmp_path):
+    path = tmp_path / "links.h5"
+    with h5py.File(path, "w") as file:
+        file["a/top"] = file["/"]  # found first; the names of images are those without it
+        file["gone"], file["loop"] = h5py.SoftLink("/nowhere"), h5py.SoftLink("/loop")
+        file["images"] = small_images(0, 5, 8, 8)
+    assert [group["name"] for group in facts(path)["groups"]] == ["images"]
+    assert image_sets(path) == ["images"]
+
+
+def test_a_file_whose_name_is_in_no_utf_8(tmp_path):
+    """Linux names files by bytes; text in HDF5 is UTF-8."""
+    path = tmp_path / os.fsdecode(b"caf\xe9.h5")
+    np.save(tmp_path / "x.npy", small_images(0, 30, 8, 8))
+    run("import", tmp_path / "x.npy", "--out", path, "--layout", "plain")
+    small = [
+        word for setting in ("patch=3", "dictionary=8", "n_components=2") for word in ("--set", setting)
+    ]
+    run("fit", path, "--dataset", "train", "--out", tmp_path / "m.h5", "--quiet", *small)
+    assert "caf\\udce9.h5:train" in json.dumps(facts(tmp_path / "m.h5"), ensure_ascii=False).replace(
+        "\\\\", "\\"
+    )
+    run("transform", tmp_path / "m.h5", path, "--dataset", "train", "--out", tmp_path / "z.h5", "--quiet")
+    run("check", tmp_path / "m.h5", tmp_path / "z.h5")
+    run(
+        "update",
+        tmp_path / "m.h5",
+        path,
+        "--dataset",
+        "train",
+        "--withdraw",
+        "--out",
+        tmp_path / "w.h5",
+        code=1,
+    )
 
 
 @pytest.mark.parametrize("bad", [[0], [3], [0, 3], range(6)])

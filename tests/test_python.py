@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from typer.testing import CliRunner
@@ -398,6 +399,34 @@ def test_options_in_messages_are_parameters_of_python():
             if name not in known:
                 found.setdefault(name, set()).add(file)
     assert found == {}
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        smtdist.SMT(**SMALL, image_shape=(8, 8)),
+        smtdist.PointSMT(n_components=2, size=20),
+        smtdist.KernelHead(),
+        smtdist.RidgeHead(),
+        smtdist.BinaryConcepts(n_concepts=3),
+        smtdist.KernelAutoencoder(n_components=2),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_columns_of_a_table_have_an_order_and_masks_are_not_dropped(estimator):
+    rows = X.reshape(60, 64)
+    table = pd.DataFrame(rows, columns=["data", *(f"p{number}" for number in range(1, 64))])
+    fitted = clone(estimator).fit(table, Y)
+    applied = fitted.predict if hasattr(fitted, "predict") else fitted.transform
+    np.testing.assert_array_equal(applied(table), applied(rows))
+    assert list(fitted.feature_names_in_) == list(table.columns)
+    for other in (table[table.columns[::-1]], table.rename(columns={"p5": "q"})):
+        with pytest.raises(ValueError, match="feature names should match"):
+            applied(other)
+    for masked in (fitted.fit, applied):
+        with pytest.raises(errors.DataError, match="masked"):
+            masked(np.ma.masked_equal(rows, rows[0, 0]), *([Y] if masked == fitted.fit else []))
 
 
 def test_settings_may_be_numbers_of_numpy():

@@ -24,7 +24,7 @@ from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
-from smtdist.models.parameters import parameters_of, settings_in
+from smtdist.models.parameters import parameters_of, require_columns, settings_in
 
 NAMES = tuple(field.name for field in fields(ConceptSettings))
 ROWS = 4096
@@ -145,6 +145,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find concepts of the rows of X."""
+        require_columns(self, X, reset=True)
         source, settings = as_table(X), self.settings
         folder = None if self.folder is None else Path(self.folder)
         with session.executor_for(self.cluster, self.workers) as executor:
@@ -163,6 +164,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.uint8]:
         """Return the concepts of new points (m, b), in this process, 4,096 rows at a time."""
         check_is_fitted(self)
+        require_columns(self, X, reset=False)
         source = as_table(X)
         if source.shape[1] != self.n_features_in_:
             raise DataError(

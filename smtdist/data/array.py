@@ -212,6 +212,10 @@ def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fit
 def _place_of(samples: Any) -> tuple[str, str] | None:
     """Return where an array of HDF5 or Zarr lies, so that workers read it there; None for one that lies elsewhere."""
     if isinstance(samples, h5py.Dataset):
+        if not samples:
+            raise DataError(
+                "The HDF5 dataset is of a file that is closed; open the file again, or give (path, name)."
+            )
         file = samples.file
         if not os.path.isfile(file.filename) or samples.name is None:
             raise DataError(

@@ -190,7 +190,8 @@ def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
     With `links` those that lead elsewhere are followed at the end, as far as that may be and works.
     The time grows with the number of objects, however deep they lie; h5py's own walk looks each up from the top.
     """
-    seen: set[tuple[int, int]] = set()
+    root = h5py.h5o.get_info(group.id)
+    seen = {(root.fileno, root.addr)}
     waiting = [("", group, iter(sorted(group)))]
     leading: list[tuple[h5py.Group, str, str]] = []
     while waiting or leading:

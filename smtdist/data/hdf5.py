@@ -333,6 +333,10 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
             hint = "write the labels of the images there, a whole number for each"
         raise MissingDatasetError(f"{path} has no dataset {dataset!r}; {hint}.") from None
     if not isinstance(found, h5py.Dataset):
+        if {"data", "indices", "indptr"} <= set(found):
+            raise DataError(
+                f"{path}: {dataset!r} is a sparse matrix in parts, which is not supported; store its rows as a dense dataset."
+            )
         inside = [
             f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]
         ]

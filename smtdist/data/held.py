@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from smtdist.data.axes import IN_MEMORY, image_axes
 from smtdist.data.decode import one_size, resized, with_channels
+from smtdist.data.hdf5 import LISTED_NAMES
 from smtdist.data.opening import EncodedSettings, refuse_scaling
 from smtdist.data.pillow import GREY_MODES
 from smtdist.data.source import aligned_samples
@@ -170,7 +172,7 @@ def _advice(shape: tuple[int, ...], name: str) -> str:
         example = (side, side) if side * side == shape[1] else "(height, width, channels)"
         return (
             f"{name} has the shape {shape}, rows of {shape[1]} numbers; say what images they are with "
-            f"image_shape={example}, or reshape them."
+            f"image_shape={example}, or reshape them; if this is one image, give X[None]."
         )
     return (
         f"{name} has the shape {shape}, but images are (samples, height, width) or (samples, height, width, channels); "
@@ -204,9 +206,10 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
     if isinstance(samples, np.ma.MaskedArray):
         hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))
         if hidden:
+            kind = "pixels" if samples.ndim > 2 else "numbers"
             raise DataError(
-                f"{name} is a masked array with {hidden:,} masked pixels, which are not supported; fill them "
-                f"(X.filled(0)), or leave those images out."
+                f"{name} is a masked array with {hidden:,} masked {kind}, which are not supported; fill them "
+                f"(X.filled(0)), or leave those samples out."
             )
         return np.asarray(samples.data)
     if isinstance(samples, np.ndarray):
@@ -216,9 +219,14 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             found = np.asarray(samples)
     if found is None or found.dtype.kind == "O":
+        if hasattr(samples, "keys"):  # of Python, xarray, HDF5, Zarr and others
+            names = ", ".join(map(str, islice(samples, LISTED_NAMES)))
+            raise DataError(
+                f"{name} is a {type(samples).__qualname__} of several things ({names}); give one of them, by its name."
+            )
         raise DataError(
-            f"Samples cannot be read from a {type(samples).__qualname__}; give an array (NumPy, Dask, xarray, Zarr, HDF5), a "
-            f"list of images, a pandas table, a folder of images, or a (path, dataset) pair."
+            f"{name} is a {type(samples).__qualname__}, from which no samples can be read; give an array (NumPy, Dask, xarray, "
+            f"Zarr, HDF5), a list of images, a pandas table, a folder of images, or a (path, dataset) pair."
         )
     return found
 

@@ -17,7 +17,7 @@ import scipy.sparse
 from smtdist.data.array import ArraySamples
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.hdf5 import READ_CHUNK_BYTES, open_dataset, reason_of, require_plain
-from smtdist.data.held import numbers_of
+from smtdist.data.held import in_memory, numbers_of
 from smtdist.data.source import MOST_CHUNKS, Reader, Source, aligned_samples, read_boxes, require_countable
 from smtdist.errors import DataError, masked
 
@@ -136,11 +136,21 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
         )
     if hasattr(rows, "iloc") and getattr(rows, "ndim", 1) == 2 and not hasattr(rows, "to_dask_array"):
         rows = numbers_of(rows, "table")
-    array = np.asarray(getattr(rows, "data", rows) if not isinstance(rows, np.ndarray) else rows)
+    array = np.asarray(plain_rows(rows))
     if array.dtype.kind in "biu" and array.dtype != np.uint8:
         array = array.astype(np.float64)
     shape = _table_shape(array.shape, array.dtype, "array")
     return ArraySamples(np.ascontiguousarray(array).reshape(shape), aligned=aligned or 0)
+
+
+def plain_rows(rows: Any) -> Any:
+    """Return what the checks of scikit-learn take: lists, tables and sparse matrices as they are, else an array of NumPy.
+
+    Raises DataError for what NumPy makes no array of, and for masked numbers, whose mask these checks drop.
+    """
+    if isinstance(rows, list | tuple) or hasattr(rows, "columns") or scipy.sparse.issparse(rows):
+        return rows
+    return in_memory(rows, "array")
 
 
 def read_rows(source: Source, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:

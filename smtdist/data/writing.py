@@ -205,8 +205,14 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
 
 
 def real_target(path: str | os.PathLike[str]) -> Path:
-    """Return the file that a name means: itself, or where links of this user lead; another user's link is refused."""
+    """Return the file that a name means: itself, or where links of this user lead.
+
+    Another user's link is refused, and what is no regular file and no folder: a device or a pipe, also where the system's
+    own links lead to one, as /dev/stdout does.
+    """
     found = Path(path)
+    if found.exists() and not found.is_file() and not found.is_dir():
+        raise ModelError(f"{path} is a device or a pipe, which is never replaced; name a file.")
     for _ in range(MOST_LINKS):
         if not found.is_symlink():
             return found
@@ -389,8 +395,6 @@ def check_target(
         return
     if target.is_dir() and not folder:
         raise ModelError(f"{named} is a folder; name a file.")
-    if not target.is_file() and not target.is_dir():
-        raise ModelError(f"{named} is a device or a pipe, which is never replaced; name a file.")
     if not overwrite:
         raise exists_already(named)
 

@@ -22,6 +22,7 @@ from smtdist.errors import DataError, ModelError
 from smtdist.evaluate import classes, head_files, stored
 from smtdist.evaluate.kernel_ridge import softmax
 from smtdist.models import readout
+from smtdist.models.parameters import require_columns
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -151,6 +152,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begun(self, X: Any, y: Any) -> tuple[Source, Int64]:
         """Return the rows to fit and the numbers of their classes, which are known from here on."""
+        require_columns(self, X, reset=True)
         source = as_table(X)
         labels = classes.checked(y, source.n_samples)
         self.classes_, places = classes.classes_of(labels)
@@ -166,6 +168,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def known(self, X: Any) -> Source:
         """Return rows like those of the fit; DataError for others."""
         check_is_fitted(self)
+        require_columns(self, X, reset=False)
         source = as_table(X)
         if source.shape[1] != self.n_features_in_:
             raise DataError(

@@ -17,7 +17,7 @@ from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import adding, given
-from smtdist.models.parameters import parameters_of, settings_in
+from smtdist.models.parameters import parameters_of, require_columns, settings_in
 
 
 class TransformEstimator(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
@@ -67,6 +67,7 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # typ
         raise NotImplementedError
 
     def _updated(self, X: Any, *, withdraw: bool) -> Self:
+        require_columns(self, X, reset=False)
         return self._fitted(
             adding.update(
                 self.model_,

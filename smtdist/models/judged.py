@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from smtdist.models.parameters import require_columns
+
 
 class Evaluates:
     """An estimator with `transform` whose representations are judged by how well they tell classes apart."""
@@ -37,6 +39,8 @@ class Evaluates:
         Raises ConfigurationError for settings that cannot be combined, DataError for labels that do not
         match.
         """
+        for samples in (X, X_test):
+            require_columns(self, samples, reset=False)
         # named, not imported: it is a layer above
         judging = import_module("smtdist.evaluate.judging")
         return judging.evaluate(

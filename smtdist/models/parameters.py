@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sklearn.utils.validation import validate_data
+
+
+def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:
+    """Keep the names of the columns of a table with `reset`, in a fit; else raise a ValueError for other names or another order.
+
+    They are `feature_names_in_`, as in scikit-learn. Samples without names of columns pass.
+    """
+    validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=False)
+
 
 def settings_in(estimator: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return settings by name from the parameters of an estimator."""

@@ -30,7 +30,7 @@ from smtdist.models.forecast import FitPlan
 from smtdist.models.judged import Evaluates
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
-from smtdist.models.parameters import parameters_of, settings_in
+from smtdist.models.parameters import parameters_of, require_columns, settings_in
 from smtdist.models.transform import represented
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -105,7 +105,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     of each pass), `n_features_out_`, and where the dictionary is learned (k-means or a learned code) `n_iter_`,
     rounds of learning, `gap_`, the relative change of the objective over the last tenth of them, and
     `converged_`, whether that is no more than a hundredth, or no atom moved, or the last half shows no trend.
-    There is no `n_features_in_`, because images have a shape (`model_.geometry`).
+    There is no `n_features_in_`, because images have a shape (`model_.geometry`). `feature_names_in_` has the columns of a
+    table; other columns, or another order, are refused after the fit.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -291,6 +292,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not block:
             # named, not imported: handles are a layer above
             return import_module("smtdist").start(self, X, y, base=base)
+        require_columns(self, X, reset=True)
         if self.is_learned:
             return self._fit_learned(X, base)
         source = as_source(X, self.configuration, image_shape=self.image_shape)
@@ -402,6 +404,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @_with_value_errors
     def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
         model = self.model_
+        require_columns(self, X, reset=False)
         source = as_source(X, model.scaling, fitted=True, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, folder.of_change(self.checkpoint, model.fingerprint))
@@ -429,6 +432,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
             image. half : return float16.
         """
         check_is_fitted(self)
+        require_columns(self, X, reset=False)
         model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)
         source = as_source(X, self.model_.scaling, fitted=True, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:

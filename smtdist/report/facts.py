@@ -14,6 +14,7 @@ import numpy as np
 from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, opening
 from smtdist.data.encoded_look import EncodedLook, is_encoded
+from smtdist.data.zarr_source import is_zarr
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence
 from smtdist.models import groups as file_groups
@@ -41,6 +42,10 @@ class Kind(NamedTuple):
 
 def kind_of(path: Path) -> str:
     """Return which kind of file it is: a name in `KINDS`; ModelError for one that is not there or not HDF5."""
+    if is_zarr(path):
+        raise ModelError(
+            f"{path} is a Zarr store, of which nothing is shown here; smtdist plan says what images it holds under a name."
+        )
     if path.is_dir():
         raise ModelError(
             f"{path} is a folder; give one file. smtdist import brings a folder of images into a file."
@@ -373,10 +378,11 @@ def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
 
 def _images(path: Path) -> Facts:
     with hdf5.open_file(str(path)) as file:
+        items = {name: file.get(name) for name in list(file)[:MOST_GROUPS]}
         meant = {
-            name: isinstance(file[name], h5py.Group) and (is_encoded(file[name]) or "images" in file[name])
-            for name in list(file)[:MOST_GROUPS]
-            if isinstance(file[name], h5py.Group | h5py.Dataset)
+            name: isinstance(item, h5py.Group) and (is_encoded(item) or "images" in item)
+            for name, item in items.items()
+            if isinstance(item, h5py.Group | h5py.Dataset)  # a link that leads nowhere is neither
         }
     groups = [found for name, told in meant.items() if (found := _group(path, name, told)) is not None]
     if not groups:

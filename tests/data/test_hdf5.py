@@ -100,6 +100,14 @@ def test_datasets_that_are_not_images_are_refused(path: Path, data: Any, message
     assert str(error.value).startswith(f"{path}:images ")
 
 
+def test_a_sparse_matrix_in_parts_is_told_of(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        for part in ("data", "indices", "indptr"):
+            file[f"X/{part}"] = np.arange(3)
+    with pytest.raises(DataError, match="'X' is a sparse matrix in parts"):
+        Hdf5Source.open(path, "X")
+
+
 def test_a_pickle_holds_names_and_numbers_only(path: Path) -> None:
     write(path, chunks=(8, 4, 4))
     source = Hdf5Source.open(path, "train/images")

@@ -280,6 +280,10 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
         ),
         (da.from_array(GREY)[da.from_array(GREY[:, 0, 0]) > 9], {}, r"compute_chunk_sizes\(\)"),
         (list(GREY), {"resize": 8}, "plain images, but resize"),
+        (GREY[0], {}, r"if this is one image, give X\[None\]"),
+        ([GREY[0], None], {}, "image 1 is a NoneType, from which no samples can be read"),
+        ({"train": GREY}, {}, r"a dict of several things \(train\); give one of them"),
+        (xr.Dataset({"train": (("n", "y", "x"), GREY)}), {}, r"a Dataset of several things \(train\)"),
     ],
 )
 def test_what_is_not_understood_is_asked_for(images, settings, message):
@@ -472,6 +476,8 @@ def test_what_was_written_a_moment_ago_is_read(tmp_path):
         stored = file.create_dataset("images", data=IMAGES)
         with as_source(stored).opened() as reader:
             assert np.array_equal(reader.read(0, 37), IMAGES)
+    with pytest.raises(DataError, match="a file that is closed; open the file again"):
+        as_source(stored)
     with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
         file["images"] = IMAGES
         with pytest.raises(DataError, match=r"is in no file.*dataset\[:\]"):

@@ -389,8 +389,6 @@ def check_target(out: Path, options: ImportOptions) -> None:
             raise DataError(f"{out} is not an HDF5 file; no group can be added to it.")
     elif out.is_dir():
         raise DataError(f"{out} is a folder; name a file.")
-    elif out.exists() and not out.is_file():
-        raise DataError(f"{out} is a device or a pipe, which is never replaced; name a file.")
     elif out.exists() and not options.overwrite:
         raise DataError(f"{out} exists already; choose another name, or pass --overwrite or --append.")
 

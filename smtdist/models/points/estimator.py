@@ -13,7 +13,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smtdist.data.source import Source
-from smtdist.data.table import as_table
+from smtdist.data.table import as_table, plain_rows
 from smtdist.engine.events import Event
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.judged import Evaluates
@@ -117,6 +117,7 @@ class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore
         if isinstance(X, Source):
             return X
         if not isinstance(X, tuple | str | os.PathLike):
+            X = plain_rows(X)
             kinds = [np.float64, np.float32, np.uint8]
             X = validate_data(self, X, dtype=kinds, reset=reset, ensure_min_samples=2 if reset else 1)
         return as_table(X)
