@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from smtdist.kernels.cpu import float_products
 from smtdist.kernels.device import array_module, is_host, like, to_host
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.threads import even_ranges, numpy_blas, run_ranges, single_blas
 from smtdist.kernels.types import Array
 
 Float64 = npt.NDArray[np.float64]
 
+ORDERED: Final = "ordered"
+"""The name of products by `Ordered`, for what records which products made it; others have that of `library`."""
 TILE_ROWS: Final = 256
 """Rows that a thread multiplies at a time."""
 PIECES: Final = 16
@@ -69,6 +71,19 @@ class Ordered:
             out = np.empty((len(rows), self.shape[1]), self._dtype)
         float_products.multiply(np.ascontiguousarray(rows, self._dtype), self._right, out)
         return out
+
+
+def library() -> str:
+    """Return what NumPy's own products and functions are here: its BLAS with the kernel for this processor, and its vectors.
+
+    >>> library().rpartition(", ")[2].startswith("NumPy")
+    True
+    """
+    built: Any = np.show_config(mode="dicts")
+    vectors = built.get("SIMD Extensions", {}).get("found") or built.get("SIMD Extensions", {}).get(
+        "baseline"
+    )
+    return f"{numpy_blas()}, NumPy {np.__version__} {(vectors or [''])[-1]}".strip()
 
 
 def ordered_bytes(features: int, columns: int, size: int = 4) -> int:

@@ -20,6 +20,8 @@ GAP: Final = 1e-6
 class _OverAtoms(OverPoints):
     """Codes over K atoms, the unit directions of `points` (K, p)."""
 
+    ordered = True
+
     @property
     def sparse(self) -> bool:  # type: ignore[override]
         """Most entries are exactly zero."""

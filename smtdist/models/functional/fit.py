@@ -128,6 +128,7 @@ class SparseCoder(Features):
     penalty: float
     whitening: Whitens | None = None
     gap: float = GAP
+    ordered = True
 
     @property
     def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
