@@ -17,6 +17,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels import convergence, l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import array_module, place
+from smtdist.kernels.products import ordered_bytes
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 
@@ -289,9 +290,11 @@ class PatchCoder(Coder):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the atoms, and of what the solver of sparse coding makes of them."""
+        """Bytes of the atoms, and of what solvers make of them."""
         atoms = self.parameters.atoms
-        return int(atoms.nbytes) + (l1.solver_bytes(*atoms.T.shape) if self.settings.model == "sc" else 0)
+        if self.settings.model == "sc":
+            return int(atoms.nbytes) + l1.solver_bytes(*atoms.T.shape)
+        return int(atoms.nbytes) + 5 * ordered_bytes(*atoms.T.shape)
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width), where they are placed."""

@@ -11,7 +11,7 @@ from smtdist.kernels import float_sums, l1
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.l1 import Method
-from smtdist.kernels.products import Ordered
+from smtdist.kernels.products import Ordered, ordered_bytes
 from smtdist.statistics.base import Layout, State
 from smtdist.statistics.patch_rows import PatchRows, PatchSums
 
@@ -129,7 +129,8 @@ class OmpSums(PatchSums):
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a group, whatever the batch."""
-        return self.patches.group_bytes(self.numbers) + 32 * 256 * len(self.atoms)
+        units, inputs = self.atoms.shape
+        return self.patches.group_bytes(self.numbers) + 32 * 256 * units + ordered_bytes(inputs, units)
 
     def miniature(self) -> OmpSums:
         """Return the same with few atoms."""

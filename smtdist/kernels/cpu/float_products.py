@@ -7,6 +7,7 @@ Sums of a tile stay in registers, as in `integer_products`; it is as fast as Ope
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +20,10 @@ from smtdist.kernels.types import Array
 
 RUN: Final = 256
 """Features that are summed at a time; another number makes other bits."""
+
+
+LINE: Final = 64
+"""Bytes of a line of the cache."""
 
 
 class Form(NamedTuple):
@@ -176,8 +181,11 @@ def packed(right: Array) -> Array:
     """Return the columns of right (F, m) as panels (panels, F, width), zeros behind the last: what `multiply` takes."""
     features, columns = right.shape
     width = width_of(right)
-    whole = columns // width
-    panels = np.zeros((-(-columns // width), features, width), right.dtype)
+    whole, shape = columns // width, (-(-columns // width), features, width)
+    # a vector within one line of the cache loads in half the time
+    room = np.zeros(math.prod(shape) + LINE // right.itemsize, right.dtype)
+    begin = -room.ctypes.data % LINE // right.itemsize
+    panels = room[begin : begin + math.prod(shape)].reshape(shape)
     panels[:whole] = right[:, : whole * width].reshape(features, whole, width).transpose(1, 0, 2)
     panels[whole:, :, : columns - whole * width] = right[:, whole * width :]
     return panels
