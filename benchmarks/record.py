@@ -18,6 +18,7 @@ import psutil
 from smtdist.engine.executor import available_cores
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
+from smtdist.kernels.products import library
 
 PROCESSOR = ("SMTDIST_PRODUCTS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "OPENBLAS_CORETYPE")
 """Environment variables that let a processor appear as another one; they are part of the command."""
@@ -41,6 +42,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         **in_use(),
+        "library": library(),
         **({"device": device} if (device := device_name()) else {}),
     }
 

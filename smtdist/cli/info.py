@@ -12,6 +12,7 @@ from smtdist.cli.session import print_json, result_console
 from smtdist.engine.executor import available_cores
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
+from smtdist.kernels.products import ORDERED, library
 from smtdist.models.provenance import versions
 from smtdist.monitor import tables
 from smtdist.report.facts import KINDS, facts_of, kind_of
@@ -45,6 +46,7 @@ def info(model: AnyFile = None, json: opt.Json = False) -> None:
 
 def _installation(json: bool) -> None:
     facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
+    facts |= {"code_products": ORDERED, "library": library()}
     if json:
         print_json(facts)
         return
@@ -54,4 +56,8 @@ def _installation(json: bool) -> None:
         ("GPU", facts["gpu"] or "no"),
     ]
     rows += [("products", facts["products"]), ("processor", " ".join(facts["cpu_flags"]))]
+    rows += [
+        ("products of codes", "ours, in one order: the same bits on any processor"),
+        ("other products", facts["library"]),
+    ]
     result_console().print(tables.facts_table("smtdist", rows))

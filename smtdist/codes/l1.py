@@ -140,6 +140,8 @@ class SparseCoder(Coder):
 
     CHANGEABLE: ClassVar = ("feature", "k", "threshold", "penalty", "pooling", "method", "gap")
 
+    ordered = True
+
     settings: SparseSettings
     atoms: Float64
     trace: tuple[float, ...] = ()

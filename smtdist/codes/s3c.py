@@ -16,7 +16,8 @@ from smtdist.codes.settings import PatchSettings, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import convergence, l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
-from smtdist.kernels.device import place, to_host
+from smtdist.kernels.device import array_module, place
+from smtdist.kernels.products import ordered_bytes
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 
@@ -203,6 +204,11 @@ class PatchCoder(Coder):
     trace: tuple[float, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def ordered(self) -> bool:  # type: ignore[override]  # a field of the base class, computed here
+        """Whether codes have the same bits on any processor: ĥ starts from exponentials and logarithms of NumPy."""
+        return not self.settings.spikes
+
     @classmethod
     def learn(cls, start: Any, settings: S3CSettings, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Learn in passes `round-1`, `round-2`, ... over chunk rows drawn by (seed, round): E-step, sums, M-step.
@@ -284,9 +290,11 @@ class PatchCoder(Coder):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the atoms, and of what the solver of sparse coding makes of them."""
+        """Bytes of the atoms, and of what solvers make of them."""
         atoms = self.parameters.atoms
-        return int(atoms.nbytes) + (l1.solver_bytes(*atoms.T.shape) if self.settings.model == "sc" else 0)
+        if self.settings.model == "sc":
+            return int(atoms.nbytes) + l1.solver_bytes(*atoms.T.shape)
+        return int(atoms.nbytes) + 5 * ordered_bytes(*atoms.T.shape)
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width), where they are placed."""
@@ -325,7 +333,7 @@ def _posterior_features(settings: S3CSettings, model: SpikeSlab, rows: Any) -> A
         return posterior.mean
     if feature == "signs":
         return quick_codes.split_signs(posterior.mean)
-    return np.concatenate([to_host(posterior.h), to_host(posterior.mean)], axis=1)
+    return array_module(posterior.h).concatenate([posterior.h, posterior.mean], axis=1)
 
 
 def _thresholded(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from smtdist.data.table import TableRows
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels import mirror_kernel, products
+from smtdist.kernels import mirror_kernel
+from smtdist.kernels.products import Ordered
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.models import readout
 
@@ -221,6 +222,8 @@ class Scale:
 Sets = Sequence[Sequence[Part]]
 """Sets of parts: the cosines of the parts of a set are averaged, the kernels of the sets are added."""
 View = tuple[Float32, Float32 | None]
+Near = tuple[Ordered, Ordered | None]
+"""Views of rows that others are multiplied by, each row alone with the same bits: see `near`."""
 """Joined unit rows of some images; with mirror images the two halves of both."""
 
 
@@ -278,25 +281,28 @@ class Comparer:
             return blocks[0]
         return np.concatenate(blocks, axis=1) * np.float32(1 / len(blocks) ** 0.5)
 
-    def kernel(
-        self, left: Sequence[View], right: Sequence[View], out: Float32, alone: bool = False
-    ) -> Float32:
-        """Write the sum of the kernels of all sets to `out` (n, m), and return it; `alone`: see `row_products`."""
-        multiply = products.row_products if alone else mirror_kernel.inner
+    def kernel(self, left: Sequence[View], right: Sequence[View | Near], out: Float32) -> Float32:
+        """Write the sum of the kernels of all sets to `out` (n, m), and return it."""
         out[...] = 0
         for (own, odd), (other, other_odd) in zip(left, right, strict=True):
-            if own.shape[1] != other.shape[1] or (odd is None) != (other_odd is None):
+            features = other.shape[0] if isinstance(other, Ordered) else other.shape[1]
+            if own.shape[1] != features or (odd is None) != (other_odd is None):
                 raise DataError(
                     f"Images have {own.shape[1]:,} features {'without' if odd is None else 'with'} mirror images, and the "
                     f"others "
-                    f"{other.shape[1]:,} {'without' if other_odd is None else 'with'} them; give features of the same kinds."
+                    f"{features:,} {'without' if other_odd is None else 'with'} them; give features of the same kinds."
                 )
             if odd is None or other_odd is None:
-                mirror_kernel.add_cosine_kernel(out, own, other, self.temperature, multiply)
+                mirror_kernel.add_cosine_kernel(out, own, other, self.temperature)
             else:
                 pairs = (own, odd), (other, other_odd)
-                mirror_kernel.add_mirror_kernel(out, *pairs, self.temperature, multiply)
+                mirror_kernel.add_mirror_kernel(out, *pairs, self.temperature)
         return out
+
+
+def near(views: Sequence[View]) -> list[Near]:
+    """Return views made ready for products in which a row has the same bits whatever rows come with it."""
+    return [(Ordered(own.T), None if odd is None else Ordered(odd.T)) for own, odd in views]
 
 
 def require_temperature(temperature: float) -> None:

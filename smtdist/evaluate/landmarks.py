@@ -9,9 +9,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from smtdist.evaluate.cosine_rows import Comparer, Scale, View, parts_of, view_bytes
-from smtdist.kernels import mirror_kernel, products
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
+from smtdist.evaluate.cosine_rows import Comparer, Near, Scale, parts_of, view_bytes
+from smtdist.evaluate.cosine_rows import near as ready
+from smtdist.kernels.products import Ordered, ordered_bytes
+from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.models import readout
 from smtdist.statistics.base import Layout, State, Statistic
 
@@ -112,50 +113,52 @@ class LandmarkFeatures:
         near = self._near()
         found = np.empty((len(rows), self.size))
         for start, stop in even_ranges(len(rows), ROWS):
-            # always as many rows, so that a row has the same bits in whatever batch it comes
-            block = products.filled(rows[start:stop], ROWS)
-            views = self.comparer.views(parts_of(block, self.layout), slice(None))
-            kernel = self.comparer.kernel(views, near, np.empty((ROWS, self.size), np.float32), alone=True)
-            found[start:stop] = self._whitened(kernel)[: stop - start]
+            views = self.comparer.views(parts_of(rows[start:stop], self.layout), slice(None))
+            kernel = self.comparer.kernel(views, near, np.empty((stop - start, self.size), np.float32))
+            self._whiten(kernel, found[start:stop])
         return found
 
-    def _near(self) -> list[View]:
+    def _near(self) -> list[Near]:
         """Return the views of the landmarks; kept, and made anew where the features have travelled."""
-        kept: list[View] | None = self.__dict__.get("_views")
+        kept: list[Near] | None = self.__dict__.get("_views")
         if kept is None:
-            kept = self.comparer.views(parts_of(self.landmarks, self.layout), slice(None))
+            kept = ready(self.comparer.views(parts_of(self.landmarks, self.layout), slice(None)))
             self.__dict__["_views"] = kept
         return kept
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_views", "_blocks")}
 
-    def _whitened(self, kernel: Float32) -> Float64:
-        """Solve φ R = k in pieces of fixed size, so that threads do not change a bit.
+    def _whiten(self, kernel: Float32, out: Float64) -> None:
+        """Solve φ R = k in pieces of fixed size on all threads.
 
         Block by block of columns, by products alone: SciPy's triangular solvers hold the interpreter lock, so that
         threads would wait for each other.
         """
-        out, inverses = np.empty(kernel.shape), self._inverses()
+        for (first, last), inverse in zip(even_ranges(self.size, BLOCK), self._inverses(), strict=True):
+            before = Ordered(self.root[:first, first:last])
 
-        def work(start: int, stop: int) -> None:
-            found = out[start:stop]
-            for (first, last), inverse in zip(even_ranges(self.size, BLOCK), inverses, strict=True):
+            def work(
+                start: int,
+                stop: int,
+                before: Ordered = before,
+                inverse: Ordered = inverse,
+                first: int = first,
+                last: int = last,
+            ) -> None:
                 right = kernel[start:stop, first:last].astype(np.float64)
-                right -= found[:, :first] @ self.root[:first, first:last]
-                found[:, first:last] = right @ inverse
+                right -= before(out[start:stop, :first])
+                out[start:stop, first:last] = inverse(right)
 
-        with single_blas():
             run_ranges(work, even_ranges(len(kernel), PIECE))
-        return out
 
-    def _inverses(self) -> list[Float64]:
+    def _inverses(self) -> list[Ordered]:
         """Return the inverses of the blocks on R's diagonal; kept, as the views of the landmarks are."""
-        kept: list[Float64] | None = self.__dict__.get("_blocks")
+        kept: list[Ordered] | None = self.__dict__.get("_blocks")
         if kept is None:
             cuts = [slice(*one) for one in even_ranges(self.size, BLOCK)]
             kept = [
-                scipy.linalg.solve_triangular(self.root[cut, cut], np.eye(cut.stop - cut.start))
+                Ordered(scipy.linalg.solve_triangular(self.root[cut, cut], np.eye(cut.stop - cut.start)))
                 for cut in cuts
             ]
             self.__dict__["_blocks"] = kept
@@ -165,6 +168,4 @@ class LandmarkFeatures:
         """Return what φ of so many rows takes: itself, a block of views and of the kernel, and the views of the landmarks."""
         sets = parts_of(np.broadcast_to(np.float32(0), (1, self.landmarks.shape[1])), self.layout)
         views = view_bytes(sets, self.size) + view_bytes(sets, ROWS)
-        at_once = min(threads(), ROWS // mirror_kernel.PIECE)
-        multiplied = products.row_product_bytes(mirror_kernel.PIECE, self.size, self.landmarks.shape[1])
-        return views + 8 * (rows + 3 * ROWS) * self.size + at_once * multiplied
+        return views + 8 * (rows + 3 * ROWS) * self.size + ordered_bytes(self.size, BLOCK, 8)

@@ -21,11 +21,14 @@ REGULARISATION: Final = 1e-3
 class Features(ABC):
     """What turns rows (m, p) into codes of values (m, K), the same bits beside whichever others; frozen and picklable.
 
-    size : number of features, K. sparse : whether most entries of a code are exactly zero.
+    size : number of features, K. sparse : whether most entries of a code are exactly zero. ordered : whether codes have
+    the same bits on any processor: they come from products by `smtdist.kernels.products`, sums in one order, roots and
+    whole numbers alone, and neither from BLAS or LAPACK nor from exp, log and the like.
     """
 
     size: int
     sparse: bool = False
+    ordered: bool = False
 
     @abstractmethod
     def __call__(self, points: Any) -> Any:
@@ -76,6 +79,8 @@ class Landmarks(OverPoints):
     array([[1., 0.],
            [0., 1.]])
     """
+
+    ordered = True
 
     def __call__(self, points: Rows) -> Rows:
         """Return one-hot codes."""
@@ -165,6 +170,8 @@ class RandomFourier(Features):
 @dataclass(frozen=True)
 class Quadratic(Features):
     """All x_i and all x_i x_j with i <= j: the expansion of slow feature analysis (Wiskott and Sejnowski 2002)."""
+
+    ordered = True
 
     n_inputs: int
 

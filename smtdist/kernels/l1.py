@@ -9,7 +9,8 @@ the objective can still fall.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from smtdist.kernels.cpu import active_set
 from smtdist.kernels.cpu import l1 as cpu
 from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.generic import l1 as generic
-from smtdist.kernels.products import filled, settled, settles
+from smtdist.kernels.products import TILE_ROWS, Ordered, ordered_bytes
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.types import Array
 
@@ -77,7 +78,7 @@ def sparse_codes(
 
     Returns codes (N, K) in the type of x (float32 or float64; others become float64), gaps (N,) float64, as
     reached, and iterations (N,), as `MOST` counts them. A row that reaches
-    `max_iterations` shows it by its gap. Deterministic: bits depend neither on threads nor on time. On a
+    `max_iterations` shows it by its gap. A row has the same bits beside whichever others, on any processor and threads. On a
     device coordinate descent sweeps over all atoms, one launch after another; FISTA is the method there.
 
     Memory: the codes; for each thread three arrays of a tile of codes, 2 MiB in float32; coordinate descent
@@ -169,48 +170,55 @@ def tile_rows(size: int) -> int:
 def solver_bytes(inputs: int, size: int) -> int:
     """Return what a solver takes at most beside its rows and codes, in float32: the dictionary, ΦᵀΦ, tiles of threads.
 
-    Where float32 does not settle (`products.settles`), the dictionary and tiles are there in float64, too.
-
     >>> solver_bytes(400, 4000) > 4 * 4000**2
     True
     """
-    twice = not settles(np.dtype(np.float32))
-    number, rows = 8 if twice else 4, threads() * tile_rows(size)
-    dictionary = (8 + (16 if twice else 0)) * inputs * size
-    tiles = (5 if twice else 3) * 4 * rows * (size + inputs)
-    coordinate = tiles + (4 * size * size if size <= GRAM_MOST else 0)
+    rows = threads() * tile_rows(size)
+    # each way round as it is, and ready for products
+    dictionary = 8 * inputs * size + ordered_bytes(inputs, size) + ordered_bytes(size, inputs)
+    coordinate = 3 * 4 * rows * (size + inputs) + (4 * size * size if size <= GRAM_MOST else 0)
     # codes, those ahead, what pulls them, and all of these again where rows leave; the largest eigenvalue before that
-    proximal = rows * (number * (7 * size + 6 * inputs) + 32 * inputs)
+    proximal = rows * (4 * (7 * size + 6 * inputs) + 32 * inputs)
     eigenvalue = 8 * inputs * size + 16 * min(inputs, size) ** 2
     return dictionary + max(coordinate, proximal, eigenvalue)
 
 
 def _proximal(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool) -> None:
-    # rows leave a tile, and those that stay must not feel it
-    names = "atoms", "dictionary", "penalty", "inverse"
-    problem = replace(problem, **{name: settled(getattr(problem, name)) for name in names})
     with single_blas():
         largest = _largest_square(problem.dictionary)
+    # rows leave a tile, and those that stay must not feel it
+    fits, pulled = Ordered(problem.atoms), Ordered(problem.dictionary)
 
-        def work(start: int, stop: int) -> None:
-            part = slice(start, stop)
-            found = settled(codes[part])
-            _proximal_tile(problem, largest, settled(x[part]), found, gaps[part], steps[part], fast)
-            codes[part] = found
+    def work(start: int, stop: int) -> None:
+        part = slice(start, stop)
+        _proximal_tile(problem, fits, pulled, largest, x[part], codes[part], gaps[part], steps[part], fast)
 
-        run_ranges(work, even_ranges(len(x), tile_rows(codes.shape[1])))
+    run_ranges(work, even_ranges(len(x), tile_rows(codes.shape[1])))
 
 
 def _largest_square(dictionary: Array) -> float:
-    """Return the largest eigenvalue of ΦᵀΦ, the Lipschitz constant of the gradient, a hair above."""
+    """Return the largest eigenvalue of ΦᵀΦ, the Lipschitz constant of the gradient, a hair above.
+
+    It is rounded up to 16 bits, so that the last bits of LAPACK, which follow the processor, do not reach the codes.
+    """
     xp = array_module(dictionary)
     wide = dictionary if dictionary.shape[0] <= dictionary.shape[1] else dictionary.T
     wide = wide.astype(np.float64)
-    return max(float(xp.linalg.eigvalsh(wide @ wide.T)[-1]) * (1 + 1e-6), 1e-300)
+    largest = max(float(xp.linalg.eigvalsh(Ordered(wide.T)(wide))[-1]) * (1 + 1e-6), 1e-300)
+    mantissa, exponent = math.frexp(largest)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, 16)), exponent - 16)
 
 
 def _proximal_tile(
-    problem: _Problem, largest: float, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool
+    problem: _Problem,
+    fits: Ordered,
+    pulled: Ordered,
+    largest: float,
+    x: Array,
+    codes: Array,
+    gaps: Array,
+    steps: Array,
+    fast: bool,
 ) -> None:
     """Step the rows of a tile together; two products a step. Rows that have reached the gap leave the tile.
 
@@ -228,11 +236,11 @@ def _proximal_tile(
     ahead = a.copy()
     momentum = xp.full(len(x), 1.0 if fast else 0.0)
     factors = xp.zeros(len(x), x.dtype)
-    fit = a @ problem.atoms
+    fit = fits(a)
     before, best = fit.copy(), xp.full(len(x), -np.inf)
     for count in range(problem.most + 1):
         rest = here - fit - factors[:, None] * (fit - before)
-        pulls = rest @ problem.dictionary
+        pulls = pulled(rest)
         if count % EVERY == 0 or count == problem.most:
             reached, best = _gaps(problem, here, fit, rest, pulls, a, penalty, best, body)
             gaps[at], steps[at] = reached, count
@@ -246,7 +254,7 @@ def _proximal_tile(
             if len(at) == 0 or count == problem.most:
                 break
         body.proximal_step(a, ahead, pulls, step, cuts, lows, momentum, factors)
-        before, fit = fit, a @ problem.atoms
+        before, fit = fit, fits(a)
     codes[at] = a
 
 
@@ -284,19 +292,16 @@ def _coordinate(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: 
     # by the atoms alone: the way must not follow the number of rows, nor must the bits
     gram = gram_matrix(problem.dictionary) if size <= GRAM_MOST else np.empty((0, 0), x.dtype)
     penalty = problem.penalty.astype(np.float64)
-    height, dictionary = tile_rows(size), settled(problem.dictionary)
-    with single_blas():
+    multiply = Ordered(problem.dictionary)
 
-        def work(start: int, stop: int) -> None:
-            part = slice(start, stop)
-            products = filled(settled(x[part]), height) @ dictionary
-            products = products[: stop - start].astype(x.dtype, copy=False)
-            cpu.coordinate_rows(
-                x[part], problem.atoms, gram, problem.dictionary, products, problem.inverse, penalty,
-                problem.signed, problem.gap, problem.most, codes[part], gaps[part], sweeps[part],
-            )  # fmt: skip
+    def work(start: int, stop: int) -> None:
+        part = slice(start, stop)
+        cpu.coordinate_rows(
+            x[part], problem.atoms, gram, problem.dictionary, multiply(x[part]), problem.inverse, penalty,
+            problem.signed, problem.gap, problem.most, codes[part], gaps[part], sweeps[part],
+        )  # fmt: skip
 
-        run_ranges(work, even_ranges(len(x), height))
+    run_ranges(work, even_ranges(len(x), tile_rows(size)))
 
 
 def _active(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool) -> None:
@@ -319,26 +324,22 @@ def _active(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array
         )
         codes[part] = found[:, :size] - found[:, size:] if problem.signed else found
 
-    with single_blas():
-        run_ranges(work, even_ranges(len(x), tile_rows(size)))
+    run_ranges(work, even_ranges(len(x), tile_rows(size)))
 
 
 def gram_matrix(dictionary: Array) -> Array:
-    """Return ΦᵀΦ (K, K) of a dictionary (D, K), in its type: the same bits for any number of threads.
+    """Return ΦᵀΦ (K, K) of a dictionary (D, K), in its type: the same bits on any processor.
 
     >>> gram_matrix(np.array([[1.0, 2.0]])).tolist()
     [[1.0, 2.0], [2.0, 4.0]]
     """
-    xp = array_module(dictionary)
     size = dictionary.shape[1]
-    gram = xp.empty((size, size), dictionary.dtype)
-    atoms = xp.ascontiguousarray(dictionary.T)
-
-    def panel(start: int, stop: int) -> None:
-        xp.matmul(atoms[start:stop], dictionary, out=gram[start:stop])
-
-    with single_blas():
-        run_ranges(panel, even_ranges(size, 512))
+    gram = array_module(dictionary).empty((size, size), dictionary.dtype)
+    multiply = Ordered(dictionary)
+    run_ranges(
+        lambda start, stop: multiply(dictionary.T[start:stop], gram[start:stop]),
+        even_ranges(size, TILE_ROWS),
+    )
     return gram
 
 

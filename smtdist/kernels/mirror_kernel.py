@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.products import Ordered
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 
 Float32 = NDArray[np.float32]
-Multiply = Callable[[Float32, Float32], NDArray[Any]]
+
+Right = Float32 | Ordered
 
 PIECE: Final = 128
 """Rows of a product that one thread makes, whatever the number of threads."""
-
-
-def inner(left: Float32, right: Float32) -> Float32:
-    """Return left @ rightᵀ.
-
-    >>> inner(np.array([[1, 2]], np.float32), np.array([[3, 4]], np.float32)).tolist()
-    [[11.0]]
-    """
-    return left @ right.T
 
 
 def halves(rows: Float32, mirrored: Float32) -> tuple[Float32, Float32]:
@@ -41,15 +33,15 @@ def halves(rows: Float32, mirrored: Float32) -> tuple[Float32, Float32]:
 def add_mirror_kernel(
     total: Float32,
     left: tuple[Float32, Float32],
-    right: tuple[Float32, Float32],
+    right: tuple[Right, Right],
     temperature: float,
-    multiply: Multiply = inner,
 ) -> None:
     """Add f(p + q) + f(p - q) to `total` (n, m), where f(s) = exp((s - 1) / T) and p, q are products of the halves.
 
     It is the kernel exp((⟨x, y⟩ - 1) / T) of the pairs (z, z') / √2, summed over the exchange of z and z'. A sum
     over a group of symmetries is positive definite; the two terms with z of one image alone are not. The rows z
-    have unit length, so an image that is its own mirror image has 2 with itself. multiply : returns x yᵀ. Time: 4 n m F
+    have unit length, so an image that is its own mirror image has 2 with itself. `right` may be
+    what multiplies by its transpose (`products.Ordered`). Time: 4 n m F
     operations. Memory: 8 bytes times `PIECE` m for each thread.
 
     >>> total = np.zeros((1, 1), np.float32)
@@ -61,8 +53,8 @@ def add_mirror_kernel(
     scale = np.float32(1 / temperature)
 
     def work(start: int, stop: int) -> None:
-        even = multiply(left[0][start:stop], right[0])
-        odd = multiply(left[1][start:stop], right[1])
+        even = _inner(left[0][start:stop], right[0])
+        odd = _inner(left[1][start:stop], right[1])
         for sign in (1, -1):
             cosines = even + sign * odd
             cosines -= np.float32(1)
@@ -73,9 +65,7 @@ def add_mirror_kernel(
         run_ranges(work, even_ranges(len(total), PIECE))
 
 
-def add_cosine_kernel(
-    total: Float32, left: Float32, right: Float32, temperature: float, multiply: Multiply = inner
-) -> None:
+def add_cosine_kernel(total: Float32, left: Float32, right: Right, temperature: float) -> None:
     """Add exp((x·y - 1) / T) of unit rows x (n, F) and y (m, F) to `total` (n, m). Memory as above.
 
     >>> total = np.zeros((1, 1), np.float32)
@@ -86,10 +76,14 @@ def add_cosine_kernel(
     scale = np.float32(1 / temperature)
 
     def work(start: int, stop: int) -> None:
-        cosines = multiply(left[start:stop], right)
+        cosines = _inner(left[start:stop], right)
         cosines -= np.float32(1)
         cosines *= scale
         total[start:stop] += np.exp(cosines, out=cosines)
 
     with single_blas():
         run_ranges(work, even_ranges(len(total), PIECE))
+
+
+def _inner(left: Float32, right: Right) -> Any:
+    return right(left) if isinstance(right, Ordered) else left @ right.T

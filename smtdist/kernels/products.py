@@ -1,24 +1,28 @@
-"""Matrix products whose bits do not depend on threads: by rows, and the two of a linear classifier, on a device too."""
+"""Matrix products: those of codes, in one order on any processor, and those whose bits do not depend on threads.
+
+What codes are made of is multiplied by `Ordered` or `each_tile`. The others, of linear classifiers, are BLAS's; their last
+bits depend on its library and the processor.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.kernels.cpu import float_products
 from smtdist.kernels.device import array_module, is_host, like, to_host
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.threads import even_ranges, numpy_blas, run_ranges, single_blas
 from smtdist.kernels.types import Array
 
 Float64 = npt.NDArray[np.float64]
 
+ORDERED: Final = "ordered"
+"""The name of products by `Ordered`, for what records which products made it; others have that of `library`."""
 TILE_ROWS: Final = 256
-"""Rows of a product whose bits do not depend on the rows beside them."""
-COLUMNS: Final = 512
-"""Columns that are brought to float64 at a time."""
+"""Rows that a thread multiplies at a time."""
 PIECES: Final = 16
 PIECE_ROWS: Final = 64
 PIECE_COLUMNS: Final = 256
@@ -41,80 +45,67 @@ def by_rows(left: Array, right: Array, step: int, dtype: npt.DTypeLike) -> npt.N
     return product
 
 
-def filled(tile: Array, height: int) -> Array:
-    """Return a tile of rows, filled up with rows of zeros to so many.
+class Ordered:
+    """What multiplies rows with `right` (F, m), each number of a product summed in one order.
 
-    A matrix product takes another way for other numbers of rows, which shows in the last bit.
-    """
-    if len(tile) == height:
-        return tile
-    whole = array_module(tile).zeros((height, *tile.shape[1:]), tile.dtype)
-    whole[: len(tile)] = tile
-    return whole
+    A row (n, F) on the host has the same products whatever rows come with it and whatever the processor, the BLAS and the
+    threads (`smtdist.kernels.cpu.float_products`). On a device its library multiplies. Types other than float32 are
+    multiplied in float64. Memory: a copy of `right`, its columns rounded up to 32 or fewer.
 
-
-@functools.cache
-def settles(dtype: np.dtype[Any]) -> bool:
-    """Tell whether BLAS gives a row the same bits wherever in a tile it stands.
-
-    OpenBLAS's float32 products for processors with AVX2 and without AVX-512 do not: there six of twelve rows are added in
-    another order.
-
-    >>> settles(np.dtype(np.float64))
-    True
-    """
-    draw = np.random.default_rng(0)
-    row, right = (draw.standard_normal(shape).astype(dtype) for shape in ((1, 96), (96, 77)))
-    with single_blas():
-        found = np.repeat(row, TILE_ROWS, axis=0) @ right
-    return bool((found == found[0]).all())
-
-
-def settled(array: Array) -> Array:
-    """Return the array in a type in which `settles`: its own, else float64. One on a device stays as it is."""
-    return array if not is_host(array) or settles(array.dtype) else array.astype(np.float64)
-
-
-def row_products(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return left @ rightᵀ (n, m) of host rows (n, F) and (m, F), with the same bits of a row in each tile of n rows.
-
-    Memory beside the result: `row_product_bytes`.
-
-    >>> row_products(np.array([[1.0, 2.0]], np.float32), np.array([[3.0, 4.0]], np.float32)).tolist()
+    >>> Ordered(np.array([[3.0], [4.0]]))(np.array([[1.0, 2.0]])).tolist()
     [[11.0]]
     """
-    if settles(left.dtype):
-        return np.asarray(left @ right.T)
-    total = np.zeros((len(left), len(right)))
-    for start, stop in even_ranges(left.shape[1], COLUMNS):
-        total += left[:, start:stop].astype(np.float64) @ right[:, start:stop].T.astype(np.float64)
-    return total.astype(left.dtype)
+
+    def __init__(self, right: Array) -> None:
+        self.shape: tuple[int, int] = right.shape
+        if is_host(right):
+            self._dtype = np.dtype(np.float32 if right.dtype == np.float32 else np.float64)
+            right = float_products.packed(np.asarray(right, self._dtype))
+        self._right = right
+
+    def __call__(self, rows: Array, out: Array | None = None) -> Any:
+        """Return rows @ right on the calling thread, written to `out` if given, contiguous and of the type of `right`."""
+        if not is_host(self._right):
+            return array_module(rows).matmul(rows, self._right, out=out)
+        if out is None:
+            out = np.empty((len(rows), self.shape[1]), self._dtype)
+        float_products.multiply(np.ascontiguousarray(rows, self._dtype), self._right, out)
+        return out
 
 
-def row_product_bytes(n: int, m: int, features: int) -> int:
-    """Return what `row_products` of float32 rows take: nothing but the result, or products and columns of both in float64."""
-    return 0 if settles(np.dtype(np.float32)) else 8 * (2 * n * m + (n + m) * min(features, COLUMNS))
+def library() -> str:
+    """Return what NumPy's own products and functions are here: its BLAS with the kernel for this processor, and its vectors.
+
+    >>> library().rpartition(", ")[2].startswith("NumPy")
+    True
+    """
+    built: Any = np.show_config(mode="dicts")
+    vectors = built.get("SIMD Extensions", {}).get("found") or built.get("SIMD Extensions", {}).get(
+        "baseline"
+    )
+    return f"{numpy_blas()}, NumPy {np.__version__} {(vectors or [''])[-1]}".strip()
+
+
+def ordered_bytes(features: int, columns: int, size: int = 4) -> int:
+    """Return the memory of `Ordered` numbers of so many bytes."""
+    return size * features * -(-columns // 32) * 32
 
 
 def each_tile(rows: Array, right: Array, use: Callable[[Array, int, int], None]) -> None:
     """Call use(products, start, stop) with rows [start, stop) @ right, tile by tile on all threads, where the rows are.
 
-    A row has the same products whatever rows come with it: tiles are always of `TILE_ROWS`, in a type that settles.
+    A row has the same products whatever rows come with it, on any processor: see `Ordered`.
 
     >>> seen = []
     >>> each_tile(np.ones((300, 2)), np.ones((2, 1)), lambda products, start, stop: seen.append(products.sum()))
     >>> sorted(map(float, seen))
     [88.0, 512.0]
     """
-
-    dtype, right = np.result_type(rows.dtype, right.dtype), settled(right)
-
-    def work(start: int, stop: int) -> None:
-        product = filled(settled(rows[start:stop]), TILE_ROWS) @ right
-        use(product[: stop - start].astype(dtype, copy=False), start, stop)
-
-    with single_blas():
-        run_ranges(work, even_ranges(len(rows), TILE_ROWS))
+    dtype = np.result_type(rows.dtype, right.dtype)
+    multiply = Ordered(right.astype(dtype, copy=False))
+    run_ranges(
+        lambda start, stop: use(multiply(rows[start:stop]), start, stop), even_ranges(len(rows), TILE_ROWS)
+    )
 
 
 def across(block: Array, weights: Float64) -> Float64:

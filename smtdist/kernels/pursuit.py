@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.device import array_module, like
+from smtdist.kernels.cpu import active_set
+from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.sparse_codes import omp1, soft_threshold
 from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.types import Array
@@ -50,14 +51,23 @@ def _omp_tile(atoms: Array, x: Array, k: int) -> Array:
         if len(at) == 0:
             break
         chosen = xp.concatenate([chosen, index[:, None]], axis=1)
-        taken = atoms[chosen].astype(np.float64)
-        rows = x[at].astype(np.float64)
-        gram = taken @ taken.swapaxes(1, 2)
-        fitted = xp.linalg.solve(gram, taken @ rows[:, :, None])[:, :, 0]
+        fitted, rest = _least_squares(x[at], atoms, chosen)
         codes[at] = 0
-        codes[at[:, None], chosen] = fitted.astype(x.dtype)
-        rest = (rows - (fitted[:, None, :] @ taken)[:, 0]).astype(x.dtype)
+        codes[at[:, None], chosen] = fitted
     return codes
+
+
+def _least_squares(rows: Array, atoms: Array, chosen: Array) -> tuple[Array, Array]:
+    """Return the values of the chosen atoms, (n, k), that are nearest to each row, and what is left of it."""
+    xp = array_module(rows)
+    if is_host(rows):
+        fitted, rest = np.empty(chosen.shape, rows.dtype), np.empty(rows.shape, rows.dtype)
+        active_set.least_squares(rows, atoms, chosen, fitted, rest)
+        return fitted, rest
+    taken, wide = atoms[chosen].astype(np.float64), rows.astype(np.float64)
+    fitted = xp.linalg.solve(taken @ taken.swapaxes(1, 2), taken @ wide[:, :, None])[:, :, 0]
+    rest = wide - (fitted[:, None, :] @ taken)[:, 0]
+    return fitted.astype(rows.dtype), rest.astype(rows.dtype)
 
 
 def linear_features(dictionary: Array, x: Array, threshold: float, *, positive: bool = True) -> Array:

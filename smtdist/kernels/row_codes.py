@@ -11,7 +11,6 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import OverPoints, Rows, squared_distances
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.pursuit import omp_codes
-from smtdist.kernels.threads import single_blas
 
 GAP: Final = 1e-6
 """Relative duality gap of L1 codes: points are few, and their sums are exact to 2^-20."""
@@ -20,6 +19,8 @@ GAP: Final = 1e-6
 @dataclass(frozen=True, eq=False)
 class _OverAtoms(OverPoints):
     """Codes over K atoms, the unit directions of `points` (K, p)."""
+
+    ordered = True
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
@@ -66,10 +67,9 @@ class PositiveCodes(_OverAtoms):
         >>> PositiveCodes(np.eye(2), 0.5)(np.array([[2.0, -1.0]])).round(3)
         array([[1.5, 0. ]])
         """
-        with single_blas():  # bits of products follow the number of its threads
-            found, _, _ = sparse_codes(
-                np.ascontiguousarray(self.atoms.T), np.asarray(points, np.float64), self.penalty, gap=GAP
-            )
+        found, _, _ = sparse_codes(
+            np.ascontiguousarray(self.atoms.T), np.asarray(points, np.float64), self.penalty, gap=GAP
+        )
         return np.asarray(found, np.float64)
 
 
@@ -92,8 +92,7 @@ class Pursuit(_OverAtoms):
         >>> Pursuit(np.eye(3), 2)(np.array([[1.0, -3.0, 0.5]]))
         array([[ 1., -3.,  0.]])
         """
-        with single_blas():
-            found = omp_codes(np.ascontiguousarray(self.atoms.T), np.asarray(points, np.float64), self.k)
+        found = omp_codes(np.ascontiguousarray(self.atoms.T), np.asarray(points, np.float64), self.k)
         return np.asarray(found, np.float64)
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from smtdist.errors import DataError
 from smtdist.kernels.cpu import spike_slab as cpu
 from smtdist.kernels.device import array_module, is_host, like
+from smtdist.kernels.products import Ordered
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array
 
 TILE_ELEMENTS: Final = 1 << 18
@@ -163,12 +164,13 @@ def _iterate_together(
     rows: Array, model: SpikeSlab, schedule: Schedule, h: Array, s: Array
 ) -> Iterator[Posterior]:
     """Algorithm 1."""
+    fits, pulls = Ordered(model.atoms), Ordered(model.atoms.T)
     for eta_h, eta_s in zip(schedule.h, schedule.s, strict=True):
         x = h * s
-        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T
+        pull = pulls((rows - fits(x)) * model.beta)
         s = s + eta_s * (_clipped(pull, x, s, model, slice(None), schedule.rho) - s)
         x = h * s
-        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T
+        pull = pulls((rows - fits(x)) * model.beta)
         h = h + eta_h * (sigmoid(_drive(pull, x, s, model, slice(None))) - h)
         yield Posterior(h, s)
 
@@ -180,16 +182,20 @@ def _iterate_blocks(
     xp = array_module(rows)
     h, s, weighted = h.copy(), s.copy(), model.atoms * model.beta
     odds = xp.tile(xp.clip(model.bias, -cpu.MOST_ODDS, cpu.MOST_ODDS), (len(rows), 1))
-    rest = rows * model.beta - (h[:1] * s[:1]) @ weighted
+    rest = rows * model.beta - Ordered(weighted)(h[:1] * s[:1])
+    blocks = [
+        (block, Ordered(model.atoms[block].T), Ordered(weighted[block]))
+        for block in schedule.blocks(model.n_units, model.n_inputs)
+    ]
     for eta_h, eta_s in zip(schedule.h, schedule.s, strict=True):
-        for block in schedule.blocks(model.n_units, model.n_inputs):
+        for block, pulls, fits in blocks:
             slabs, x = s[:, block], h[:, block] * s[:, block]
-            pull = rest @ model.atoms[block].T
+            pull = pulls(rest)
             slabs = slabs + eta_s * (_clipped(pull, x, slabs, model, block, schedule.rho) - slabs)
             best = xp.clip(_drive(pull, x, slabs, model, block), -cpu.MOST_ODDS, cpu.MOST_ODDS)
             odds[:, block] += eta_h * (best - odds[:, block])
             h[:, block], s[:, block] = sigmoid(odds[:, block]), slabs
-            rest -= (h[:, block] * slabs - x) @ weighted[block]
+            rest -= fits(h[:, block] * slabs - x)
         yield Posterior(h.copy(), s.copy())
 
 
@@ -223,6 +229,8 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
     """The compiled body on all threads, a tile at a time."""
     n, units = len(rows), model.n_units
     padded = Padded(model)
+    if schedule.block:
+        padded.blocks(schedule)  # before threads ask for them
     h, s = np.empty((n, units), np.float32), np.empty((n, units), np.float32)
 
     def work(start: int, stop: int) -> None:
@@ -232,16 +240,15 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
         if whole is None:
             h[start:stop], s[start:stop] = found
 
-    with single_blas():
-        run_ranges(work, even_ranges(n, tile_rows(units)))
+    run_ranges(work, even_ranges(n, tile_rows(units)))
     return Posterior(h, s)
 
 
 class Padded:
     """A float32 model on the host as the compiled steps take it: units padded to whole vectors, which never become active.
 
-    atoms : (width, D). table : (9, width), see `parameter_table`. x, error : ĥ∘ŝ at the start and W of it,
-        the same for all rows.
+    atoms : (width, D). fits, pulls : what multiplies by them, and by their transpose. table : (9, width), see
+    `parameter_table`. start : W of ĥ∘ŝ at the start, the same for all rows.
     """
 
     def __init__(self, model: SpikeSlab) -> None:
@@ -250,12 +257,20 @@ class Padded:
         atoms = np.ascontiguousarray(model.atoms)
         empty = np.zeros((self.width - model.n_units, model.n_inputs), np.float32)
         self.atoms = np.concatenate([atoms, empty]) if len(empty) else atoms
-        self.start = (sigmoid(model.bias) * model.mu).astype(np.float32) @ model.atoms
+        self.fits, self.pulls = Ordered(self.atoms), Ordered(self.atoms.T)
+        self._blocks: dict[int, list[tuple[int, Ordered, Ordered]]] = {}
+        start = (sigmoid(model.bias) * model.mu).astype(np.float32)
+        self.start = Ordered(atoms)(start[None])[0]
 
-    @cached_property
-    def weighted(self) -> Array:
-        """Rows β∘W_i, (width, D)."""
-        return self.atoms * self.model.beta
+    def blocks(self, schedule: Schedule) -> list[tuple[int, Ordered, Ordered]]:
+        """Return the first unit of each block, and what multiplies by its W_iᵀ and by its rows β∘W_i; kept."""
+        if schedule.block not in self._blocks:
+            weighted = self.atoms * self.model.beta
+            self._blocks[schedule.block] = [
+                (block.start, Ordered(self.atoms[block].T), Ordered(weighted[block]))
+                for block in schedule.blocks(self.width, self.model.n_inputs)
+            ]
+        return self._blocks[schedule.block]
 
 
 def iterate_tile(
@@ -281,15 +296,15 @@ def _tile_together(
     tile: Array, padded: Padded, schedule: Schedule, h: Array, s: Array, x: Array, residual: Array
 ) -> Iterator[None]:
     """Four products and two passes over the units, the first time three: it starts at the same ĥ∘ŝ in every row."""
-    beta, atoms, table = padded.model.beta, padded.atoms, padded.table
+    beta, table = padded.model.beta, padded.table
     for step, (eta_h, eta_s) in enumerate(zip(schedule.h, schedule.s, strict=True)):
         if step:
-            _residual(tile, x, atoms, beta, residual)
+            _residual(tile, x, padded.fits, beta, residual)
         # x becomes W'β(v - Wx), then h∘s again
-        np.matmul(residual, atoms.T, out=x)
+        padded.pulls(residual, x)
         cpu.update_s(h, s, x, table, np.float32(eta_s), np.float32(schedule.rho))
-        _residual(tile, x, atoms, beta, residual)
-        np.matmul(residual, atoms.T, out=x)
+        _residual(tile, x, padded.fits, beta, residual)
+        padded.pulls(residual, x)
         cpu.update_h(h, s, x, table, np.float32(eta_h))
         yield
 
@@ -300,30 +315,26 @@ def _tile_blocks(
     """Two products in blocks, and one pass over the units; the residual goes along with ĥ∘ŝ."""
     table, rho = padded.table, np.float32(schedule.rho)
     change = np.empty_like(residual)
-    parts: list[tuple[Array, int, Array, Array]] = []
-    for block in schedule.blocks(padded.width, padded.model.n_inputs):
-        size = block.stop - block.start
-        pull = (
-            parts[0][0]
-            if parts and parts[0][0].shape[1] == size
-            else np.empty((len(tile), size), np.float32)
-        )
-        parts.append((pull, block.start, padded.atoms[block].T, padded.weighted[block]))
+    parts: list[tuple[Array, int, Ordered, Ordered]] = []
+    for first, pulls, fits in padded.blocks(schedule):
+        size = pulls.shape[1]
+        same = parts and parts[0][0].shape[1] == size
+        parts.append((parts[0][0] if same else np.empty((len(tile), size), np.float32), first, pulls, fits))
     odds[:] = table[cpu.ROWS_OF_TABLE.index("odds")]
     for etas in zip(schedule.h, schedule.s, strict=True):
         eta_h, eta_s = map(np.float32, etas)
-        for pull, first, atoms, weighted in parts:
+        for pull, first, pulls, fits in parts:
             # Wᵀβ(v - Wx) of the block, then what its ĥ∘ŝ gains
-            np.matmul(residual, atoms, out=pull)
+            pulls(residual, pull)
             cpu.update_block(h, s, odds, pull, table, first, eta_h, eta_s, rho)
-            np.matmul(pull, weighted, out=change)
+            fits(pull, change)
             np.subtract(residual, change, out=residual)
         yield
 
 
-def _residual(tile: Array, x: Array, atoms: Array, beta: Array, out: Array) -> None:
+def _residual(tile: Array, x: Array, fits: Ordered, beta: Array, out: Array) -> None:
     """β (v - Wx)."""
-    np.matmul(x, atoms, out=out)
+    fits(x, out)
     np.subtract(tile, out, out=out)
     np.multiply(out, beta, out=out)
 

@@ -7,8 +7,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from smtdist.errors import ConfigurationError
@@ -104,6 +106,23 @@ def even_ranges(total: int, step: int) -> list[tuple[int, int]]:
     [(0, 2), (2, 4), (4, 5)]
     """
     return [(start, min(start + step, total)) for start in range(0, total, step)]
+
+
+def numpy_blas() -> str:
+    """Return the BLAS that NumPy multiplies with: name, version and the kernel for this processor, as far as it tells.
+
+    NumPy and SciPy may bring one each; NumPy's lies beside it. What threadpoolctl does not know, such as Accelerate, has
+    the name that NumPy was built with.
+    """
+    known = ThreadpoolController().select(user_api="blas").info()
+    beside = {Path(np.__file__).parent, Path(np.__file__).parent.parent / "numpy.libs"}
+    own = [one for one in known if beside & set(Path(one["filepath"]).parents)]
+    for one in own or known[:1]:
+        names = (one["internal_api"], one["version"], one.get("architecture"))
+        return " ".join(str(name) for name in names if name)
+    built: Any = np.show_config(mode="dicts")
+    blas = built.get("Build Dependencies", {}).get("blas", {})
+    return f"{blas.get('name', 'BLAS')} {blas.get('version', '')}".strip()
 
 
 @contextmanager

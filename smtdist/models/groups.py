@@ -190,3 +190,9 @@ def smallest_type(*ends: tuple[int, int]) -> np.dtype[np.int32] | np.dtype[np.in
 def number(group: Any, name: str) -> int:
     """Read an integer attribute: NetCDF writes single numbers as arrays of one."""
     return int(np.ravel(group.attrs[name])[0])
+
+
+def text(group: Any, name: str) -> str:
+    """Read an attribute of text, "" where there is none."""
+    found = group.attrs.get(name, "")
+    return found.decode() if isinstance(found, bytes) else str(found)

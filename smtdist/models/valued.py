@@ -19,7 +19,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
 from smtdist.models import layouts
-from smtdist.models.groups import number, smallest
+from smtdist.models.groups import number, smallest, text
 from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of, traced
 from smtdist.models.records import Record
 from smtdist.solve.solution import Solution
@@ -108,6 +108,8 @@ class ValuedTransform(Shown, ABC):
     ) -> Self:
         """Return the model with other sums and their embedding, and where they come from."""
         about = traced(self.provenance, statistics.origin, source, skipped)
+        if statistics.products:
+            about["products"] = statistics.products
         changed: Self = replace(self, statistics=statistics, embedding=embedding, provenance=about)  # type: ignore[type-var]
         return changed
 
@@ -172,7 +174,8 @@ def statistics_group(sums: ValueStatistics, codes: str = "code") -> Group:
     if sums.origin is not None:
         values["sample_digest"] = (sums.origin.samples, {"long_name": "hash of the sample"})
     variables = {name: (dimensions[name], *value) for name, value in values.items()}
-    return Group(variables, {"grid": sums.grid, "scale": sums.scale})
+    about: dict[str, Any] = {"grid": sums.grid, "scale": sums.scale}
+    return Group(variables, about | ({"products": sums.products} if sums.products else {}))
 
 
 def statistics_layout(codes: str = "code") -> layouts.Arrays:
@@ -202,4 +205,5 @@ def read_statistics(group: Any, basis: str, audit: Any = ()) -> ValueStatistics:
         grid=number(group, "grid"),
         scale=number(group, "scale"),
         origin=origin,
+        products=text(group, "products"),
     )

@@ -11,7 +11,7 @@ from smtdist.kernels import float_sums, l1
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.l1 import Method
-from smtdist.kernels.threads import single_blas
+from smtdist.kernels.products import Ordered, ordered_bytes
 from smtdist.statistics.base import Layout, State
 from smtdist.statistics.patch_rows import PatchRows, PatchSums
 
@@ -57,8 +57,7 @@ class L1Sums(PatchSums):
 
     def _add(self, state: State, rows: NDArray[np.float32], codes: NDArray[np.float32]) -> None:
         found = float_sums.entries(codes)
-        with single_blas():
-            rest = rows - codes @ self.atoms
+        rest = rows - Ordered(self.atoms)(codes)
         state["loss"] += 0.5 * float(np.square(rest, dtype=np.float64).sum())
         state["loss"] += self.penalty * float(np.abs(found.values).sum(dtype=np.float64))
         state["uses"] += np.bincount(found.atoms, minlength=len(self.atoms))
@@ -130,7 +129,8 @@ class OmpSums(PatchSums):
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a group, whatever the batch."""
-        return self.patches.group_bytes(self.numbers) + 32 * 256 * len(self.atoms)
+        units, inputs = self.atoms.shape
+        return self.patches.group_bytes(self.numbers) + 32 * 256 * units + ordered_bytes(inputs, units)
 
     def miniature(self) -> OmpSums:
         """Return the same with few atoms."""

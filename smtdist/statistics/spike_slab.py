@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.kernels import spike_slab
 from smtdist.kernels.device import gpu_available, place, to_host
+from smtdist.kernels.products import ordered_bytes
 from smtdist.kernels.spike_slab import Posterior, SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
@@ -81,7 +82,9 @@ class SpikeSlabSums(PatchSums):
         panels = 4 * PANEL * max(units if self.second else 0, inputs) * 8
         # on a device the group is there, and its copy here
         copies = 2 if gpu_available() else 1
-        return copies * self.patches.group_bytes(self.numbers) + 8 * units * inputs + panels
+        # atoms as they are, and ready for products: two ways, and two of blocks with what they are made of
+        atoms = 4 * units * inputs + 5 * ordered_bytes(inputs, units)
+        return copies * self.patches.group_bytes(self.numbers) + atoms + panels
 
     def miniature(self) -> SpikeSlabSums:
         """Return the same sums with few units and iterations."""

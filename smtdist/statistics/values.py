@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels import float_sums
-from smtdist.kernels.device import gpu_available, to_host
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels import float_sums, products
+from smtdist.kernels.device import device_name, gpu_available, is_host, to_host
 from smtdist.kernels.features import Features
 from smtdist.kernels.float_sums import Entries
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
@@ -31,6 +31,8 @@ EXACT: Final = 2.0**53
 MOST: Final = 2.0**62
 """What is summed in one int64 before it is carried on."""
 SUMS: Final = ("second_moment", "context_scatter")
+NAME_BYTES: Final = 96
+"""Of the name of products, in a state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +40,9 @@ class ValueSums(Statistic):
     """A 1, A Aᵀ and A D Dᵀ Aᵀ of the codes of sites, in whole steps of 1 / grid.
 
     sites : what turns samples into rows. encoder : what turns rows into codes. context : the operator D.
-    State: n_samples, n_positions (sites that count in V), activity (K,), and two limbs (K, K) of either sum
-    (`smtdist.statistics.limbs`). Memory: 32 K² bytes.
+    State: n_samples, n_positions (sites that count in V), activity (K,), two limbs (K, K) of either sum
+    (`smtdist.statistics.limbs`), and products, the name of what multiplied: codes that other products made may differ in
+    their last bits, and are not added. Memory: 32 K² bytes.
     """
 
     sites: Sites
@@ -52,6 +55,7 @@ class ValueSums(Statistic):
         size = self.encoder.size
         layout: Layout = {"n_samples": ((), np.int64), "n_positions": ((), np.int64)}
         layout["activity"] = ((size,), np.int64)
+        layout["products"] = ((NAME_BYTES // 8,), np.int64)
         return layout | {
             f"{name}_{limb}": ((size, size), np.int64) for name in SUMS for limb in ("high", "low")
         }
@@ -61,7 +65,8 @@ class ValueSums(Statistic):
         parts = {name: _Part(state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS}
         added = 0
         for group in self.sites.groups(images, self._numbers):
-            found = to_host(self.encoder(group.rows))
+            made = self.encoder(group.rows)
+            found = to_host(made)
             if found.shape != (len(group.rows), self.encoder.size):
                 raise ConfigurationError(
                     f"{type(self.encoder).__name__} makes codes of the shape {found.shape} for {len(group.rows)} rows, but its "
@@ -71,6 +76,7 @@ class ValueSums(Statistic):
                 raise DataError(
                     f"{type(self.encoder).__name__} makes codes that are not finite; fix the encoder."
                 )
+            _name(state, _packed(self._products(is_host(made))))
             state["n_positions"] += self._add(parts, found, group, state["activity"])
             added += len(group.rows)
         for part in parts.values():
@@ -97,8 +103,14 @@ class ValueSums(Statistic):
         activity += own.sum(axis=0).astype(np.int64)
         return len(own)
 
+    def _products(self, on_host: bool) -> str:
+        if not on_host:
+            return f"a device's, {device_name()}"
+        return products.ORDERED if self.encoder.ordered else products.library()
+
     def merge(self, left: State, right: State) -> State:
         """Return the sum of both."""
+        _name(left, right["products"])
         for name in SUMS:
             high, low = f"{name}_high", f"{name}_low"
             limbs.merge(left[high], left[low], right[high], right[low])
@@ -121,6 +133,32 @@ class ValueSums(Statistic):
     def miniature(self) -> ValueSums:
         """Return the same with few atoms."""
         return replace(self, encoder=self.encoder.few())
+
+
+def _packed(name: str) -> Int64:
+    """Return a name as whole numbers, as a state holds it."""
+    return np.frombuffer(name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0"), np.int64)
+
+
+def _unpacked(name: Int64) -> str:
+    return name.tobytes().rstrip(b"\0").decode(errors="replace")
+
+
+def _name(state: State, name: Int64) -> None:
+    """Note what products the codes of a sum are made with, and refuse others."""
+    own = state["products"]
+    if own.any() and name.any():
+        require_same_products(_unpacked(own), _unpacked(name))
+    own |= name
+
+
+def require_same_products(own: str, other: str) -> None:
+    """Refuse to put codes together that two kinds of products made; a name is empty where none was recorded."""
+    if own and other and own != other:
+        raise ModelError(
+            f"Some codes were made with one kind of products ({own}) and some with another ({other}), which differ in their "
+            f"last bits; use machines and workers of one kind, or fit again."
+        )
 
 
 def _steps(found: Entries, grid: int) -> Entries:
@@ -276,7 +314,9 @@ class ValueStatistics(Additive):
     `activity` (K,) is in steps of 1 / `grid`, both matrices are in steps of 1 / grid², A D Dᵀ Aᵀ times
     `scale`² besides. A matrix is two limbs (high, low), int64 (K, K) each (`smtdist.statistics.limbs`).
 
-    They add and subtract, bit for bit, where `origin` allows it: `a + b`, `a - b`. Memory: 32 K² bytes.
+    `products` : what multiplied where codes were made, "" in files from before it was recorded.
+
+    They add and subtract, bit for bit, where `origin` and `products` allow it: `a + b`, `a - b`. Memory: 32 K² bytes.
     """
 
     n_samples: int
@@ -287,6 +327,7 @@ class ValueStatistics(Additive):
     grid: int = GRID
     scale: int = 1
     origin: Origin | None = None
+    products: str = ""
 
     def _combined(self, other: Self, sign: int) -> dict[str, Any]:
         def both(name: str) -> tuple[Int64, Int64]:
@@ -295,7 +336,8 @@ class ValueStatistics(Additive):
             limbs.merge(high, low, other_high, other_low, sign)
             return high, low
 
-        return {name: both(name) for name in SUMS}
+        require_same_products(self.products, other.products)
+        return {**{name: both(name) for name in SUMS}, "products": self.products and other.products}
 
     @property
     def held_bytes(self) -> int:
@@ -324,4 +366,5 @@ def finish(state: State, sums: ValueSums) -> ValueStatistics:
         scatter,
         sums.grid,
         sums.context.scale,
+        products=_unpacked(state["products"]),
     )

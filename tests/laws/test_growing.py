@@ -17,6 +17,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, InterruptedRun, ModelError
+from smtdist.kernels import products
 from smtdist.models import loading
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.fit import fit
@@ -25,6 +26,7 @@ from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.merge import merged, refit, resolved, update
 from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.table import PointSettings, fit_table
+from smtdist.models.valued import ValuedTransform
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
@@ -185,6 +187,45 @@ def test_what_has_no_meaning_is_refused(case):
     moved = replace(model.statistics, origin=replace(model.statistics.origin, basis="another"))
     with pytest.raises(ModelError, match="b: The sums were made with another"):
         merged(("a", model), [("b", replace(model, statistics=moved))])
+
+
+def test_sums_of_values_name_their_products_and_refuse_others(case, monkeypatch):
+    """Codes differ in their last bits where another library made their products, unless they are ordered."""
+    model, (first, more, _), _ = case
+    own = getattr(model.statistics, "products", None)
+    if own is None:
+        assert not isinstance(model, ValuedTransform)  # whole numbers, whatever multiplies
+        return
+    assert own == (products.ORDERED if model.sums.encoder.ordered else products.library())
+    assert model.provenance["products"] == own
+    other = replace(model, statistics=replace(model.statistics, products="another library"))
+    for change in (
+        lambda: update(other, more, engine()),
+        lambda: update(other, first, engine(), withdraw=True),
+        lambda: merged(("a", model), [("b", other)], (), repeats=True),
+    ):
+        with pytest.raises(ModelError, match="use machines and workers of one kind"):
+            change()
+    # files from before products were recorded
+    before = replace(model, statistics=replace(model.statistics, products=""))
+    grown, _ = update(before, more, engine())
+    assert grown.statistics.products == ""
+    assert_same(update(grown, more, engine(), withdraw=True)[0], before)
+    # a worker of another kind, or a resume on one
+    sums, read = model.sums, model.read_as(more)
+    with read.opened() as reader:
+        samples = reader.read(0, 4)
+    monkeypatch.setattr(type(sums.encoder), "ordered", False)
+    states = []
+    for name in ("one library", "another library"):
+        monkeypatch.setattr(products, "library", lambda name=name: name)
+        states.append(sums.zero())
+        sums.update(states[-1], samples, 0)
+    with pytest.raises(ModelError, match=r"one kind of products \(one library\) and some with another"):
+        sums.merge(*states)
+    with pytest.raises(ModelError, match="use machines and workers of one kind"):
+        sums.update(states[0], samples, 0)
+    assert sums.merge(sums.zero(), states[1])["products"].any()
 
 
 def test_a_new_solve_reads_nothing(case):

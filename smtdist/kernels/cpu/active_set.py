@@ -38,8 +38,9 @@ def active_rows(
     members, values, held = np.empty(room, np.int64), np.empty(room), np.empty((room, inputs))
     root, solved, column = np.zeros((room, room)), np.empty(room), np.empty(room)
     rest, lengths, barred = np.empty(inputs), np.empty(size), np.empty(size, np.bool_)
+    pulls = np.empty(size)
     for unit in range(size):
-        lengths[unit] = np.dot(atoms[unit], atoms[unit])
+        lengths[unit] = _dot(atoms[unit], atoms[unit])
     for row in range(x.shape[0]):
         code, count, used = codes[row], 0, 0
         for unit in range(size):
@@ -52,15 +53,19 @@ def active_rows(
         barred[:] = False
         while True:
             count = _settled(x[row], penalty, members, values, held, root, solved, count)
-            rest[:] = x[row] - np.dot(values[:count], held[:count])
-            pulls = np.dot(atoms, rest)
+            rest[:] = x[row]
+            for at in range(count):
+                for i in range(inputs):
+                    rest[i] -= values[at] * held[at, i]
+            for unit in range(size):
+                pulls[unit] = _dot(atoms[unit], rest)
             cost, reach = 0.0, 0.0
             for at in range(count):
                 cost += values[at] * penalty[members[at]]
             for unit in range(size):
                 if lengths[unit] > 0:
                     reach = max(reach, pulls[unit] / penalty[unit])
-            gap, primal = gap_of(reach, cost, np.dot(rest, rest), np.dot(rest, x[row]))
+            gap, primal = gap_of(reach, cost, _dot(rest, rest), _dot(rest, x[row]))
             gaps[row] = max(gap, 0.0) / primal if primal > 0 else 0.0
             if gaps[row] <= target or used >= most:
                 break
@@ -99,6 +104,22 @@ def active_rows(
 
 
 @compiled
+def _dot(one: Array, other: Array) -> float:
+    """Return the dot product of two vectors: four sums side by side, then what is left, whatever the processor."""
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    whole = len(one) // 4 * 4
+    for i in range(0, whole, 4):
+        first += one[i] * other[i]
+        second += one[i + 1] * other[i + 1]
+        third += one[i + 2] * other[i + 2]
+        fourth += one[i + 3] * other[i + 3]
+    total: float = (first + second) + (third + fourth)
+    for i in range(whole, len(one)):
+        total += one[i] * other[i]
+    return total
+
+
+@compiled
 def _forward(root: Array, right: Array, count: int) -> None:
     """Solve Rᵀ y = right in place."""
     for i in range(count):
@@ -112,16 +133,17 @@ def _forward(root: Array, right: Array, count: int) -> None:
 def _backward(root: Array, right: Array, count: int) -> None:
     """Solve R y = right in place."""
     for i in range(count - 1, -1, -1):
-        right[i] = (right[i] - np.dot(root[i, i + 1 : count], right[i + 1 : count])) / root[i, i]
+        right[i] = (right[i] - _dot(root[i, i + 1 : count], right[i + 1 : count])) / root[i, i]
 
 
 @compiled
 def _outside(atom: Array, length: float, held: Array, root: Array, column: Array, count: int) -> float:
     """Set column = R⁻ᵀ H φ, and return the square of what of φ lies outside the span of the atoms that are in."""
     if count > 0:
-        column[:count] = np.dot(held[:count], atom)
+        for at in range(count):
+            column[at] = _dot(held[at], atom)
         _forward(root, column, count)
-    outside: float = length - np.dot(column[:count], column[:count])
+    outside: float = length - _dot(column[:count], column[:count])
     return outside
 
 
@@ -166,9 +188,8 @@ def _solve(
     x: Array, penalty: Array, members: Array, held: Array, root: Array, solved: Array, count: int
 ) -> None:
     """Set solved to the minimum over the atoms that are in, whatever its signs."""
-    solved[:count] = np.dot(held[:count], x)
     for at in range(count):
-        solved[at] -= penalty[members[at]]
+        solved[at] = _dot(held[at], x) - penalty[members[at]]
     _forward(root, solved, count)
     _backward(root, solved, count)
 
@@ -235,3 +256,29 @@ def _exchanged(
         values[count] = share
         count = _entered(unit, atom, square, members, held, root, column, count)
     return count, True
+
+
+@compiled
+def least_squares(rows: Array, atoms: Array, chosen: Array, fitted: Array, rest: Array) -> None:
+    """Write which values of the chosen atoms, (n, k), bring each row nearest, and what is left of it, in float64 within."""
+    count, inputs = chosen.shape[1], rows.shape[1]
+    held, x, left = np.empty((count, inputs)), np.empty(inputs), np.empty(inputs)
+    root, values = np.zeros((count, count)), np.empty(count)
+    for row in range(rows.shape[0]):
+        x[:] = rows[row]
+        left[:] = x
+        for at in range(count):
+            held[at] = atoms[chosen[row, at]]
+            values[at] = _dot(held[at], x)
+            for i in range(at):
+                root[i, at] = _dot(held[i], held[at])
+            length = _dot(held[at], held[at])
+            _forward(root, root[:, at], at)
+            root[at, at] = np.sqrt(length - _dot(root[:at, at], root[:at, at]))
+        _forward(root, values, count)
+        _backward(root, values, count)
+        for at in range(count):
+            fitted[row, at] = values[at]
+            for i in range(inputs):
+                left[i] -= values[at] * held[at, i]
+        rest[row] = left

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smtdist.kernels.cpu.float_products import multiply, width_of
 from smtdist.kernels.cpu.jit import ZERO, compiled
 from smtdist.kernels.types import Array
 
@@ -205,10 +206,15 @@ def _fill(own: Array, work: Array, before: int, count: int, atoms: Array, gram: 
             for j in range(count):
                 own[i, j] = source[work[j]]
     else:
-        gathered = np.empty((count, atoms.shape[1]), atoms.dtype)
+        inputs, width = atoms.shape[1], width_of(atoms)
+        gathered = np.empty((count, inputs), atoms.dtype)
+        panels = np.zeros((-(-count // width), inputs, width), atoms.dtype)
         for i in range(count):
             gathered[i] = atoms[work[i]]
-        own[before:count, :count] = np.dot(gathered[before:], gathered.T)
+            panels[i // width, :, i % width] = gathered[i]
+        products = np.empty((count - before, count), atoms.dtype)
+        multiply(gathered[before:], panels, products)
+        own[before:count, :count] = products
     for i in range(before):
         for j in range(before, count):
             own[i, j] = own[j, i]

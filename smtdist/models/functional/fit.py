@@ -13,7 +13,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import contrast, l1
 from smtdist.kernels.features import Features
-from smtdist.kernels.threads import single_blas
+from smtdist.kernels.products import Ordered
 from smtdist.models.points.fit import PointModel, fit_sums
 from smtdist.models.records import Record
 from smtdist.solve.solution import Float64
@@ -65,7 +65,7 @@ class Whitening:
 
     def __call__(self, rows: Float64) -> Float64:
         """Return whitened rows."""
-        result: Float64 = (rows - self.mean) @ self.whiten
+        result: Float64 = Ordered(self.whiten)(rows - self.mean)
         return result
 
     def back(self, rows: Float64) -> Float64:
@@ -128,6 +128,7 @@ class SparseCoder(Features):
     penalty: float
     whitening: Whitens | None = None
     gap: float = GAP
+    ordered = True
 
     @property
     def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
@@ -140,7 +141,6 @@ class SparseCoder(Features):
 
     def __call__(self, points: Float64) -> Float64:
         """Return codes of raw rows (m, d), (m, K)."""
-        with single_blas():  # bits of products follow the number of its threads
-            x = self.whitened(points).astype(np.float32)
-            codes, _, _ = l1.sparse_codes(self.dictionary.astype(np.float32), x, self.penalty, gap=self.gap)
+        x = self.whitened(points).astype(np.float32)
+        codes, _, _ = l1.sparse_codes(self.dictionary.astype(np.float32), x, self.penalty, gap=self.gap)
         return np.asarray(codes, np.float64)

@@ -16,6 +16,7 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence
+from smtdist.kernels.products import Ordered
 from smtdist.models import valued
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
@@ -139,7 +140,7 @@ class VideoModel(ValuedTransform):
 
     def embed(self, rows: NDArray[np.floating]) -> Float64:
         """Return β = P α of raw patches (..., D), (..., L)."""
-        result: Float64 = self.codes(rows) @ self.components.T
+        result: Float64 = Ordered(self.components.T)(self.codes(rows))
         return result
 
     def decode(self, codes: Float64) -> Float64:
