@@ -159,10 +159,10 @@ def _statistics_layout(group: Any) -> layouts.Arrays:
     derived = json.loads(group.attrs["derived"])
     layout: dict[str, tuple[str, ...]] = {"n_samples": (), "n_positions": (), "activity": ("atom",)}
     layout |= {f"{name}?" if name in derived else name: _MATRIX for name in _MATRICES}
-    in_limbs = LIMBS[0] in group
+    in_limbs = any(name in group for name in LIMBS)
     if in_limbs:
         layout |= dict.fromkeys(LIMBS, _MATRIX)
-    if "n_views" in group:
+    if any(name in group for name in _VIEWS):
         layout |= dict.fromkeys(_VIEWS, ())
     # the diagonal of what follows from co-occurrences, unless all degrees are equal
     lacking = "context_scatter" in derived and not in_limbs and number(group, "equal_degree") < 0

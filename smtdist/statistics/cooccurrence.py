@@ -246,8 +246,8 @@ class CodeSums(Statistic):
             scatter.add_whole_second_order(state["deviation"], codes, kept, counts, usual)
             return
         sites = to_host(kept.sum(axis=(1, 2))).astype(np.int64)
-        state["n_views"] += np.count_nonzero(sites)
-        state["n_squares"] += sites @ sites
+        state["n_views"] += int(np.count_nonzero(sites))
+        state["n_squares"] += int(sites @ sites)
         high, low = (state[name] for name in DEVIATION)
         for first, shift, panel in scatter.whole_second_order(
             codes, kept, counts, usual, self.weight_bits, len(high)
