@@ -24,7 +24,7 @@ NAME: Final = "manifest.json"
 SCHEMA: Final = 2
 """1 had keys of other recipes in its partial sums."""
 WEIGHTS: Final = "the second-order weights"
-"""Given for second-order sums of whole images. A folder that lacks it was begun with coarser weights, and goes on with them."""
+"""Given for second-order sums. A folder that lacks it was begun with coarser weights, and goes on with them."""
 SHOWN: Final = 5
 """Differences that a sentence names."""
 

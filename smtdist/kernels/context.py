@@ -11,8 +11,12 @@ from smtdist.kernels.types import Array, Codes
 
 SIGNIFICANT_BITS = 30
 """That weights of whole images have at least."""
-COARSE_BITS = 20
-"""Bits behind the point of weights of windows, and of whole images in files of schemas 1 and 2."""
+COARSE_BITS = generic.SCALE_BITS
+"""Bits behind the point of weights of most windows, and of all contexts in files of schemas 1 and 2."""
+FINE_BITS = COARSE_BITS + generic.FINE_BITS
+"""Those of `fine_window`."""
+FINE_WINDOW = 384
+"""Reach times rows or columns from which on the coarser weights are too coarse: a disc is off by up to 1e-4."""
 
 
 def kept_mask(codes: Codes, shape: tuple[int, int, int]) -> Array:
@@ -91,13 +95,25 @@ def weight_bits(most: int) -> int:
     return SIGNIFICANT_BITS + most.bit_length()
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, reach: int) -> None:
+def fine_window(reach: int, lattice: tuple[int, int]) -> bool:
+    """Return whether second-order weights of windows have a second digit, by their reach and the rows and columns of positions.
+
+    With a reach of 1, weights inside an image are exact.
+
+    >>> fine_window(6, (27, 27)), fine_window(1, (500, 500)), fine_window(6, (64, 64))
+    (False, False, True)
+    """
+    return reach > 1 and reach * max(lattice) >= FINE_WINDOW
+
+
+def add_second_order(out: Array, codes: Codes, kept: Array, reach: int, *, fine: bool = False) -> None:
     """Add Σ A L Aᵀ with L = rint(2^20 D Dᵀ) of windows: the second-order objective ‖PAD‖² of SMT 2018 and 2023.
 
     Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column.
     L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within 2 d.
 
-    out : int64 (K, K), in units of 2^-20. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work; on
+    fine : the second digit instead, L = rint(2^30 D Dᵀ) less 2^10 times the first.
+    out : int64 (K, K), in units of 2^-20, or 2^-30. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work; on
     a CPU 4 K bytes a patch beside that, 32 MiB at most.
     Raises ConfigurationError for another type, and where a call could pass 2^63.
     """
@@ -107,7 +123,7 @@ def add_second_order(out: Array, codes: Codes, kept: Array, reach: int) -> None:
     if codes.n_patches >= 2**38:  # the entries of L in the row of a patch sum to less than 2^24
         raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
     body = second_order if is_host(out) else generic
-    body.add_second_order(out, codes, kept, min(reach, max(kept.shape[1:])))
+    body.add_second_order(out, codes, kept, min(reach, max(kept.shape[1:])), fine)
 
 
 def _check_shape(codes: Codes, shape: tuple[int, ...]) -> None:

@@ -46,13 +46,13 @@ from smtdist.models.groups import (
 )
 from smtdist.models.joined import Joined
 from smtdist.models.kinds import kind_in, other_than_smt
-from smtdist.models.model import Model, Whitening, code_sums, weighs_images
+from smtdist.models.model import Model, Whitening, code_sums
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.sums import LIMBS, Statistics
 
 SCHEMA: Final = 3
-"""1: no hashes of samples, so that statistics can be solved again but not added or subtracted. 2: second-order weights of whole
-images are multiples of 2^-20."""
+"""1: no hashes of samples, so that statistics can be solved again but not added or subtracted. 2: all second-order
+weights are multiples of 2^-20."""
 
 FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
@@ -137,10 +137,10 @@ def _read(file: Any, path: str | os.PathLike[str], statistics: bool) -> Model:
     embedding = read_solution(file["embedding"]) if "embedding" in file else None
     whitening = _read_whitening(file["whitening"], scale)
     dictionary = _read_dictionary(file["dictionary"])
-    coarse = weighs_images(settings) and (
-        number(file, "smtdist_schema") < 3 or number(file, "weight_bits") == COARSE_BITS
-    )
-    model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance, coarse)
+    model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
+    if settings.order == 2:
+        bits = COARSE_BITS if number(file, "smtdist_schema") < 3 else number(file, "weight_bits")
+        model = replace(model, coarse=bits != code_sums(model, 1).weight_bits)
     if statistics and "statistics" in file:
         model = replace(model, statistics=_read_statistics(file["statistics"], model))
     return model
@@ -159,10 +159,10 @@ def _statistics_layout(group: Any) -> layouts.Arrays:
     derived = json.loads(group.attrs["derived"])
     layout: dict[str, tuple[str, ...]] = {"n_samples": (), "n_positions": (), "activity": ("atom",)}
     layout |= {f"{name}?" if name in derived else name: _MATRIX for name in _MATRICES}
-    in_limbs = LIMBS[0] in group
+    in_limbs = any(name in group for name in LIMBS)
     if in_limbs:
         layout |= dict.fromkeys(LIMBS, _MATRIX)
-    if "n_views" in group:
+    if any(name in group for name in _VIEWS):
         layout |= dict.fromkeys(_VIEWS, ())
     # the diagonal of what follows from co-occurrences, unless all degrees are equal
     lacking = "context_scatter" in derived and not in_limbs and number(group, "equal_degree") < 0
@@ -171,7 +171,7 @@ def _statistics_layout(group: Any) -> layouts.Arrays:
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
-    weights = {"weight_bits": code_sums(model, 1).weight_bits} if weighs_images(model.settings) else {}
+    weights = {"weight_bits": code_sums(model, 1).weight_bits} if model.settings.order == 2 else {}
     return weights | {
         "smtdist_schema": SCHEMA,
         "title": "Sparse manifold transform",
@@ -321,7 +321,7 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
         weight_bits=sums.weight_bits if sums.second_order else 0,
         **views,
     )
-    exact = weighs_images(model.settings) and not model.coarse
+    exact = sums.second_order and model.settings.context == "whole" and not model.coarse
     if exact != bool(views) or (exact and (found.equal_sites is None) != (LIMBS[0] in matrices)):
         raise ValueError("its second-order sums do not say how many patches its images keep")
     return found

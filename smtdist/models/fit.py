@@ -29,7 +29,6 @@ from smtdist.models.model import (
     image_geometry,
     summed_settings,
     unwhitened,
-    weighs_images,
     weights_given,
     whitened,
 )
@@ -171,10 +170,10 @@ def joined_facts(source: Source, settings: Mapping[str, Configuration]) -> Facts
 
 
 def is_coarse(settings: Configuration, engine: Engine, base: Model | None) -> bool:
-    """Return whether second-order sums of whole images have the weights of the earlier version whose model or folder it is."""
-    if not weighs_images(settings):
+    """Return whether second-order sums have the coarser weights of the earlier version whose model or folder it is."""
+    if settings.order != 2:
         return False
     if base is not None:
-        return base.coarse
+        return base.coarse and base.settings.context == settings.context
     begun = None if engine.checkpoint is None else manifest.begun(engine.checkpoint)
     return begun is not None and manifest.WEIGHTS not in begun.given

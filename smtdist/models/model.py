@@ -20,6 +20,7 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import convergence, representation
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
+from smtdist.kernels.context import COARSE_BITS
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
 from smtdist.models.components import chosen_components, summary_of
@@ -55,7 +56,7 @@ class Model(Shown):
     statistics: Statistics | None
     embedding: Solution | None
     provenance: dict[str, Any] = field(default_factory=dict)
-    coarse: bool = False  # sums of whole images have the second-order weights of files of schemas 1 and 2
+    coarse: bool = False  # second-order weights are those of files of schemas 1 and 2
 
     free: ClassVar[tuple[str, ...]] = (
         "moment",
@@ -135,8 +136,8 @@ class Model(Shown):
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of the sums of a source depends on: data, settings and hashes."""
-        exact = weighs_images(self.settings) and not self.coarse
-        weights = [np.array(code_sums(self, 1).weight_bits)] if exact else []
+        bits = code_sums(self, 1).weight_bits if self.settings.order == 2 else COARSE_BITS
+        weights = [] if bits == COARSE_BITS else [np.array(bits)]
         given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid, *weights)}
         return Facts.of(source, summed_settings(self.settings), given)
 
@@ -257,14 +258,9 @@ def summed_settings(settings: Configuration) -> dict[str, Any]:
     return {name: value for name, value in settings.to_dict().items() if name not in configuration.VOTING}
 
 
-def weighs_images(settings: Configuration) -> bool:
-    """Return whether second-order sums of whole images are made, whose weights depend on how many patches each keeps."""
-    return settings.order == 2 and settings.context == "whole"
-
-
 def weights_given(*settings: Configuration) -> dict[str, str]:
-    """Return what the manifest of a fit says of such sums."""
-    return {WEIGHTS: "exact"} if any(map(weighs_images, settings)) else {}
+    """Return what the manifest of a fit says of second-order weights."""
+    return {WEIGHTS: "exact"} if any(one.order == 2 for one in settings) else {}
 
 
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:

@@ -23,6 +23,7 @@ from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.draw import drawn_views
 
 DEVIATION: Final = ("deviation_high", "deviation_low")
+DIGITS: Final = ("scatter_high", "scatter_low")
 FEW: Final = 130
 """Atoms of a twin that compiles and warms the kernels: so many that codes of one atom count as sparse."""
 NEVER: Final = 2**31 - 1
@@ -50,11 +51,12 @@ class CodeSums(Statistic):
     n_squares      n²                            order 2, whole image      whether all n are equal
     ============== ============================= ========================= ====================================
 
-    One-hot codes keep the diagonal of `deficit` only. At order 2 L of windows is rounded to multiples of 2^-20. Of whole images
+    One-hot codes keep the diagonal of `deficit` only. At order 2 L of windows is rounded to multiples of 2^-20, or, where that
+    is too coarse (`context.fine_window`), of 2^-30, in two digits: scatter = 2^10 `scatter_high` + `scatter_low`. Of whole images
     A L Aᵀ = n / (n - 1)² (n A Aᵀ - s sᵀ), n the patches that are kept: where all images keep one n it follows exactly from the
     other sums. Else the weight is rounded once for each n, to a multiple of 2^-`weight_bits`, and the deviation is summed in
     two limbs, `deviation_high` and `deviation_low`; an image of which all patches are kept adds nothing to it. `coarse` sums
-    have multiples of 2^-20 in one limb, as in files of schemas 1 and 2. Memory: that many K x K arrays of 4 or 8 bytes an entry.
+    have multiples of 2^-20 in one sum, as in files of schemas 1 and 2. Memory: that many K x K arrays of 4 or 8 bytes an entry.
 
     Of each image only the patches are made that the encoder's sampling chooses: the others are no one's
     neighbours. On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums
@@ -134,7 +136,8 @@ class CodeSums(Statistic):
             layout["windows"] = (matrix, smallest_integer(patches * self.full_degree))
         if self.second_order and not whole:
             smallest_integer(10 * patches << context.COARSE_BITS)  # see `add_second_order`
-            layout["scatter"] = (matrix, np.int64)
+            fine = self.weight_bits > context.COARSE_BITS
+            layout |= dict.fromkeys(DIGITS if fine else ("scatter",), (matrix, np.int64))
         elif self.second_order and self.coarse:
             layout["deviation"] = (matrix, np.int64)
         elif self.second_order:
@@ -159,8 +162,12 @@ class CodeSums(Statistic):
     @property
     def weight_bits(self) -> int:
         """Bits behind the point of the second-order weights."""
-        exact = self._reach is None and not self.coarse
-        return context.weight_bits(self.full_degree + 1) if exact else context.COARSE_BITS
+        if self.coarse:
+            return context.COARSE_BITS
+        if self._reach is None:
+            return context.weight_bits(self.full_degree + 1)
+        fine = context.fine_window(self._reach, self.encoder.whitener.lattice)
+        return context.FINE_BITS if fine else context.COARSE_BITS
 
     @property
     def work_per_sample(self) -> float:
@@ -227,7 +234,9 @@ class CodeSums(Statistic):
         else:
             context.add_window_cooccurrence(state["windows"], near, kept, self._reach)
             if self.second_order:
-                context.add_second_order(state["scatter"], near, kept, self._reach)
+                names = DIGITS if DIGITS[0] in state else ("scatter",)
+                for name in names:
+                    context.add_second_order(state[name], near, kept, self._reach, fine=name == DIGITS[1])
         return int(to_host(kept.sum()))
 
     def _add_deviation(self, state: State, codes: Codes, kept: Array, counts: Array) -> None:
@@ -237,8 +246,8 @@ class CodeSums(Statistic):
             scatter.add_whole_second_order(state["deviation"], codes, kept, counts, usual)
             return
         sites = to_host(kept.sum(axis=(1, 2))).astype(np.int64)
-        state["n_views"] += np.count_nonzero(sites)
-        state["n_squares"] += sites @ sites
+        state["n_views"] += int(np.count_nonzero(sites))
+        state["n_squares"] += int(sites @ sites)
         high, low = (state[name] for name in DEVIATION)
         for first, shift, panel in scatter.whole_second_order(
             codes, kept, counts, usual, self.weight_bits, len(high)
@@ -336,7 +345,7 @@ class CodeSums(Statistic):
         sizes = [np.dtype(layout[name][1]).itemsize for name in names]
         if self.second_order or ("deficit" in layout and len(layout["deficit"][0]) == 2):
             # context_scatter, which does not follow from the others; in two limbs
-            sizes.append(16 if DEVIATION[0] in layout else 8)
+            sizes.append(16 if layout.keys() & {DEVIATION[0], DIGITS[0]} else 8)
         low, high = self.rows or (0, self.n_atoms)
         return int(sum(sizes)) * (high - low) * (self.n_atoms - low)
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from smtdist.data.spilled import forget
 from smtdist.errors import DataError, TooLargeError
-from smtdist.kernels.context import whole_weights
+from smtdist.kernels.context import COARSE_BITS, FINE_BITS, whole_weights
 from smtdist.kernels.scatter import mirror_upper
 from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
-from smtdist.statistics.cooccurrence import DEVIATION, CodeSums
+from smtdist.statistics.cooccurrence import DEVIATION, DIGITS, CodeSums
 from smtdist.statistics.exchanged import add_exchanged, exchanged
 from smtdist.statistics.origin import Additive, Origin
 
@@ -41,7 +41,8 @@ class Statistics(Additive):
 
     At second order a whole image of n kept patches has n / (n - 1)² times the first-order matrix. Where n is the same in all
     images (`equal_sites`) that matrix is `context_scatter`, and (n - 1)² / n its scale: exact. Else the matrix is in two limbs
-    (`LIMBS`), in units of 2^-`weight_bits`, and comes in float64. `n_views` and `n_squares`, Σ n², tell which.
+    (`LIMBS`), in units of 2^-`weight_bits`, and comes in float64, as that of wide windows. `n_views` and `n_squares`, Σ n², tell
+    which.
 
     Sums that were made in tiles of rows stay in them (`UpperTiles`): half the memory, and no array of K x K
     is ever made; the properties below are tiles then too.
@@ -81,6 +82,8 @@ class Statistics(Additive):
         }
         if self.n_views is not None and other.n_views is not None:
             return self._combined_views(other, sign, matrices)
+        if LIMBS[0] in self.matrices:
+            return {"matrices": matrices | self._added_limbs(other, sign)}
         equal_degree = self.equal_degree
         if "context_scatter" in self.matrices or "context_scatter" in other.matrices:
             matrices["context_scatter"] = _sum(self.context_scatter, other.context_scatter, sign)
@@ -103,15 +106,20 @@ class Statistics(Additive):
         sites = equal_sites(views, self.n_positions + sign * other.n_positions, squares)
         found: dict[str, Any] = {"matrices": matrices, "n_views": views, "n_squares": squares}
         if sites is None:
-            both = zip(self._limbs(), other._limbs(), strict=True)
-            matrices |= {name: _sum(*one, sign) for name, one in zip(LIMBS, both, strict=True)}
-            for high, low in zip(*(tile_views(matrices[name]) for name in LIMBS), strict=True):
-                limbs.carry(high, low)
+            matrices |= self._added_limbs(other, sign)
         activity = self.activity + sign * other.activity
         return found | _degrees(sites, activity if self.one_hot else None)
 
+    def _added_limbs(self, other: Self, sign: int) -> dict[str, Matrix]:
+        """Return 2^`weight_bits` A D Dᵀ Aᵀ of self + sign x other in two limbs."""
+        both = zip(LIMBS, self._limbs(), other._limbs(), strict=True)
+        found = {name: _sum(left, right, sign) for name, left, right in both}
+        for high, low in zip(*(tile_views(found[name]) for name in LIMBS), strict=True):
+            limbs.carry(high, low)
+        return found
+
     def _limbs(self) -> tuple[Matrix, Matrix]:
-        """Return 2^`weight_bits` A D Dᵀ Aᵀ in two limbs, of sums of whole images."""
+        """Return 2^`weight_bits` A D Dᵀ Aᵀ in two limbs."""
         if LIMBS[0] in self.matrices:
             return self.matrices[LIMBS[0]], self.matrices[LIMBS[1]]
         _, weight = whole_weights(self.equal_sites or 1, self.weight_bits)
@@ -413,6 +421,16 @@ def _add_usual(
             limbs.add_multiple(scatter[rows], low[rows], panel, weight)
 
 
+def _digits_to_limbs(high: Integers, low: Integers) -> None:
+    """Turn sums of first and second digits of weights of windows into two limbs, in place, panel by panel."""
+    for start in range(0, len(high), PANEL_ROWS):
+        rows = slice(start, start + PANEL_ROWS)
+        first, second = high[rows].astype(np.int64), low[rows].astype(np.int64)
+        high[rows], low[rows] = 0, 0
+        limbs.add(high[rows], low[rows], second)  # type: ignore[arg-type]
+        limbs.add_multiple(high[rows], low[rows], first, 1 << FINE_BITS - COARSE_BITS)  # type: ignore[arg-type]
+
+
 def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> Statistics:
     """Turn the raw sums of a pass into named, full matrices; consumes `state` to save memory.
 
@@ -452,6 +470,11 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
     elif sums.second_order:
         if "scatter" in state:
             matrices["context_scatter"] = mirrored(state.pop("scatter"))
+        elif DIGITS[0] in state:
+            matrices |= {
+                name: mirrored(state.pop(digit)) for name, digit in zip(LIMBS, DIGITS, strict=True)
+            }
+            _digits_to_limbs(*(matrices[name] for name in LIMBS))
         else:
             matrices["context_scatter"] = mirrored(state.pop("deviation"))
             _add_usual(*usual, matrices["context_scatter"])

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import reference as oracle
 from coded import random_codes, same_sums, whole_second_order
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,26 @@ from smtdist.kernels.types import Codes, Geometry
 )
 def test_weights(shape, d, seed, share):
     kept = np.random.default_rng(seed).random(shape) < share
-    np.testing.assert_array_equal(second_order.weights_of(kept, d), plain.window_weights(kept, d))
+    for fine in (False, True):
+        np.testing.assert_array_equal(
+            second_order.weights_of(kept, d, fine), plain.window_weights(kept, d, fine)
+        )
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_both_digits_of_weights_are_the_oracles(seed, d):
+    """Together they are rint(2^30 D D^T), and the second is at most 2^9."""
+    rows, columns = 5, 6
+    kept = np.random.default_rng(seed).random((1, rows, columns)) < 0.8
+    first, second = (second_order.weights_of(kept, d, fine).astype(np.int64)[0] for fine in (False, True))
+    assert abs(second).max() <= 2**9
+    D = oracle.second_order(oracle.neighbours(rows, columns, d, kept.ravel()))
+    exact = (D @ D.T).reshape(rows, columns, rows, columns)
+    for row, column, down, across in np.argwhere(first * 2**10 + second):
+        at = exact[row, column, row + down - 2 * d, column + across - 2 * d]
+        assert first[row, column, down, across] * 2**10 + second[row, column, down, across] == round(
+            2**30 * at
+        )
 
 
 @pytest.mark.parametrize("sums", [True, False])
@@ -45,6 +65,11 @@ def test_both_ways(monkeypatch, sums, share, d):
         k,
     )
     assert len(asked) == 3
+    same_sums(
+        lambda out: context.add_second_order(out, codes, kept, d, fine=True),
+        lambda out: plain.add_second_order(out, codes, kept, d, fine=True),
+        k,
+    )
 
 
 @given(

@@ -14,6 +14,7 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ModelError
+from smtdist.kernels import context
 from smtdist.kernels.types import Codes, Geometry
 from smtdist.models.files import load, save
 from smtdist.models.fit import fit
@@ -113,6 +114,42 @@ def test_sums_on_the_coarser_grid_of_older_files_stay_apart(model):
     with pytest.raises(ModelError, match="another grid"):
         merged(("a", replace(model, statistics=exact)), [("b", replace(older, statistics=coarse))])
     assert (coarse + summed(older, images_with(4, 3, 3))).scatter_scale == 2**20
+
+
+@pytest.mark.parametrize("name", ["gq", "mirrored"])
+def test_wide_windows_have_a_second_digit(name, monkeypatch, tmp_path):
+    """Their sums add, come apart, are written and read; they are those of the coarser weights to half a step of these."""
+    settings = SETTINGS[name].replace(context=3)
+    model = fit(as_source(images_with(0, 20, 0)), settings, Engine(SerialExecutor(1)))[0]
+    coarse = summed(model, images_with(0, 4, 1))
+    monkeypatch.setattr(context, "FINE_WINDOW", 30)
+    left, right, both = (
+        summed(model, *some)
+        for some in (
+            [images_with(0, 4, 1)],
+            [images_with(5, 3, 2)],
+            [images_with(0, 4, 1), images_with(5, 3, 2)],
+        )
+    )
+    same(left + right, both)
+    same(both - right, left)
+    assert (coarse.scatter_scale, left.scatter_scale) == (2**20, 2**30)
+    difference = exact_scatter(left) - full(coarse.context_scatter) * Fraction(1, 2**20)
+    counts = np.outer(left.activity, left.activity).astype(object)
+    assert (abs(difference) <= Fraction(1, 2**20) * counts).all()
+    assert difference.any()
+    for one, other in ((coarse, left), (left, coarse)):
+        with pytest.raises(ModelError, match="another grid"):
+            one + other
+    same(summed(replace(model, coarse=True), images_with(0, 4, 1)), coarse)
+    save(
+        replace(model, statistics=both, provenance={**model.provenance, "audit": list(both.origin.audit)}),
+        tmp_path / "m.h5",
+    )
+    found = load(tmp_path / "m.h5")
+    same(found.statistics, both)
+    assert not found.coarse
+    assert np.isfinite(found.solved(both, Engine(SerialExecutor(1)))[0].eigenvalues).all()
 
 
 @pytest.mark.parametrize("tiles", [1, 3])

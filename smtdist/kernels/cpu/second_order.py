@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smtdist.kernels.cpu.context import window_size
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom
@@ -27,11 +28,12 @@ LANES_WORTH = 3
 
 
 SHIFT = context.FRACTION_BITS - context.SCALE_BITS
+FINE_SHIFT = SHIFT - context.FINE_BITS
 
 
 @compiled
 def fill_weights(
-    weights: Array, inverse: Array, square: Array, total: Array, d: int, start: int, stop: int
+    weights: Array, inverse: Array, square: Array, total: Array, d: int, start: int, stop: int, fine: bool
 ) -> None:
     """Fill in the weights of patches start to stop, as `generic.context.window_weights` has them."""
     rows, columns = inverse.shape[1], inverse.shape[2]
@@ -62,7 +64,10 @@ def fill_weights(
                     # neither end is a common neighbour of both, and each lies in the other's window
                     value -= ahead + square[image, row + down, column + across]
                     value -= inverse[image, row, column] + beside
-                own[down + 2 * d, across + 2 * d] = (value + (1 << (SHIFT - 1))) >> SHIFT
+                first = (value + (1 << (SHIFT - 1))) >> SHIFT
+                if fine:
+                    first = ((value + (1 << (FINE_SHIFT - 1))) >> FINE_SHIFT) - (first << context.FINE_BITS)
+                own[down + 2 * d, across + 2 * d] = first
 
 
 @compiled
@@ -137,24 +142,27 @@ def add_sums(out: Array, sums: Array, links: tuple[Array, Array], low: int, high
                     into[other] += line[other]
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, d: int) -> None:
-    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
+def add_second_order(out: Array, codes: Codes, kept: Array, d: int, fine: bool = False) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ), or its second digit."""
     n = kept[0].size
     step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
     for start, stop in even_ranges(len(kept), step):
         part = part_of(codes, start * n, stop * n)
-        weights = weights_of(kept[start:stop], d)
-        (_by_sums if pays(part, kept.shape, d) else _by_pairs)(out, part, weights)
+        weights = weights_of(kept[start:stop], d, fine)
+        # second digits of up to 2^9 sum to less than 2^24, as first ones do, in windows of fewer than 2^15 patches
+        sums = pays(part, kept.shape, d) and not (fine and window_size(kept.shape[1:], 2 * d) >= 1 << 15)
+        (_by_sums if sums else _by_pairs)(out, part, weights)
 
 
-def weights_of(kept: Array, d: int) -> Array:
+def weights_of(kept: Array, d: int, fine: bool = False) -> Array:
     """Return the weights between patches up to 2 d rows and columns apart: `generic.context.window_weights`."""
     weights, tables = (
         np.empty((*kept.shape, 4 * d + 1, 4 * d + 1), np.int32),
         context.inverse_degrees(kept, d),
     )
     run_ranges(
-        lambda start, stop: fill_weights(weights, *tables, d, start, stop), even_ranges(kept.size, SPREAD)
+        lambda start, stop: fill_weights(weights, *tables, d, start, stop, fine),
+        even_ranges(kept.size, SPREAD),
     )
     return weights
 
@@ -165,7 +173,7 @@ def pays(codes: Codes, shape: tuple[int, ...], d: int) -> bool:
     s atoms are active in a patch, and w patches lie within 2 d of it.
     """
     active = codes.entries / max(1, codes.n_patches)
-    window = min(4 * d + 1, shape[1]) * min(4 * d + 1, shape[2])
+    window = window_size((shape[1], shape[2]), 2 * d)
     return LANES_WORTH * active * (active - 1) * window > (active + 1) * codes.n_atoms / 2
 
 

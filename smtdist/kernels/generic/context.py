@@ -8,7 +8,9 @@ from smtdist.kernels.generic.scatter import add_upper, dense
 from smtdist.kernels.types import Array, Codes
 
 SCALE_BITS = 20
-"""Second-order weights are whole multiples of 2^-20."""
+"""Second-order weights of windows are whole multiples of 2^-20."""
+FINE_BITS = 10
+"""So many bits more have those of wide windows on large lattices, as a second digit."""
 FRACTION_BITS = 58
 """Inner fixed-point precision of those weights; box sums wrap modulo 2^64 and come out right."""
 
@@ -58,9 +60,10 @@ def inverse_degrees(kept: Array, d: int) -> tuple[Array, Array, Array]:
     return inverse, square, integral(square)
 
 
-def window_weights(kept: Array, d: int) -> Array:
+def window_weights(kept: Array, d: int, fine: bool = False) -> Array:
     """Return rint(2^20 L) between every position and those up to 2 d rows and columns away.
 
+    fine : the second digit instead, rint(2^30 L) less 2^10 times the first, which is at most 2^9.
     kept : bool (B, R, C). Returns int32 (B, R, C, 4 d + 1, 4 d + 1); pairs outside the image and patches
     without a neighbour have weight 0. Integer arithmetic throughout, so that devices agree.
     """
@@ -88,7 +91,13 @@ def window_weights(kept: Array, d: int) -> Array:
                 value = common - square[:, beside[0], beside[1]] if near else common
                 if near:
                     value = value - inverse[:, here, there] - inverse[:, beside[0], beside[1]]
-            value = (value + (1 << (FRACTION_BITS - SCALE_BITS - 1))) >> (FRACTION_BITS - SCALE_BITS)
+            shift = FRACTION_BITS - SCALE_BITS
+            first = (value + (1 << (shift - 1))) >> shift
+            if fine:
+                shift -= FINE_BITS
+                value = ((value + (1 << (shift - 1))) >> shift) - (first << FINE_BITS)
+            else:
+                value = first
             value *= some[:, here, there] & some[:, beside[0], beside[1]]
             weights[:, here, there, down + 2 * d, across + 2 * d] = value
     return weights
@@ -116,13 +125,13 @@ def _common(xp: Array, total: Array, here: slice, there: slice, down: int, acros
     return lower[:, :, right] - upper[:, :, right] - lower[:, :, left] + upper[:, :, left]
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, d: int) -> None:
-    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
+def add_second_order(out: Array, codes: Codes, kept: Array, d: int, fine: bool = False) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ), or its second digit."""
     xp = array_module(out)
     images, rows, columns = kept.shape
     step = rows * columns
     for image in range(images):
-        weights = window_weights(kept[image : image + 1], d)
+        weights = window_weights(kept[image : image + 1], d, fine)
         matrix = xp.zeros((rows, columns, rows, columns), dtype=xp.float64)
         for row in range(rows):
             for down in range(max(-2 * d, -row), min(2 * d, rows - 1 - row) + 1):
