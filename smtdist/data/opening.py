@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from smtdist import errors
 from smtdist.data.adapted import RangeSettings, adapted
 from smtdist.data.first import First
 from smtdist.data.labels import names_of, read_labels
@@ -16,7 +17,6 @@ from smtdist.data.manifest import Manifest
 from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError, DataWarning
-from smtdist.kernels import convergence
 
 __all__ = ["EncodedSettings", "labels_name", "open_labels", "open_source", "refuse_scaling"]
 
@@ -66,7 +66,8 @@ def open_source(
     else:
         label, looks = found, [look_at(found, name, skip_damaged)]
     for look in looks:
-        convergence.warn(getattr(look, "gaps", ""), DataWarning)
+        if gaps := getattr(look, "gaps", ""):
+            errors.warn(gaps, DataWarning)
     looks = [adapted(look, settings, fitted=fitted) if isinstance(look, Source) else look for look in looks]
     scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
     source = joined(looks, label, name.strip("/"), *scaling)
