@@ -5,8 +5,10 @@ Messages are written with the options of the command line, and `in_python` is th
 
 import codecs
 import re
+import sys
 import threading
 import unicodedata
+import warnings
 from typing import Final
 
 COMMAND_LINE: Final = threading.Event()
@@ -179,6 +181,14 @@ class DataError(SmtdistError):
 
 class DataWarning(UserWarning):
     """The input can be read, and something in it may not be what was meant."""
+
+
+def warn(sentence: str, kind: type[Warning]) -> None:
+    """Warn; the warning names the line outside smtdist that asked for what is warned of."""
+    calls, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("smtdist."):
+        calls, frame = calls + 1, frame.f_back
+    warnings.warn(sentence, kind, stacklevel=calls)
 
 
 class MissingDatasetError(DataError):

@@ -232,6 +232,7 @@ def evaluate(
     seen = how.of_images(encoder_at(model, set_))
     known = run.Labelled.open(data, train, seen.model.scaling)
     asked = run.Labelled.open(test_data or data, test, seen.model.scaling)
+    known.require_same_names(asked)
     known = seen.taken(known.first(limit))
     with engine_for(where, known.source) as engine:
         if limit is None and (count := fitted_on_first(model, train)) and count < known.source.n_samples:

@@ -98,6 +98,11 @@ def transform(
 def _labels(data: Location, dataset: str, source: Source) -> tuple[NDArray[np.int64] | None, str]:
     """Return the labels of samples where the data have some, and why they are not copied where they cannot be used."""
     try:
+        if opening.label_names(data, dataset, source) and not opening.are_named(data, dataset, source):
+            return None, (
+                f"The labels of {dataset} are texts, and their numbers hold for one file alone; write the names of the classes "
+                f"into it, as the attribute classes of the group."
+            )
         return opening.open_labels(data, dataset, source), ""
     except MissingDatasetError:
         return None, ""

@@ -4,42 +4,53 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.conventions import attributes_of, decoded, said
-from smtdist.data.guarded import unlocked
+from smtdist.data.guarded import unlocked, walk
 from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
+from smtdist.data.look import class_names
 from smtdist.data.remote import full_path
 from smtdist.data.source import read_boxes
 from smtdist.data.virtual import FewOpen, check_sources
-from smtdist.data.zarr_source import is_zarr, open_array
+from smtdist.data.zarr_source import is_zarr, open_array, open_node
 from smtdist.errors import DataError
 
+AT_ONCE: Final = 2**16
+"""Texts that are read at once."""
 
-def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> npt.NDArray[np.int64]:
+
+def read_labels(
+    path: str | os.PathLike[str], dataset: str, n_samples: int, classes: Sequence[str] = ()
+) -> npt.NDArray[np.int64]:
     """Return the labels of `n_samples` samples as int64 (N,); further axes of length 1 do not count.
 
-    Memory: 8 bytes a sample. Raises DataError for a dataset that is missing, not of integers, or of another
-    length, and for a label that the attributes of the dataset call missing.
+    Texts are numbered by `classes`, or by `names_of`. Memory: 8 bytes a sample. Raises DataError for a dataset that
+    is missing, neither of integers nor of texts, or of another length, and for a label that the attributes of the
+    dataset call missing.
     """
     with damage_named(path), _opened(path, dataset) as stored:
         name = f"{os.fspath(path)}:{dataset.strip('/')}"
-        if stored.dtype.kind not in "biu":
+        text = _is_text(stored)
+        if stored.dtype.kind not in "biu" and not text:
             raise DataError(
-                f"{name} has the type {stored.dtype}, but labels are whole numbers; store them as int64."
+                f"{name} has the type {stored.dtype}, but labels are whole numbers or texts; store them as int64."
             )
-        attributes = attributes_of(stored)
+        attributes = () if text else attributes_of(stored)
         if stored.shape[:1] != (n_samples,) or math.prod(stored.shape) != n_samples:
             raise DataError(
                 f"{name} has the shape {stored.shape}, but there are {n_samples} samples; "
                 f"give one label a sample."
             )
         virtual = getattr(stored, "is_virtual", False)  # arrays of Zarr do not say
+        if text:
+            return _numbered(stored, classes or names_of(path, dataset), name)
         if not virtual:
             labels = _read(stored, name, 0, n_samples)
     if virtual:
@@ -57,6 +68,67 @@ def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> n
             f"{name}, sample {index}: the label {labels[index]} does not fit in int64; renumber the classes."
         )
     return labels.astype(np.int64)
+
+
+def names_of(path: str | os.PathLike[str], dataset: str) -> tuple[str, ...]:
+    """Return the names that texts as labels are numbered by, () for labels that are numbers.
+
+    Those are the classes that the file names, else all texts of this and other labels of the same name in the file,
+    sorted: training and test images of one file are numbered alike.
+    """
+    with damage_named(path), _opened(path, dataset) as stored:
+        if not _is_text(stored):
+            return ()
+    named = class_names(path, dataset)
+    if named is not None:
+        return named
+    leaf, found = dataset.strip("/").rpartition("/")[2], set[str]()
+    with damage_named(path), _every(path) as every:
+        for place, stored in every:
+            if place.rpartition("/")[2] == leaf and getattr(stored, "shape", None) and _is_text(stored):
+                for texts in _texts(stored):
+                    found.update(texts)
+    return tuple(sorted(found))
+
+
+def _is_text(stored: Any) -> bool:
+    dtype = getattr(stored, "dtype", None)
+    return dtype is not None and (dtype.kind in "SUT" or h5py.check_string_dtype(dtype) is not None)
+
+
+def _texts(stored: Any) -> Iterator[list[str]]:
+    """Yield texts, some at a time."""
+    if getattr(stored, "is_virtual", False):
+        raise DataError(f"{stored.name} is a virtual dataset of texts; copy it to one dataset.")
+    for at in range(0, stored.shape[0], AT_ONCE):
+        part = stored.asstr()[at : at + AT_ONCE] if hasattr(stored, "asstr") else stored[at : at + AT_ONCE]
+        part = np.asarray(part).reshape(-1)
+        yield (
+            np.char.decode(part, "utf-8").tolist() if part.dtype.kind == "S" else [str(one) for one in part]
+        )
+
+
+def _numbered(stored: Any, classes: Sequence[str], name: str) -> npt.NDArray[np.int64]:
+    numbers, found = {text: number for number, text in enumerate(classes)}, []
+    for texts in _texts(stored):
+        try:
+            found.append(np.array([numbers[text] for text in texts], np.int64))
+        except KeyError as error:
+            raise DataError(
+                f"{name} has the label {error}, which is none of the classes of the file ({', '.join(classes[:5])}); correct "
+                f"them."
+            ) from None
+    return np.concatenate(found)
+
+
+@contextmanager
+def _every(path: str | os.PathLike[str]) -> Iterator[Iterable[tuple[str, Any]]]:
+    """Yield all that lies in a file or store, by name."""
+    if is_zarr(path):
+        yield open_node(full_path(path), "").members(max_depth=None)
+        return
+    with open_file(full_path(path)) as file:
+        yield walk(file, links=True)
 
 
 def _read(stored: Any, name: str, start: int, stop: int) -> npt.NDArray[Any]:

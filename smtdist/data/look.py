@@ -15,7 +15,7 @@ from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path
 from smtdist.data.source import PIXEL_KINDS, Source
-from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node
+from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node, pyramid_of
 from smtdist.errors import DataError, MissingDatasetError, masked
 
 IMAGES: Final = "images"
@@ -37,8 +37,11 @@ def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False)
     """
     with damage_named(path):
         if is_zarr(path):
-            is_group = not hasattr(open_node(full_path(path), name), "chunks")
-            return ZarrSource.open(path, _named(name, is_group))
+            node = open_node(full_path(path), name)
+            pyramid = "" if hasattr(node, "chunks") else pyramid_of(node)[0]
+            if pyramid:
+                return ZarrSource.open(path, f"{name.strip('/')}/{pyramid}")
+            return ZarrSource.open(path, _named(name, not hasattr(node, "chunks")))
         with open_file(full_path(path)) as file:
             group = _group(file, name)
             encoded = group is not None and is_encoded(group)

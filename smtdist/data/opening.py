@@ -8,16 +8,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from smtdist import errors
 from smtdist.data.adapted import RangeSettings, adapted
 from smtdist.data.first import First
-from smtdist.data.labels import read_labels
+from smtdist.data.labels import names_of, read_labels
 from smtdist.data.locations import Files, Location, Parsed, resolved
 from smtdist.data.look import class_names, file_named, labels_name, look_at, require_same_classes
 from smtdist.data.manifest import Manifest
 from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError, DataWarning
-from smtdist.kernels import convergence
 
 __all__ = ["EncodedSettings", "labels_name", "open_labels", "open_source", "refuse_scaling"]
 
@@ -69,7 +69,8 @@ def open_source(
     else:
         label, looks = found, [look_at(found, name, skip_damaged)]
     for look in looks:
-        convergence.warn(getattr(look, "gaps", ""), DataWarning)
+        if gaps := getattr(look, "gaps", ""):
+            errors.warn(gaps, DataWarning)
     order = partial(adapted, settings=settings, fitted=fitted, image_shape=image_shape)
     looks = [order(look) if isinstance(look, Source) else look for look in looks]
     scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
@@ -93,14 +94,39 @@ def open_labels(location: Location, name: str, source: Source) -> npt.NDArray[np
         path = found if isinstance(found, str) else source.path  # type: ignore[attr-defined]
         return read_labels(path, labels_name(path, name), source.n_samples)
     parts, first = [], None
+    names = label_names(location, name, source)
     for shard in source.shards:
         path = shard.path  # type: ignore[attr-defined]  # all that lies in files has one
         with file_named(path):
-            parts.append(read_labels(path, labels_name(path, name), shard.n_samples))
+            parts.append(read_labels(path, labels_name(path, name), shard.n_samples, names))
             classes = (path, class_names(path, name))
         first = first or classes
         require_same_classes(first, classes)
     return np.concatenate(parts)
+
+
+def label_names(location: Location, name: str, source: Source) -> tuple[str, ...]:
+    """Return the names that texts as labels are numbered by (`open_labels`), () for labels that are numbers."""
+    if isinstance(source, First):
+        return label_names(location, name, source.source)
+    if not isinstance(source, ShardedSource):
+        found = resolved(location)
+        path = found if isinstance(found, str) else source.path  # type: ignore[attr-defined]
+        return names_of(path, labels_name(path, name))
+    every = []
+    for shard in source.shards:
+        path = shard.path  # type: ignore[attr-defined]
+        with file_named(path):
+            every.append(names_of(path, labels_name(path, name)))
+    # files that name their classes name the same
+    return every[0] if len(set(every)) == 1 else tuple(sorted(set[str]().union(*every)))
+
+
+def are_named(location: Location, name: str, source: Source) -> bool:
+    """Say whether the file, or the first of several, names the classes of the labels."""
+    first = source.shards[0] if isinstance(source, ShardedSource) else source
+    found = resolved(location)
+    return class_names(found if isinstance(found, str) else first.path, name) is not None  # type: ignore[attr-defined]
 
 
 def refuse_scaling(name: str, settings: EncodedSettings) -> None:

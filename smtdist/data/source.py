@@ -299,6 +299,11 @@ def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     dtype('float32')
     """
     native: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
+    if native.kind == "O":
+        raise DataError(
+            f"{name} has values of variable length, such as encoded images; store these end to end in a group, as the datasets "
+            f"bytes = numpy.concatenate(dataset[:]) and offsets = numpy.cumsum([0, *map(len, dataset[:])])."
+        )
     if native.kind not in PIXEL_KINDS or native.itemsize > 8:
         raise DataError(
             f"{name} has the type {native.name}, but pixels are whole numbers, floats of at most 64 bits, or booleans; "

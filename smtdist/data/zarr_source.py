@@ -63,6 +63,18 @@ class ZarrSource(Source):
         name = f"{where}:{array}"
         stored = open_array(where, array)
         dtype = pixel_dtype(stored.dtype, name)
+        axes = (
+            pyramid_of(open_node(where, array.rpartition("/")[0]))[1]
+            if "/" in array or array.isdigit()
+            else ()
+        )
+        dimensions = dimensions_of(stored, axes)
+        if stored.ndim > 4 and dimensions:
+            raise DataError(
+                f"{name} has the axes {', '.join(dimensions)} of the lengths {stored.shape}, but images have samples, y, x and "
+                f"channels; give an array without the others, in Python zarr.open({where!r})[{array!r}][...] with an index for "
+                f"each of them."
+            )
         chunks = tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
         return cls(
             path=where,
@@ -72,7 +84,7 @@ class ZarrSource(Source):
             chunk_samples=chunks[0],
             chunks=chunks,
             has_channels=stored.ndim == 4,
-            dimensions=dimensions_of(stored),
+            dimensions=dimensions,
             attributes=attributes_of(stored),
             gaps="" if is_url(where) else _gaps(stored, os.path.join(where, array), chunks, name),
         )
@@ -167,9 +179,21 @@ def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
     return gaps_said(name, there.reshape(grid), chunks)
 
 
-def dimensions_of(stored: Any) -> tuple[str, ...]:
-    """Return the names of the dimensions of a Zarr array, as format 3 or xarray keeps them; () where one has none."""
+def pyramid_of(node: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the name of the largest array of a group of OME-NGFF, and its axes; "" and () for another node."""
+    about = node.attrs.get("ome", node.attrs)
+    try:
+        first = about["multiscales"][0]
+        axes = (axis["name"] if isinstance(axis, dict) else axis for axis in first.get("axes", ()))
+        return str(first["datasets"][0]["path"]), tuple(map(str, axes))
+    except (LookupError, TypeError, AttributeError):
+        return "", ()
+
+
+def dimensions_of(stored: Any, axes: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the names of the dimensions of a Zarr array, as format 3 or xarray keeps them, else `axes`; () for none."""
     names = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS", ())
+    names = names or axes
     return tuple(names) if len(names) == stored.ndim and all(names) else ()
 
 

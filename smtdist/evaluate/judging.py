@@ -311,6 +311,7 @@ def evaluate(
             return run.classified(near, near_y, far, far_y, engine, settings)
         seen, shape = how.of_images(model), getattr(estimator, "image_shape", None)
         known, far_images = (labelled(*part, seen.model.scaling, shape) for part in (train, test))
+        known.require_same_names(far_images)
         return judged(seen, seen.taken(known), far_images, engine, how)
 
 

@@ -26,7 +26,7 @@ from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Part, parts_of
 from smtdist.evaluate.kernel_ridge import (
     KernelEvaluation,
@@ -59,21 +59,32 @@ class Labelled:
     labels: NDArray[np.int64]
     views: int = 1
     """2: mirror images are there, too, behind the images; `labels` are those of both."""
+    names: tuple[str, ...] = ()
+    """Of the classes, where the labels are texts in a file: their numbers are by these."""
 
     @classmethod
     def open(cls, path: Location, group: str, settings: EncodedSettings | None = None) -> Labelled:
         """Look at the images of a group, as a model with these settings takes them, and read its labels."""
         source = opening.open_source(path, group, settings, fitted=True)
         labels = opening.open_labels(path, group, source)
-        return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
+        names = opening.label_names(path, group, source)
+        return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"), names=names)
 
     def first(self, count: int | None) -> Labelled:
         """Return the first so many of these images; all of them without a number."""
-        return Labelled(limited(self.source, count), self.labels[:count])
+        return Labelled(limited(self.source, count), self.labels[:count], names=self.names)
 
     def and_mirrored(self) -> Labelled:
         """Return these images and, after them, their mirror images, with the same labels; each image is read once."""
-        return Labelled(self.source, np.concatenate([self.labels, self.labels]), 2)
+        return Labelled(self.source, np.concatenate([self.labels, self.labels]), 2, self.names)
+
+    def require_same_names(self, other: Labelled) -> None:
+        """Refuse other images whose labels are numbered by other names."""
+        if self.names != other.names:
+            raise DataError(
+                f"{self.source.name} and {other.source.name} number the texts that are their labels differently; write the "
+                f"same names of classes, as the attribute classes, into both groups, or keep both in one file."
+            )
 
     def seen_by(self, model: Represents) -> Represents:
         """Return the model as it represents these images."""

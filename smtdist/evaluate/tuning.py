@@ -217,6 +217,8 @@ def tune(
     judge = (
         validation if isinstance(validation, float | int) else judging.labelled(*validation, scaling, shape)
     )
+    if isinstance(judge, Labelled):
+        whole.require_same_names(judge)
     known, asked = parts(whole, judge, limit, trials.votes.seed)
     trials.require_neighbours(known, metric, neighbours)
     with session.executor_for(estimator.cluster, estimator.workers) as executor:

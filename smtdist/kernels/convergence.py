@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+
+from smtdist import errors
 
 SETTLED: Final = 0.01
 """Relative change of the last tenth of rounds from the tenth before, up to which rounds count as converged."""
@@ -153,19 +153,10 @@ def keep(estimator: Any, found: Convergence | None) -> None:
         vars(estimator).pop(name, None)
 
 
-def warn(sentence: str, kind: type[Warning] | None = None) -> None:
-    """Warn, with scikit-learn's ConvergenceWarning if no other kind is named; of nothing where the sentence is empty.
-
-    The warning names the line outside smtdist that asked for the fit.
-    """
+def warn(sentence: str) -> None:
+    """Warn of an iteration that did not converge, with scikit-learn's ConvergenceWarning; of nothing where it is empty."""
     if not sentence:
         return
-    if kind is None:
-        from sklearn.exceptions import ConvergenceWarning
+    from sklearn.exceptions import ConvergenceWarning
 
-        kind = ConvergenceWarning
-
-    calls, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("smtdist."):
-        calls, frame = calls + 1, frame.f_back
-    warnings.warn(sentence, kind, stacklevel=calls)
+    errors.warn(sentence, ConvergenceWarning)

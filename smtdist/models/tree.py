@@ -323,10 +323,10 @@ def _joined(
             unit = float(attributes["grid"]) ** 2
             # a context may multiply what it compares
             unit *= float(attributes.get("scale", 1)) ** 2 if name == "context_scatter" else 1.0
-            parts = (
+            first, second = (
                 _Stored(path, f"{group.name}/{name}{end}", stored[f"{name}{end}"]) for end in (HIGH, LOW)
             )
-            found[name] = _Joined(*parts, unit)
+            found[name] = _Joined(first, second, unit)
     return found
 
 

@@ -108,6 +108,7 @@ def write_report(
         with session.executor_for(cluster, workers) as executor:
             fitted = given.encoder_of(model)
             pairs = [judging.labelled(*pair, fitted.scaling) for pair in classes.numbered(train, test)]
+            pairs[0].require_same_names(pairs[1])
             looked = look_at_some(fitted, pairs, limit, Engine(executor))
     contents: dict[str, Any] = {"looked": looked, "names": names, "others": [Path(one) for one in others]}
     if isinstance(model, str | os.PathLike):

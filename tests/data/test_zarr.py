@@ -174,3 +174,28 @@ def test_without_the_library_it_says_what_to_install(store, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(DataError, match=r"install smtdist\[zarr\]"):
         ZarrSource.open(store, "train/images")
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_axes_of_ome_zarr_are_those_that_it_declares(tmp_path, version):
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2 if version == "0.4" else 3)
+    for name, shape, axes in (
+        ("flat", (5, 7, 6, 6), "tcyx"),
+        ("deep", (5, 7, 2, 6, 6), "tczyx"),
+    ):
+        inside = group.create_group(name)
+        about = {"axes": [{"name": axis} for axis in axes], "datasets": [{"path": "0"}, {"path": "1"}]}
+        inside.attrs.update(
+            {"multiscales": [about]} if version == "0.4" else {"ome": {"multiscales": [about]}}
+        )
+        inside.create_array("0", shape=shape, dtype="u1", chunks=shape)[:] = (
+            np.arange(np.prod(shape)).reshape(shape) % 251
+        )
+    for name in ("flat", "flat/0"):
+        source = open_source(tmp_path / "a.zarr", name)
+        assert source.shape == (5, 6, 6, 7)
+        with source.opened() as reader:
+            assert np.array_equal(reader.read(0, 5), np.moveaxis(group["flat/0"][:], 1, -1))
+    with pytest.raises(DataError, match=r"axes t, c, z, y, x of the lengths \(5, 7, 2, 6, 6\).*zarr\.open"):
+        open_source(tmp_path / "a.zarr", "deep")
