@@ -188,7 +188,8 @@ def test_clips_come_in_cropped_and_small_with_their_cuts(clips, tmp_path):
         old.copy("one", more)
         more["two"], more["set/three/frames"] = np.zeros((2, 12, 12)), np.zeros((2, 12, 12))
     with pytest.warns(
-        UserWarning, match=r"Left out 2 parts .* no clip, the first: .*more.h5:set/three/frames; .*more.h5:two"
+        UserWarning,
+        match=r"Left out 2 parts .* no clip, the first: .*more.h5:set/three/frames; .*more.h5:two",
     ):
         import_videos(tmp_path / "more.h5", tmp_path / "m.h5")
 

@@ -199,7 +199,8 @@ def test_labels_are_numbers_or_names_whatever_holds_them(kind, images, labels, f
     head, plain = RidgeHead().fit(rows, make(labels)), RidgeHead().fit(rows, labels)
     known = plain.predict(rows)
     assert (
-        head.predict(rows).tolist() == (known if head.classes_.dtype.kind in "iu" else NAMES[known]).tolist()
+        head.predict(rows).tolist()
+        == (known if head.classes_.dtype.kind in "iu" else NAMES[known]).tolist()
     )
 
 
