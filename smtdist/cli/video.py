@@ -6,6 +6,7 @@ mean nothing to it.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +68,7 @@ def import_(
     """
     with usage():
         VideoSettings(crop, levels, limit)
-    note = error_console().print
+    note = partial(error_console().print, markup=False, highlight=False, soft_wrap=True)
     written = import_videos(
         files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=note
     )

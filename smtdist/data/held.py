@@ -285,7 +285,7 @@ def _number_types(table: Any, name: str) -> tuple[list[tuple[str, Any]], np.dtyp
                 f"{name}: the column {column!r} of the table holds {kind}, not numbers; leave out labels, and convert others."
             )
     plain = [getattr(kind, "numpy_dtype", getattr(kind, "subtype", kind)) for _, kind in kinds]
-    return kinds, np.result_type(*plain)
+    return kinds, np.result_type(np.bool_, *plain)
 
 
 def _of_list(items: Sequence[Any], name: str) -> Any:

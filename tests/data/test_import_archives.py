@@ -448,7 +448,10 @@ def test_names_are_labels_in_parquet(labels, tmp_path):
     found = contents(tmp_path / "o.h5")
     assert (list(found["@classes"]), found["labels"].tolist()) == (["ant", "cat", "dog"], [2, 1, 2, 0])
     assert open_listing(files).left_out.first == [f"{files[0]}: the column id"]
-    pq.write_table(pa.table({"image": images[:1], "label": [7]}), tmp_path / "b.parquet")
+    numbers = pa.array([7, 3, 7]).dictionary_encode()
+    pq.write_table(pa.table({"image": images, "label": numbers}), tmp_path / "b.parquet")
+    imported(tmp_path / "b.parquet", tmp_path / "n.h5")
+    assert contents(tmp_path / "n.h5")["labels"].tolist() == [7, 3, 7]
     refused("b.parquet names its classes in another way than", files, tmp_path / "p.h5")
 
 

@@ -118,8 +118,8 @@ def numpy_listing(
     paths: list[Path], labels: Path | None, array: str | None, label_array: str | None, labelled: bool
 ) -> ArrayListing:
     """Look at .npz and .npy files; `array` and `label_array` name members that have unusual names."""
-    parts = []
-    left = LeftOut()
+    parts, left = [], LeftOut()
+    wanted = labelled or labels is not None
     for path in paths:
         found = _arrays(path, left)
         images = _chosen(found, array, IMAGE_NAMES, path, "--array")
@@ -131,19 +131,19 @@ def numpy_listing(
         elif labelled and (label_array or _named(found, LABEL_NAMES)):
             target = _chosen(found, label_array, LABEL_NAMES, path, "--label-array")
         parts.append(NumpyPart(images, target))
-        taken = [images, target, *([] if labelled else _named(found, LABEL_NAMES))]
+        taken = [images, target, *([] if wanted else _named(found, LABEL_NAMES))]
         for stored in found:
             if stored not in taken:
                 left.add(f"{stored.name}: an array of {stored.dtype} {stored.shape}")
     names = [part.names() for part in parts]
-    classes = sorted(set().union(*(found for found in names if found is not None))) if labelled else []
+    classes = sorted(set().union(*(found for found in names if found is not None)))
     if classes and None in names:
         raise DataError(
             f"{parts[names.index(None)].path} has numbers for labels, but others have names; import them one by one."
         )
     for part in parts:
         part.classes = classes
-    listing = ArrayListing("npz", parts, [*paths, *([labels] if labels else [])], classes or None, labelled)
+    listing = ArrayListing("npz", parts, [*paths, *([labels] if labels else [])], classes or None, wanted)
     listing.left_out.join(left)
     return listing
 

@@ -238,8 +238,11 @@ def _require_types(schema: Any, image: str, label: str | None, path: Path) -> No
             f"{path}: the column {image} is {schema.field(image).type}, but images are bytes; name another with "
             f"--image-column."
         )
-    kind = None if label is None else schema.field(label).type
-    if kind is not None and not (types.is_integer(kind) or types.is_boolean(kind) or _holds_names(kind)):
+    if label is None:
+        return
+    kind = schema.field(label).type
+    number = kind.value_type if types.is_dictionary(kind) else kind
+    if not (types.is_integer(number) or types.is_boolean(number) or _holds_names(number)):
         raise DataError(
             f"{path}: the column {label} is {kind}, but labels are whole numbers or names; name another with --label-column."
         )
