@@ -54,7 +54,7 @@ LEAVING = ("closing", "closing_gracefully")
 
 FIRST_SECONDS = 60
 """How long a first worker is waited for."""
-LOSSES = 10
+LOSSES = 5
 """How often each worker may be lost before one task has told of itself: Dask starts those again that cannot start, for ever."""
 
 NOTICE_STEPS, NOTICE_SECONDS = 30, 0.1
