@@ -382,7 +382,7 @@ def test_workers_that_are_lost_for_ever_end_the_run_and_those_that_work_do_not()
             executor._receive((0.0, {"pass": "whitening"}))
         for _ in range(dask_executor.LOSSES):
             executor._receive_memory((0.0, {"worker": "tcp://gone:2"}))
-        with pytest.raises(SmtdistError, match=r"lost again and again: 5 .*beyond its memory limit"):
+        with pytest.raises(SmtdistError, match=r"lost again and again: 3 .*beyond its memory limit"):
             executor.slots()
 
 
