@@ -124,6 +124,7 @@ _LETTERS: Final = {
     "\N{MULTIPLICATION SIGN}": "x",
     "\N{ALMOST EQUAL TO}": "~",
     "\N{GREEK SMALL LETTER LAMDA}": "lambda",
+    **dict(zip("▁▂▃▄▅▆▇█░", "_.-:=+*#.", strict=True)),
 }
 
 

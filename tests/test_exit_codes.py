@@ -266,7 +266,7 @@ def test_a_broken_configuration_of_dask_is_one_sentence(content, tmp_path):
         "timeout": 100,
     }
     done = subprocess.run([sys.executable, "-c", program], **how)
-    assert "ConfigurationError: Dask cannot be loaded (" in done.stderr.splitlines()[-1]
+    assert "SmtdistError: Dask cannot be loaded (" in done.stderr.splitlines()[-1]
 
 
 def test_numba_without_its_compiler_is_one_sentence(monkeypatch):

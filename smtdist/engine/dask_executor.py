@@ -54,8 +54,8 @@ LEAVING = ("closing", "closing_gracefully")
 
 FIRST_SECONDS = 60
 """How long a first worker is waited for."""
-LOSSES = 10
-"""How often each worker may be lost before one task has told of itself: Dask starts those again that cannot start, for ever."""
+LOSSES = 3
+"""How often each worker may be lost before a task has told of itself; a nanny starts one that cannot start four times."""
 
 NOTICE_STEPS, NOTICE_SECONDS = 30, 0.1
 

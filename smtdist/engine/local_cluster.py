@@ -20,7 +20,7 @@ from smtdist.engine.adaptive import Demand
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import available_cores
 from smtdist.engine.memory import worker_limit
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, SmtdistError
 
 LOOPBACK = "127.0.0.1"
 SILENT = 50
@@ -180,7 +180,7 @@ def require_descriptors(needed: int, what: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != soft < needed:
         if resource.RLIM_INFINITY != hard < needed:
-            raise ConfigurationError(
+            raise SmtdistError(
                 f"{what} need about {needed:,} files and connections open at once, and this process may open {hard:,} "
                 f"(ulimit -n); use fewer --workers, or raise that limit."
             )

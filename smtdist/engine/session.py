@@ -13,7 +13,7 @@ from typing import Any
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.executor import Executor, SerialExecutor
 from smtdist.engine.memory import stated_limit
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, SmtdistError
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _loading() -> Iterator[None]:
         raise
     except Exception as error:
         said = " ".join(str(error).split()).rstrip(".")
-        raise ConfigurationError(
+        raise SmtdistError(
             f"Dask cannot be loaded ({said}); mend its configuration (~/.config/dask, DASK_CONFIG, variables that begin with "
             f"DASK_)."
         ) from error
