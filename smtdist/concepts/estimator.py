@@ -41,7 +41,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Fitted attributes: `model_`, `concepts_` (p, b) uint8, `weights_` π, `components_` (b, n) rows of Wᵀ,
     `cka_`, `n_iter_` (sweeps of the start that was kept), `converged_` (no flip of a member lowers the
-    objective), `gap_` (its relative fall in the last sweep), `n_features_in_`, `n_features_out_`. A search
+    objective while the weights stay), `gap_` (its relative fall in the last sweep), `n_features_in_`, `n_features_out_`. A search
     that has not converged is a ConvergenceWarning, a low alignment by rejection a UserWarning. `transform`
     finds the concepts of new points; those of the fitted points are `concepts_`.
 
