@@ -127,7 +127,7 @@ def fitted(
         command += [word for one in options.set for word in ("--set", one)]
         command += ["--out", str(Path(folder, "model.h5")), "--no-first-look", "--quiet", "--json"]
         command += ["--checkpoint", str(Path(folder, "checkpoint"))] if stored else []
-        with Watch(Path(folder, "checkpoint")) as watch:
+        with Watch(Path(folder, "checkpoint"), 0.2) as watch:
             done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
     found = {"samples": samples, "workers": workers, "checkpoint": stored}
     if done.returncode:

@@ -96,7 +96,9 @@ class PassFolder:
 
     def finish(self, partial: Partial, stored: StoredPartial | None = None) -> None:
         """Store the finished pass, under another name where it is stored already, and delete its partials."""
-        if stored is not None:
+        if (
+            stored is not None and Path(stored.path).exists()
+        ):  # a task that was given up for lost may replace it
             with sentence_for(Path(self.path)):
                 os.replace(stored.path, Path(self.path, "result.h5"))
         else:

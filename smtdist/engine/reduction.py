@@ -16,7 +16,7 @@ import functools
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -185,7 +185,7 @@ class Reduction:
                 idle.extend(_Sum(file, file.covers, (file,)) for file in gone.files)
                 gaps.extend(self._unstored(gone))
             slots = max(1, self.executor.slots())
-            for one in [one for one in idle if self._is_due(one)][: slots - len(self.running)]:
+            for one in self._due(idle, slots):
                 idle.remove(one)
                 self._store(one, idle.append)
             while gaps and len(self.running) < slots:
@@ -232,10 +232,8 @@ class Reduction:
                 if handle is None:
                     have[left], have[sibling(left)] = pair
                 else:
-                    covers, unsaved = (
-                        join(pair[0].covers, pair[1].covers),
-                        pair[0].unsaved + pair[1].unsaved,
-                    )
+                    covers = join(pair[0].covers, pair[1].covers)
+                    unsaved = pair[0].unsaved + pair[1].unsaved
                     whole = promoted(parent(left), self.n_leaves)
                     have[whole] = self._kept(handle, covers, unsaved, *pair)
 
@@ -256,9 +254,8 @@ class Reduction:
                 if node in have and sibling(node) in have:
                     meet(node)
             slots = max(1, self.executor.slots())
-            for node in [node for node, one in have.items() if self._is_due(one)][
-                : slots - len(self.running)
-            ]:
+            for one in self._due(have.values(), slots):
+                node = _node_of(one.covers, self.n_leaves)
                 self._store(have.pop(node), functools.partial(have.__setitem__, node))
             while gaps and len(self.running) < slots:
                 grow(take(slots))
@@ -275,11 +272,13 @@ class Reduction:
             return max(1, min(int(seconds / self.leaf_seconds), max(planned, left // slots)))
         return max(1, min(int(plans.TASK_SHARE * seconds / self.leaf_seconds), planned))
 
-    def _is_due(self, one: _Sum) -> bool:
-        """Tell whether a sum has so much work in it that it is to be stored now."""
-        if not self.storing or isinstance(one.handle, StoredPartial) or (one.files and not one.unsaved):
-            return False
-        return one.unsaved >= plans.unsaved_seconds(self.write_seconds)
+    def _due(self, sums: Iterable[_Sum], slots: int) -> list[_Sum]:
+        """Return the sums that are to be stored now, as many as there are slots for."""
+        if not self.storing:
+            return []
+        most = plans.unsaved_seconds(self.write_seconds)
+        due = [one for one in sums if one.unsaved and one.unsaved >= most]
+        return due[: max(0, slots - len(self.running))]
 
     def _store(self, one: _Sum, back: Callable[[_Sum], None]) -> None:
         """Start to store a sum, which lies idle again afterwards."""
@@ -288,13 +287,10 @@ class Reduction:
             if handle is not None:
                 try:
                     stored = self.executor.result(handle)
-                except (
-                    TaskLost
-                ):  # its worker went away with the answer; the file may be there, and is found again
-                    pass
-                else:
                     one.files, one.unsaved = (stored,), 0.0
                     self._noted(stored)
+                except TaskLost:
+                    pass  # with its worker; the file may be there, and is found again
                 self.executor.release([handle])
             back(one)
 
@@ -313,9 +309,7 @@ class Reduction:
             while self.running and self.clock() < until:
                 self.attendance.check()
                 self._take(self.executor.wait(list(self.running), POLL_SECONDS))
-            waiting = [
-                one for one in self.current if one.unsaved and not isinstance(one.handle, StoredPartial)
-            ]
+            waiting = [one for one in self.current if one.unsaved]
             left = len(waiting)
 
             def stored(one: _Sum) -> None:

@@ -81,6 +81,7 @@ def nearest(
             if progress is not None:
                 progress(start * n_train + (stop - start) * last, n_test * n_train)
         cosines[start:stop], indices[start:stop] = neighbours_of(best.keys)
+        del queries, best, block, room  # before the next test rows are read
     return cosines, indices
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn, nearest, vote
+from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn, knn_bytes, nearest, vote
 
 
 def clusters(n: int, seed: int, features: int = 20, classes: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -134,6 +134,22 @@ def test_stays_within_its_memory(tmp_path: Path, budget: int) -> None:
     results = 12 * 10 * 500
     overhead = 200_000  # buffers of NumPy's casting, Python objects
     assert peak <= budget + results + overhead
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+@pytest.mark.parametrize("budget", [2_500_000, 4_000_000, 50_000_000])
+def test_a_plan_counts_all_blocks_of_test_rows(dtype: type, budget: int) -> None:
+    """While the rows of a block are read, nothing of the one before it is left."""
+    rng = np.random.default_rng(0)
+    train, test = (rng.standard_normal((n, 300)).astype(dtype) for n in (600, 2000))
+    labels = np.arange(2000) % 10
+    evaluate_knn(train, labels[:600], test, labels, k=5)  # what is loaded once
+    planned = knn_bytes(train, test, 5, 10, block_bytes=budget)
+    tracemalloc.start()
+    evaluate_knn(train, labels[:600], test, labels, k=5, block_bytes=budget)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= planned
 
 
 def test_votes_agree_with_their_formulas() -> None:
