@@ -6,6 +6,7 @@ bits depend on its library and the processor.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -71,6 +72,16 @@ class Ordered:
             out = np.empty((len(rows), self.shape[1]), self._dtype)
         float_products.multiply(np.ascontiguousarray(rows, self._dtype), self._right, out)
         return out
+
+    def behind(self, column: int) -> Ordered:
+        """Return what multiplies with the columns from a multiple of 64 on; it shares their memory."""
+        part = copy.copy(self)
+        part.shape = (self.shape[0], self.shape[1] - column)
+        if is_host(self._right):
+            part._right = self._right[column // self._right.shape[2] :]
+        else:
+            part._right = self._right[:, column:]
+        return part
 
 
 def library() -> str:
