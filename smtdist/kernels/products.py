@@ -66,7 +66,7 @@ class Ordered:
         self._right = right
 
     def __call__(self, rows: Array, out: Array | None = None) -> Any:
-        """Return rows (..., F) @ right on the calling thread, written to `out` if given, contiguous and of the type of `right`."""
+        """Return rows (..., F) @ right on the calling thread, written to `out` if given, contiguous and of its type."""
         if not is_host(self._right):
             return array_module(rows).matmul(rows, self._right, out=out)
         if out is None:
