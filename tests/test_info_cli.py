@@ -222,5 +222,8 @@ def test_without_a_file_the_installation_is_shown(monkeypatch):
     text = run("info")
     assert "float32" in text
     assert all(flag in text for flag in found["cpu_flags"])
+    assert found["code_products"] == "ordered"
+    assert found["library"] in text
+    assert f"NumPy {found['versions']['numpy']}" in found["library"]
     monkeypatch.setenv("SMTDIST_PRODUCTS", "abacus")
     assert "SMTDIST_PRODUCTS is 'abacus'" in run("info", code=1)

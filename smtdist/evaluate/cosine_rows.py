@@ -222,9 +222,9 @@ class Scale:
 Sets = Sequence[Sequence[Part]]
 """Sets of parts: the cosines of the parts of a set are averaged, the kernels of the sets are added."""
 View = tuple[Float32, Float32 | None]
-Near = tuple[Ordered, Ordered | None]
-"""Views of rows that others are multiplied by, each row alone with the same bits: see `near`."""
 """Joined unit rows of some images; with mirror images the two halves of both."""
+Near = tuple[Ordered, Ordered | None]
+"""What multiplies others by such rows: see `near`."""
 
 
 @dataclass(frozen=True, eq=False)

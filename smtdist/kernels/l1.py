@@ -176,7 +176,8 @@ def solver_bytes(inputs: int, size: int) -> int:
     rows = threads() * tile_rows(size)
     # each way round as it is, and ready for products
     dictionary = 8 * inputs * size + ordered_bytes(inputs, size) + ordered_bytes(size, inputs)
-    coordinate = 3 * 4 * rows * (size + inputs) + (4 * size * size if size <= GRAM_MOST else 0)
+    gram = 4 * size * (size + threads() * TILE_ROWS) if size <= GRAM_MOST else 0
+    coordinate = 3 * 4 * rows * (size + inputs) + gram
     # codes, those ahead, what pulls them, and all of these again where rows leave; the largest eigenvalue before that
     proximal = rows * (4 * (7 * size + 6 * inputs) + 32 * inputs)
     eigenvalue = 8 * inputs * size + 16 * min(inputs, size) ** 2
@@ -336,10 +337,14 @@ def gram_matrix(dictionary: Array) -> Array:
     size = dictionary.shape[1]
     gram = array_module(dictionary).empty((size, size), dictionary.dtype)
     multiply = Ordered(dictionary)
-    run_ranges(
-        lambda start, stop: multiply(dictionary.T[start:stop], gram[start:stop]),
-        even_ranges(size, TILE_ROWS),
-    )
+
+    def panel(start: int, stop: int) -> None:
+        # the other half has the same bits: both add the same products in one order
+        part = multiply.behind(start)(dictionary.T[start:stop])
+        gram[start:stop, start:] = part
+        gram[start:, start:stop] = part.T
+
+    run_ranges(panel, even_ranges(size, TILE_ROWS))
     return gram
 
 

@@ -11,7 +11,6 @@ from smtdist.kernels.products import Ordered
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 
 Float32 = NDArray[np.float32]
-
 Right = Float32 | Ordered
 
 PIECE: Final = 128
@@ -41,8 +40,8 @@ def add_mirror_kernel(
     It is the kernel exp((⟨x, y⟩ - 1) / T) of the pairs (z, z') / √2, summed over the exchange of z and z'. A sum
     over a group of symmetries is positive definite; the two terms with z of one image alone are not. The rows z
     have unit length, so an image that is its own mirror image has 2 with itself. `right` may be
-    what multiplies by its transpose (`products.Ordered`). Time: 4 n m F
-    operations. Memory: 8 bytes times `PIECE` m for each thread.
+    what multiplies by its transpose (`products.Ordered`). Time: 4 n m F operations. Memory: 8 bytes times `PIECE` m for
+    each thread.
 
     >>> total = np.zeros((1, 1), np.float32)
     >>> own = np.array([[1.0, 0.0]], np.float32), np.zeros((1, 2), np.float32)

@@ -6,6 +6,8 @@ bits depend on its library and the processor.
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -64,13 +66,25 @@ class Ordered:
         self._right = right
 
     def __call__(self, rows: Array, out: Array | None = None) -> Any:
-        """Return rows @ right on the calling thread, written to `out` if given, contiguous and of the type of `right`."""
+        """Return rows (..., F) @ right on the calling thread, written to `out` if given, contiguous and of its type."""
         if not is_host(self._right):
             return array_module(rows).matmul(rows, self._right, out=out)
         if out is None:
-            out = np.empty((len(rows), self.shape[1]), self._dtype)
-        float_products.multiply(np.ascontiguousarray(rows, self._dtype), self._right, out)
+            out = np.empty((*rows.shape[:-1], self.shape[1]), self._dtype)
+        count = math.prod(rows.shape[:-1])
+        flat = np.ascontiguousarray(rows, self._dtype).reshape(count, self.shape[0])
+        float_products.multiply(flat, self._right, out.reshape(count, self.shape[1]))
         return out
+
+    def behind(self, column: int) -> Ordered:
+        """Return what multiplies with the columns from a multiple of 64 on; it shares their memory."""
+        part = copy.copy(self)
+        part.shape = (self.shape[0], self.shape[1] - column)
+        if is_host(self._right):
+            part._right = self._right[column // self._right.shape[2] :]
+        else:
+            part._right = self._right[:, column:]
+        return part
 
 
 def library() -> str:

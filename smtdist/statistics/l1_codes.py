@@ -130,7 +130,7 @@ class OmpSums(PatchSums):
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a group, whatever the batch."""
         units, inputs = self.atoms.shape
-        return self.patches.group_bytes(self.numbers) + 32 * 256 * units + ordered_bytes(inputs, units)
+        return self.patches.group_bytes(self.numbers) + int(32 * 256 * units + ordered_bytes(inputs, units))
 
     def miniature(self) -> OmpSums:
         """Return the same with few atoms."""

@@ -92,6 +92,7 @@ def test_products_are_summed_in_the_order_that_is_stated(seed, rows, features, c
     )
     found = Ordered(right)(left)
     assert found.dtype == dtype
+    np.testing.assert_array_equal(Ordered(right)(left.reshape(rows, 1, features))[:, 0], found)
     wanted = np.zeros((rows, columns), dtype)
     for begin in range(0, features, 256):
         total = np.zeros((rows, columns), dtype)

@@ -2,9 +2,11 @@
 
 import threading
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from smtdist.kernels import threads
 from smtdist.kernels.threads import single_blas
 
 
@@ -74,3 +76,19 @@ def test_the_limit_of_a_user_is_no_hindrance_and_comes_back():
             assert blas_threads() == {1}
         assert blas_threads() == {1}
     assert blas_threads() == {2}
+
+
+def test_the_blas_is_the_one_that_numpy_multiplies_with(monkeypatch):
+    """SciPy may bring another of another version; what threadpoolctl does not know has the name that NumPy was built with."""
+    import scipy.linalg  # noqa: F401  # so that both are loaded
+
+    own = [one for one in threadpool_info() if "/numpy" in one["filepath"] and one["user_api"] == "blas"]
+    for one in own:
+        assert threads.numpy_blas() == " ".join(
+            one[name] for name in ("internal_api", "version", "architecture") if one.get(name)
+        )
+    nothing = type("Nothing", (), {"select": lambda self, user_api: self, "info": lambda self: []})
+    monkeypatch.setattr(threads, "ThreadpoolController", nothing)
+    assert threads.numpy_blas().startswith(
+        np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]
+    )

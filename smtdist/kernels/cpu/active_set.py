@@ -274,7 +274,8 @@ def least_squares(rows: Array, atoms: Array, chosen: Array, fitted: Array, rest:
                 root[i, at] = _dot(held[i], held[at])
             length = _dot(held[at], held[at])
             _forward(root, root[:, at], at)
-            root[at, at] = np.sqrt(length - _dot(root[:at, at], root[:at, at]))
+            outside = length - _dot(root[:at, at], root[:at, at])
+            root[at, at] = np.sqrt(max(outside, DEPENDENT * length))
         _forward(root, values, count)
         _backward(root, values, count)
         for at in range(count):

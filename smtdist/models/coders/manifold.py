@@ -20,7 +20,7 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import convergence, representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
-from smtdist.kernels.threads import single_blas
+from smtdist.kernels.products import Ordered, ordered_bytes
 from smtdist.models import components, valued
 from smtdist.models import merge as merging
 from smtdist.models.coders.contexts import operator_of, require_context
@@ -254,7 +254,7 @@ class Manifold(Unscaled, ValuedTransform):
     @property
     def held_bytes(self) -> int:
         """Bytes of what the coder holds, and of P."""
-        return self.coder.held_bytes + self._projection.nbytes
+        return self.coder.held_bytes + self._projection.nbytes + ordered_bytes(*self._projection.shape)
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that a person asks for first, as plain JSON."""
@@ -268,9 +268,7 @@ class Manifold(Unscaled, ValuedTransform):
 
     def embed(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return β = P f / ‖P f‖ of whitened patches (n, p); zero where a patch has no code."""
-        codes = to_host(self.coder(rows))
-        with single_blas():
-            return np.asarray(unit_rows(codes @ self._projection))
+        return np.asarray(unit_rows(Ordered(self._projection)(to_host(self.coder(rows)))))
 
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]:
         """Return pooled embeddings of images (m, H, W, C), (m, rows, columns, components), unit length at each."""

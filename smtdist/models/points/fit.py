@@ -16,6 +16,7 @@ from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
+from smtdist.kernels.products import Ordered
 from smtdist.models import valued
 from smtdist.models.points.contexts import Context
 from smtdist.models.points.sites import RowsOfSamples, SiteKind, rows_of, site_kind
@@ -143,7 +144,7 @@ class PointModel(ValuedTransform):
 
     def transform(self, points: Any) -> Float64:
         """Return P f(x) of every point, (N, L); new points are as good as those of the fit."""
-        result: Float64 = self.features(np.asarray(points, np.float64)) @ self.solution.components.T
+        result: Float64 = Ordered(self.solution.components.T)(self.features(np.asarray(points, np.float64)))
         return result
 
     def represent(self, samples: NDArray[np.generic]) -> Float64:
