@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import matplotlib as mpl
+from matplotlib import rcsetup
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -26,7 +27,7 @@ DARK: Final = {
 @contextmanager
 def theme(dark: bool = False) -> Iterator[None]:
     """Draw in colours that all can tell apart, for a light or a dark page."""
-    colours = mpl.cycler(color=list(WONG))
+    colours = rcsetup.cycler(color=list(WONG))
     with mpl.rc_context({"axes.prop_cycle": colours, "font.size": 9.0, **(DARK if dark else {})}):
         yield
 
