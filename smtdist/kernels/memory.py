@@ -156,9 +156,8 @@ def _scatter_bytes(
         # counts of images wait while moments are summed, and are joined
         outer = 24 * n_atoms * images + threads() * (3 << 20)
         panel = 0
-        if (
-            second_order
-        ):  # some rows of what is beyond the usual, codes and counts from these on, and weights of patches
+        if second_order:
+            # some rows of what is beyond the usual, codes and counts from these on, and weights of patches
             panel = 8 * min(n_atoms, deviation_rows(n_atoms)) * n_atoms + 40 * LIMB_ROWS * n_atoms
             panel += 2 * capacity + 20 * patches + 4 * n_atoms * images
             outer += 24 * n_atoms * images

@@ -142,8 +142,7 @@ def add_whole_second_order(out: Array, codes: Codes, kept: Array, counts: Array,
     if codes.n_patches * kept[0].size >= 2**38:
         raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
     moments, outer = _beyond_usual(kept, usual, COARSE_BITS)
-    if moments.any():
-        _add_weighted(out, codes, counts, moments, outer)
+    _add_weighted(out, codes, counts, moments, outer)
 
 
 def whole_second_order(
@@ -158,7 +157,7 @@ def whole_second_order(
     counts : s of the images, (B, K). rows : of the sum. Memory: `DEVIATION_BYTES`, and what `add_outer_of` takes.
     """
     moments, outer = _beyond_usual(kept, usual, bits)
-    if not moments.any():
+    if not (moments.any() or outer.any()):
         return
     largest = [int(count) for count in to_host(counts.max(axis=1)).tolist()]
     squares = sum(count * (count + 1) for count in largest)
