@@ -88,17 +88,15 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         sound = found_sound.chunks(self, grid)[first:last]
         if sound.all():
             return
-        plist = self.id.get_create_plist()
-        every = [plist.get_filter(number) for number in range(plist.get_nfilters())]
         for row, *others in np.argwhere(~sound).tolist():
             numbers = (first + row, *others)
-            self._look_at(
-                tuple(number * chunk for number, chunk in zip(numbers, self.chunks, strict=True)), every
-            )
+            self._look_at(tuple(number * chunk for number, chunk in zip(numbers, self.chunks, strict=True)))
             sound[(row, *others)] = True
 
-    def _look_at(self, place: tuple[int, ...], every: list[Any]) -> None:
-        """Look at the chunk at a place; `every` are the filters of the dataset."""
+    def _look_at(self, place: tuple[int, ...]) -> None:
+        """Look at the chunk at a place."""
+        plist = self.id.get_create_plist()
+        every = [plist.get_filter(number) for number in range(plist.get_nfilters())]
         size = math.prod(self.chunks) * self.dtype.itemsize
         most = size + size // 64 + SLACK  # compression adds little to what it cannot pack
         mask, packed = 0, None
