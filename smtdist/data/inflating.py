@@ -102,9 +102,8 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         mask, packed = 0, None
         try:
             mask, packed = self.id.read_direct_chunk(place, out=np.empty(most, np.uint8))
-        except (
-            ValueError
-        ):  # there is more of it; what follows looks through all chunks, so it is not asked before
+        except ValueError:  # there is more of it
+            # this looks through all chunks, so it is not asked before
             mask = self.id.get_chunk_info_by_coord(place).filter_mask
         except (OSError, RuntimeError):
             if self.id.get_chunk_info_by_coord(place).byte_offset is None:
