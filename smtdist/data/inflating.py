@@ -88,25 +88,22 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         sound = found_sound.chunks(self, grid)[first:last]
         if sound.all():
             return
-        plist = self.id.get_create_plist()
-        every = [plist.get_filter(number) for number in range(plist.get_nfilters())]
         for row, *others in np.argwhere(~sound).tolist():
             numbers = (first + row, *others)
-            self._look_at(
-                tuple(number * chunk for number, chunk in zip(numbers, self.chunks, strict=True)), every
-            )
+            self._look_at(tuple(number * chunk for number, chunk in zip(numbers, self.chunks, strict=True)))
             sound[(row, *others)] = True
 
-    def _look_at(self, place: tuple[int, ...], every: list[Any]) -> None:
-        """Look at the chunk at a place; `every` are the filters of the dataset."""
+    def _look_at(self, place: tuple[int, ...]) -> None:
+        """Look at the chunk at a place."""
+        plist = self.id.get_create_plist()
+        every = [plist.get_filter(number) for number in range(plist.get_nfilters())]
         size = math.prod(self.chunks) * self.dtype.itemsize
         most = size + size // 64 + SLACK  # compression adds little to what it cannot pack
         mask, packed = 0, None
         try:
             mask, packed = self.id.read_direct_chunk(place, out=np.empty(most, np.uint8))
-        except (
-            ValueError
-        ):  # there is more of it; what follows looks through all chunks, so it is not asked before
+        except ValueError:  # there is more of it
+            # this looks through all chunks, so it is not asked before
             mask = self.id.get_chunk_info_by_coord(place).filter_mask
         except (OSError, RuntimeError):
             if self.id.get_chunk_info_by_coord(place).byte_offset is None:
