@@ -109,7 +109,10 @@ def fit(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of --sites; may be repeated."),
     ] = None,
-    method: Annotated[Method, typer.Option(help="How nearest points are found.")] = Method.auto,
+    method: Annotated[
+        Method,
+        typer.Option(help="How nearest points are found; auto is exact."),
+    ] = Method.auto,
     seed: Annotated[int, typer.Option(min=0, help="Seed of noise and random features.")] = 0,
     plan: opt.PlanOnly = False,
     workers: opt.Workers = None,

@@ -1,5 +1,7 @@
 """Sums over points against an explicitly built D, exactly; the same bits for any workers; sources and contexts."""
 
+import sys
+import types
 from fractions import Fraction
 
 import numpy as np
@@ -233,6 +235,19 @@ def test_copies_of_a_point_are_its_neighbours():
     assert near.shape == (20, 3)
     assert not (near == np.arange(20)[:, None]).any()
     np.testing.assert_array_equal(near // 5, np.arange(20)[:, None] // 5 * np.ones(3))
+
+
+def test_what_is_installed_changes_no_neighbours(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", types.ModuleType("faiss"))  # using it fails
+    points = np.cumsum(np.arange(100_001, 0, -1.0))[
+        :, None
+    ]  # the next is always nearer than the one before
+    assert nearest_neighbours(points, 1)[:3].ravel().tolist() == [1, 2, 3]
+    with pytest.raises(AttributeError):
+        nearest_neighbours(points, 1, "faiss")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ConfigurationError, match="not installed"):
+        nearest_neighbours(points, 1, "faiss")
 
 
 def test_faiss_finds_the_exact_neighbours():

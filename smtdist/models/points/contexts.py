@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,9 +26,9 @@ class Context(NamedTuple):
 def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto") -> Numbers:
     """Return the k nearest others of every point, (N, k), the nearest first.
 
-    `method`: "exact" (scikit-learn), "faiss" (its flat index, exact too but in float32), or "auto": FAISS
-    for more than 100,000 points where it is installed. Memory: what the libraries take, and 16 (k + 1)
-    bytes a point.
+    `method`: "exact" (scikit-learn, in float64; "auto" is the same) or "faiss" (its flat index, exact too but in
+    float32): by name alone, since what is installed changes no result. Memory: what the libraries take, and
+    16 (k + 1) bytes a point.
 
     >>> nearest_neighbours(np.array([[0.0], [1.0], [3.0], [4.5]]), 1).ravel()
     array([1, 0, 3, 2])
@@ -37,13 +36,14 @@ def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto"
     n = len(points)
     if not 1 <= k < n:
         raise ConfigurationError(f"k is {k}, but {n} points have 1 to {n - 1} others; choose among these.")
-    faiss = importlib.util.find_spec("faiss") is not None
-    if method == "faiss" and not faiss:
-        raise ConfigurationError("FAISS is not installed; install faiss-cpu, or choose exact.")
-    if method == "faiss" or (method == "auto" and faiss and n > 100_000):
-        import faiss as library  # type: ignore[import-not-found, unused-ignore]
-
-        index = library.IndexFlatL2(points.shape[1])
+    if method == "faiss":
+        try:
+            import faiss  # type: ignore[import-not-found, unused-ignore]
+        except ImportError as error:
+            raise ConfigurationError(
+                "FAISS is not installed; install faiss-cpu, or choose exact."
+            ) from error
+        index = faiss.IndexFlatL2(points.shape[1])
         rows = np.ascontiguousarray(points, np.float32)
         index.add(rows)
         found = index.search(rows, k + 1)[1].astype(np.int64)

@@ -68,7 +68,7 @@ class PointSettings:
     lengths : rows of each sequence, if the table holds several one after the other.
     moment : V; "second", or "centred" about the mean code, as in slow feature analysis.
     n_components : components of the embedding; the constant is one of them unless V is centred.
-    method : how neighbours are found: "auto", "exact" or "faiss".
+    method : how neighbours are found: "exact", which "auto" is too, or "faiss", in float32.
     sites : what a sample is: one row of a table ("rows"), or a kind that an installed package brings. Such a
         kind defines the rows of a sample and which of them are compared, so `context` has no meaning.
     of_sites : the settings of that kind.
