@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -38,6 +40,8 @@ LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
 
 MOST_WORKERS = 8
+TELLING = signal.SIGURG
+"""By which the system tells that a signal has come; its number, 23 on most machines, is the seconds that a step has then."""
 NO_PAGE = "The scheduler shows no page of this run; it needs smtdist installed."
 PIPE_WIDTH = 120
 
@@ -155,9 +159,15 @@ def _heeding(engine: Engine) -> Any:
 
 @contextmanager
 def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
-    """Let SIGINT and SIGTERM ask the run to stop, and a second one end it at once."""
+    """Let SIGINT and SIGTERM ask the run to stop, and a second one end it at once.
+
+    Python heeds a signal between two steps of its own. Where one does not return, the system ends the process
+    after SIGTERM (`_ended_for_certain`).
+    """
 
     def ask(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            cancel()  # whoever presses Ctrl-C can press it again
         if stop.is_set():
             raise InterruptedRun("Stopped at once.", 128 + number)
         stop.set(128 + number)
@@ -165,12 +175,44 @@ def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may take signals
         return
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    with _ended_for_certain() as cancel:
+        previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            if stop.is_set():
+                cancel()
+
+
+@contextmanager
+def _ended_for_certain() -> Iterator[Callable[[], object]]:
+    """Have Linux end this process by SIGALRM some seconds after a signal; yield what cancels that.
+
+    Nothing of it waits for the interpreter, which a library may hold: Python's own handler, in C, writes a byte
+    to a pipe at once; the system tells of the byte by another signal, whose handler is C's `alarm`. It is called with the
+    number of that signal, and takes it for seconds.
+    """
+    if not hasattr(fcntl, "F_SETSIG"):
+        yield lambda: None
+        return
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = libc.signal(TELLING, ctypes.cast(libc.alarm, ctypes.c_void_p))
+    fcntl.fcntl(reading, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(reading, fcntl.F_SETSIG, TELLING)
+    fcntl.fcntl(reading, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    other = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
-        yield
+        yield lambda: signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(other)
+        os.close(reading)  # first: the end of the other end is news, too
+        os.close(writing)
+        libc.signal(TELLING, before)
 
 
 def error_console() -> Console:

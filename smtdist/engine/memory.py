@@ -6,14 +6,14 @@ import contextlib
 import ctypes
 import functools
 import re
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
-from smtdist.errors import ConfigurationError
-from smtdist.kernels.device import gpu_available
+from smtdist.errors import ConfigurationError, MemoryBudgetError
 
 ENDED_SHARE = 0.93
 """Of a worker's limit: Dask's nanny ends a worker beyond 95 %."""
@@ -30,15 +30,23 @@ SOLVE_LEAST = 4 * 2**20
 matrices of a few atoms; those of more than 200 are counted generously enough to cover them."""
 
 
+BLAS_ROOM = 256 * 2**20
+"""Bytes that the first products of NumPy and of SciPy, and kernels that are compiled, map beside the libraries: 167 MiB as
+measured, with threads that are there already."""
+
+
 @functools.cache
 def settle_heap() -> None:
     """Tell the allocator of this process when to give memory back, where it is glibc's; done before its first task.
+
+    Where the address space is limited, this also makes sure that BLAS gets its buffers (`require_room`).
 
     Left alone it raises both thresholds with the arrays it sees dropped, up to 32 and 64 MiB, and sums land
     between workspaces in heaps that can then not shrink: a long pass grew by 80 MiB. Dask's nannies fix
     them so low (64 KiB) that each workspace comes as fresh pages, for which coding patches took 1.4 times
     as long.
     """
+    require_room()
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, OWN_PAGES)
@@ -60,7 +68,55 @@ def stated_limit(size: int | None) -> Iterator[None]:
 
 
 def memory_limit() -> int:
-    """Return the bytes this process may use: the tightest of what it was told, the machine's memory and its control groups."""
+    """Return the bytes that may be resident in this process: the tightest of what it was told, and of all limits it is under."""
+    return min([*_machine_limits(), *process_limits()])
+
+
+def worker_limit(workers: int) -> int:
+    """Return the bytes that each of so many workers of this machine may use, beside this process."""
+    return min([min(_machine_limits()) // (workers + 1), *process_limits()])
+
+
+def process_limits() -> list[int]:
+    """Return what limits of the address space and of data leave to this process alone (`ulimit -v`, h_vmem of batch systems).
+
+    They bound what is mapped, which is far more than what is resident: libraries, stacks and room for the allocator.
+    """
+    return [soft - mapped + resident_bytes() for soft, mapped in _mapped()]
+
+
+def _mapped() -> list[tuple[int, int]]:
+    """Return each limit of what is mapped that is set, with what is mapped."""
+    used = psutil.Process().memory_info()
+    found = []
+    for name, mapped in (("RLIMIT_AS", used.vms), ("RLIMIT_DATA", getattr(used, "data", 0))):
+        soft = resource.getrlimit(getattr(resource, name))[0]
+        found += [] if soft == resource.RLIM_INFINITY else [(soft, mapped)]
+    return found
+
+
+def require_room() -> None:
+    """Let BLAS map its buffers now, where what is mapped is limited, or raise a sentence where they have no room.
+
+    Without room OpenBLAS looks for it for ever, inside of a call that no signal ends.
+    """
+    if not _mapped():
+        return
+    import numpy as np
+    import scipy.linalg  # with the threads of its BLAS
+
+    for soft, mapped in _mapped():
+        if soft - mapped < BLAS_ROOM:
+            raise MemoryBudgetError(
+                f"This process may map {readable(soft)} (ulimit -v or -d, or h_vmem of a batch system); libraries map "
+                f"{readable(mapped)} of it and need {readable(BLAS_ROOM)} more before any data are read; raise the limit."
+            )
+    square = np.eye(512)
+    scipy.linalg.cholesky(square @ square)
+
+
+def _machine_limits() -> list[int]:
+    """Return what this process was told to use, the machine's memory, and the limits of its control groups."""
     limits = [*_stated, psutil.virtual_memory().total]
     for path in (
         "/sys/fs/cgroup/memory.max",
@@ -69,7 +125,7 @@ def memory_limit() -> int:
     ):
         with contextlib.suppress(OSError, ValueError):
             limits.append(int(Path(path).read_text()))
-    return min(limits)
+    return limits
 
 
 def _own_groups() -> list[str]:
@@ -149,6 +205,8 @@ def device_memory() -> int | None:
 
 def device_free() -> int:
     """Return the memory of the current CUDA device that arrays can take, 0 where kernels run on no device."""
+    from smtdist.kernels.device import gpu_available  # with NumPy, which has no room under some limits
+
     device = _device_info() if gpu_available() else None  # which imports CuPy
     if device is None:
         return 0

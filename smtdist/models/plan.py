@@ -19,7 +19,7 @@ from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.executor import SerialExecutor, available_cores
 from smtdist.engine.forecast import Traffic
-from smtdist.engine.memory import memory_limit, readable, resident_bytes
+from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker_limit
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan, WorkerLimits
 from smtdist.errors import MemoryBudgetError
@@ -96,7 +96,7 @@ class PlannedCluster(SerialExecutor):
 
     def limit_bytes(self) -> int:
         """Return a worker's share of this machine's memory, unless told otherwise; without workers, all of it."""
-        return self._limit or memory_limit() // (self._workers + 1)
+        return self._limit or worker_limit(self._workers)
 
 
 @dataclass(frozen=True)

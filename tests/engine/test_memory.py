@@ -3,7 +3,13 @@
 import subprocess
 import sys
 
+import h5py
+import numpy as np
+import psutil
 import pytest
+
+from smtdist.engine import memory
+from smtdist.errors import MemoryBudgetError
 
 GROWTH = """
 import sys
@@ -33,3 +39,68 @@ def growth(how):
 def test_dropped_sums_leave_no_gaps_in_the_heap():
     assert growth("settled") < 8 << 20
     assert growth("as it is") > 16 << 20, "the allocator needs no telling any more"
+
+
+@pytest.fixture
+def limited(monkeypatch):
+    """Let one kind of limit seem set, so many bytes beyond what is mapped."""
+    resource = pytest.importorskip("resource")
+
+    def limit(kind, room):
+        used = psutil.Process().memory_info()
+        soft = {"RLIMIT_AS": used.vms, "RLIMIT_DATA": getattr(used, "data", 0)}[kind] + room
+        wanted = getattr(resource, kind)
+        none = (resource.RLIM_INFINITY,) * 2
+        monkeypatch.setattr(resource, "getrlimit", lambda asked: (soft, soft) if asked == wanted else none)
+
+    return limit
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is told by Linux")
+@pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
+def test_a_limit_of_what_is_mapped_bounds_what_may_be_resident(kind, limited):
+    whole, share = memory.memory_limit(), memory.worker_limit(3)
+    assert share == whole // 4
+    limited(kind, 2**29)
+    room = memory.memory_limit() - memory.resident_bytes()
+    assert 2**29 - 2**26 < room < 2**29 + 2**26
+    assert min(share, room) <= memory.worker_limit(3) <= memory.memory_limit(), (
+        "each process has it to itself"
+    )
+    memory.require_room()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is told by Linux")
+@pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
+def test_blas_without_room_is_refused_before_it_looks_for_it(kind, limited):
+    limited(kind, 2**26)
+    with pytest.raises(MemoryBudgetError, match=r"may map .* need .* more before any data are read"):
+        memory.require_room()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is told by Linux")
+def test_a_fit_without_room_ends_with_a_sentence(tmp_path):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["x"] = np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)
+    program = (
+        "import resource, sys; from smtdist.cli.app import main; sys.argv = ['smtdist', *sys.argv[1:]]; "
+        "resource.setrlimit(resource.RLIMIT_AS, (600_000_000,) * 2); main()"
+    )
+    command = [
+        "fit",
+        "d.h5",
+        "--dataset",
+        "x",
+        "--out",
+        "m.h5",
+        "--set",
+        "dictionary=8",
+        "--set",
+        "patch=3",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command], capture_output=True, text=True, cwd=tmp_path, timeout=100
+    )
+    assert done.returncode == 1
+    assert "may map 572.2 MiB" in done.stderr
+    assert "Traceback" not in done.stderr
