@@ -3,8 +3,10 @@
 Messages are written with the options of the command line, and `in_python` is the one place that says them in Python.
 """
 
+import codecs
 import re
 import threading
+import unicodedata
 from typing import Final
 
 COMMAND_LINE: Final = threading.Event()
@@ -105,6 +107,43 @@ def visible(text: str) -> str:
     ('a\\x1b[31m.h5', 'two\\nlines')
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+PLAIN: Final = "smtdist.plain"
+"""A way to treat what an encoding lacks, for streams: plain letters, or else the number of the character."""
+_LETTERS: Final = {
+    "\N{EN DASH}": "-",
+    "\N{EM DASH}": "-",
+    "\N{MINUS SIGN}": "-",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "\N{ALMOST EQUAL TO}": "~",
+    "\N{GREEK SMALL LETTER LAMDA}": "lambda",
+    **dict(zip("▁▂▃▄▅▆▇█░", "_.-:=+*#.", strict=True)),
+}
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Return plain letters for what an encoding lacks.
+
+    >>> "0–255, λ = ½ σ² \u65e5".encode("ascii", PLAIN)
+    b'0-255, lambda = 1/2 sigma2 \\\\u65e5'
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_letters, error.object[error.start : error.end])), error.end
+
+
+def _letters(character: str) -> str:
+    near = unicodedata.normalize("NFKD", character).replace("\N{FRACTION SLASH}", "/")
+    if character in _LETTERS or near[0].isascii():
+        return _LETTERS.get(character, near.encode("ascii", "ignore").decode())
+    name = unicodedata.name(character, "")
+    if name.startswith("GREEK") and " LETTER " in name:
+        return name.split()[-1].lower()
+    return character.encode("ascii", "backslashreplace").decode()
+
+
+codecs.register_error(PLAIN, _plain)
 
 
 def without_folders(text: str) -> str:

@@ -1,13 +1,23 @@
 """The same mistake in a setting has the same exit code in every command that takes settings: 2, and nothing is written."""
 
+import io
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import numba
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks.same_bits.data import make_data
 from smtdist.cli import app
+from smtdist.cli.app import Output
+from smtdist.cli.commands import WORDS
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import jit
 
 MODELS = Path(__file__).parent / "fixtures" / "models"
 IMAGES = "data/images.h5 --dataset 0/images"
@@ -130,3 +140,136 @@ def test_words_that_are_wrong_without_the_data_are_wrong_usage(line, sentence, f
     assert result.exit_code == 2, (result.stderr, result.exception)
     assert sentence in result.stderr
     assert not Path("out.h5").exists()
+
+
+PLAIN_ENVIRONMENTS = {
+    "latin-1": {"PYTHONIOENCODING": "latin-1"},
+    "ASCII": {"PYTHONIOENCODING": "ascii"},
+    "the locale C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "a code page": {"PYTHONIOENCODING": "cp437"},
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_ENVIRONMENTS)
+def test_tables_are_printed_whatever_the_terminal_can_encode(name):
+    how = {"env": os.environ | PLAIN_ENVIRONMENTS[name], "capture_output": True, "timeout": 100}
+    done = subprocess.run([sys.executable, "-m", "smtdist", "settings"], **how)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"of the whitening (" in done.stdout
+    assert b"lambda of" in done.stdout or "λ of".encode("cp437", "ignore") in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("settings | true", 1),
+        ("settings >&-", 0),
+        ("settings 2>&-", 0),
+        ("settings > /dev/full", 1),
+        ("nosuch 2> /dev/full", 2),
+    ],
+)
+def test_a_stream_that_takes_nothing_ends_a_command_without_a_traceback(line, code):
+    if "/dev/full" in line and not Path("/dev/full").exists():
+        pytest.skip("no full device here")
+    script = f"set -o pipefail; {sys.executable} -m smtdist {line}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+class Full(io.RawIOBase):
+    """A file on a full disk."""
+
+    def __init__(self, error):
+        self.error, self.asked = error, 0
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left"), BrokenPipeError(32, "Broken pipe"), OSError(5, "I/O error")]
+)
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ("stdout", ("fit", "--out", "m.h5")),
+        ("stdout", ("fit", "--out=m.h5")),
+        ("stderr", ("info",)),
+        ("stdout", ("info",)),
+    ],
+)
+def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, monkeypatch, capsys):
+    full = Full(error)
+    monkeypatch.setattr(sys, stream, io.TextIOWrapper(io.BufferedWriter(full), "utf-8"))
+    token = WORDS.set(words)
+    try:
+        Output.replace(stream)
+        now = getattr(sys, stream)
+        now.write("x")
+        if stream == "stdout" and words == ("info",):
+            with pytest.raises(type(error)):
+                now.flush()
+        else:
+            now.flush()
+        now.write("more")
+        now.flush()
+        assert full.asked == 1
+    finally:
+        WORDS.reset(token)
+        monkeypatch.undo()
+    said = capsys.readouterr().err
+    assert ("cannot be written" in said) == (stream == "stdout" and words[0] == "fit" and error.errno != 32)
+
+
+SIGNALLED = """
+import collections, itertools, os, signal, sys
+from smtdist.cli import session
+from smtdist.engine.executor import StopRequest
+
+session.TELLING, kind = signal.SIGHUP, sys.argv[1]  # whose number is 1
+stop = StopRequest()
+with session.stopping_on_signals(stop):
+    os.kill(os.getpid(), signal.SIGINT if kind == "ctrl-c" else signal.SIGTERM)
+    if kind == "held":  # C code that never comes back, and holds the interpreter
+        collections.deque(itertools.repeat(0), maxlen=0)
+    assert stop.is_set()
+    assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (kind == "heeded")
+assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+sys.exit(stop.exit_code)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a pipe that tells of bytes by a signal")
+@pytest.mark.parametrize(("kind", "code"), [("held", -signal.SIGALRM), ("heeded", 143), ("ctrl-c", 130)])
+def test_sigterm_ends_what_holds_the_interpreter(kind, code):
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, kind], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize("content", ["distributed:\n  worker: [1, 2\n", "- a list\n", "{a: b: c}\n"])
+def test_a_broken_configuration_of_dask_is_one_sentence(content, tmp_path):
+    (tmp_path / "bad.yaml").write_text(content)
+    program = "from smtdist.engine.session import load_client; load_client(scheduler=False)"
+    how = {
+        "env": os.environ | {"DASK_CONFIG": str(tmp_path)},
+        "capture_output": True,
+        "text": True,
+        "timeout": 100,
+    }
+    done = subprocess.run([sys.executable, "-c", program], **how)
+    assert "SmtdistError: Dask cannot be loaded (" in done.stderr.splitlines()[-1]
+
+
+def test_numba_without_its_compiler_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    with pytest.raises(ConfigurationError, match="unset NUMBA_DISABLE_JIT"):
+        jit.compiled(lambda x: x)

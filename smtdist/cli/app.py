@@ -6,12 +6,15 @@ import atexit
 import contextlib
 import difflib
 import gc
+import io
 import os
+import resource
 import shlex
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +24,7 @@ from smtdist.cli.commands import CHECKPOINT, COMMANDS, WORDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.errors import (
     COMMAND_LINE,
+    PLAIN,
     InterruptedRun,
     OutputExistsError,
     SmtdistError,
@@ -35,6 +39,8 @@ PATIENCE = "18"
 """OpenBLAS's threads look for work for 2^18 cycles, a tenth of a millisecond, and then sleep. Left to themselves they look for
 2^26, and take the cores of whoever else computes: beside two busy processes on two cores an eigensolve of 2,048 rows took 1.3
 times as long, and 1.5 times the CPU time."""
+TIGHT = 2**28
+"""Bytes of the address space without which libraries, or what they compile, may not find room."""
 KERNEL_MODELS = "kernel-"
 """How the names of models begin that are no transform, and have settings and files of their own."""
 
@@ -107,14 +113,36 @@ def sentences() -> Iterator[None]:
     COMMAND_LINE.set()
     try:
         yield
-    except (SmtdistError, OSError, MemoryError, KeyboardInterrupt) as error:
-        if DEBUG.is_set() or isinstance(error, BrokenPipeError):
+    except (SmtdistError, OSError, MemoryError, KeyboardInterrupt, ImportError) as error:
+        room = _address_space() if isinstance(error, OSError | MemoryError | ImportError) else ""
+        if (
+            DEBUG.is_set()
+            or isinstance(error, BrokenPipeError)
+            or (isinstance(error, ImportError) and not room)
+        ):
             raise
         message, code = _sentence(error)
+        message += room
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)
         raise typer.Exit(code) from None
     finally:
         COMMAND_LINE.clear()
+
+
+def _address_space() -> str:
+    """Return what a limit of the address space has to do with a library, or an array, that found no room; nothing else does."""
+    try:
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return ""
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    for limit in limits:
+        if limit != resource.RLIM_INFINITY and limit - mapped < TIGHT:
+            return (
+                f" This process may map {limit / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system); raise that "
+                f"limit."
+            )
+    return ""
 
 
 def _sentence(error: BaseException) -> tuple[str, int]:
@@ -149,6 +177,53 @@ app = typer.Typer(
 )
 
 
+class Output(io.RawIOBase):
+    """Standard output or standard error of a run, which fails because of neither where it has something else to leave.
+
+    The first failure of standard output ends a command that prints its result; whatever comes after it is dropped.
+    """
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self._stream = stream  # it closes the file when it goes
+        self._raw, self._name, self._failed = getattr(stream.buffer, "raw", stream.buffer), name, False
+
+    @classmethod
+    def replace(cls, name: str) -> None:
+        """Take the place of a stream of `sys`; what its encoding lacks is written in plain letters."""
+        stream = getattr(sys, name)
+        output = cls(stream, name)
+        how = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), stream.encoding, PLAIN, **how))
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the number of the file."""
+        return int(self._raw.fileno())
+
+    def isatty(self) -> bool:
+        """Tell whether it is a terminal."""
+        return bool(self._raw.isatty())
+
+    def write(self, data: Any) -> int | None:
+        """Write bytes."""
+        if not self._failed:
+            try:
+                return self._raw.write(data)  # type: ignore[no-any-return]  # None where a pipe is full
+            except OSError as error:
+                self._failed = True
+                if self._name == "stdout":
+                    if not any(f"{word}=".startswith("--out=") for word in WORDS.get()):
+                        raise
+                    if not isinstance(error, BrokenPipeError):
+                        typer.echo(
+                            f"smtdist: Standard output cannot be written ({error.strerror}).", err=True
+                        )
+        return len(data)
+
+
 def _version(value: bool) -> None:
     if value:
         typer.echo(version("smtdist"))
@@ -173,5 +248,7 @@ def main() -> None:
     for name in ("stdin", "stdout", "stderr"):  # closed by who started us: files would get their numbers
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        Output.replace(name)
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", PATIENCE)
     app(prog_name="smtdist")

@@ -23,6 +23,7 @@ from numba import types
 from numba.core import cgutils, event
 from numba.extending import intrinsic
 
+from smtdist.errors import ConfigurationError
 from smtdist.kernels.types import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,6 +45,10 @@ def compiled(function: Function) -> Function:
     The cache knows the file of a function, not those it calls: after a change to one, remove
     `__pycache__/*.nb?`. What was compiled at installation is used even where it cannot be added to.
     """
+    if numba.config.DISABLE_JIT:
+        raise ConfigurationError(
+            "Numba is told to compile nothing, and kernels are for its compiler alone; unset NUMBA_DISABLE_JIT."
+        )
     try:
         made: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError:
