@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,7 +162,13 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
     Raises DataError for anything else, and for a masked array with masked pixels.
     """
     if is_dask(samples):
-        samples = samples.compute()
+        try:
+            samples = samples.compute()
+        except CancelledError as error:  # its parts were kept on a cluster
+            raise DataError(
+                f"{name} is a Dask array whose parts cannot be had ({error}); give the Client of the cluster that keeps them as "
+                f"--cluster while it is open, or an array that is not persisted."
+            ) from error
     if isinstance(samples, np.ma.MaskedArray):
         hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))
         if hidden:

@@ -21,6 +21,8 @@ def started(kind: str, make: Callable[..., Any], *arguments: Any, **options: Any
     """Start a cluster; what its package raises becomes a sentence."""
     try:
         return make(*arguments, **options)
+    except SmtdistError:
+        raise
     except TypeError as error:  # a keyword that it does not know
         raise ConfigurationError(
             f"The {kind} cluster cannot be started with this configuration ({error})."

@@ -37,13 +37,19 @@ from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import Executor
 from smtdist.engine.local_cluster import (
     CONFIGURATION,
+    DESCRIPTORS,
     LOOPBACK,
     SILENT,
     executor_on,
     local_cluster,
+    on_this_machine,
+    require_descriptors,
 )
 from smtdist.engine.queues import queue_cluster
 from smtdist.errors import ConfigurationError
+
+JOB_DESCRIPTORS = 4
+"""Connections of the scheduler, which is in this process, with each worker of a batch queue, some to spare."""
 
 Waiting = Callable[[], None]
 """Called each second while a first worker is awaited; it may raise to end the wait."""
@@ -163,6 +169,7 @@ def _queue(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
     with queue_cluster(choice) as (cluster, processes):
         jobs = -(-workers // processes)
         most = -(-(choice.max_workers or workers) // processes)
+        require_descriptors(DESCRIPTORS + JOB_DESCRIPTORS * most * processes, f"{most * processes} workers")
         with _following(cluster, jobs * processes, most * processes, waiting) as executor:
             yield executor
 
@@ -279,7 +286,7 @@ def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -
             "dashboard_address": f"{LOOPBACK}:0",
             "silence_logs": SILENT,
         }
-        cluster = started("CUDA", dask_cuda.LocalCUDACluster, **{**ours, **options})
+        cluster = started("CUDA", on_this_machine, dask_cuda.LocalCUDACluster, 1, **{**ours, **options})
         with cluster, executor_on(cluster, waiting=waiting) as executor:
             yield executor
 

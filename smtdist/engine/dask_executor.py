@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import threading
 import time
@@ -17,16 +16,17 @@ from typing import Any, Self
 
 from dask import is_dask_collection
 from distributed import Client, Future, Semaphore, get_worker
-from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.client import FutureCancelledError, FuturesCancelledError, futures_of
 from distributed.scheduler import KilledWorker
 
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.done import DONE
 from smtdist.engine.events import Report
 from smtdist.engine.executor import Handle, TaskLost, writers
-from smtdist.engine.memory import memory_limit, settle_heap
+from smtdist.engine.lastwords import NOBODY_SECONDS, Attendance
+from smtdist.engine.memory import memory_limit, process_limits, settle_heap
 from smtdist.engine.window import Key, Sight, ask_aside
-from smtdist.errors import ClusterLostError, SmtdistError
+from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError
 
 TOPIC = "smtdist"
 """Where a cluster's runs tell how they are doing; the scheduler keeps the last 1,000 events."""
@@ -47,8 +47,15 @@ SHARES = 5
 MEMORY_TOPIC = "worker-restart-memory"
 """Where nannies say which worker they end because of its memory."""
 
+BY_NANNY = "ended by its nanny, beyond its memory limit"
+
 LEAVING = ("closing", "closing_gracefully")
 """What a worker's status is when it goes as it was told to."""
+
+FIRST_SECONDS = 60
+"""How long a first worker is waited for."""
+LOSSES = 3
+"""How often each worker may be lost before a task has told of itself; a nanny starts one that cannot start four times."""
 
 NOTICE_STEPS, NOTICE_SECONDS = 30, 0.1
 
@@ -61,7 +68,7 @@ class DaskExecutor:
     def __init__(
         self, client: Client, demand: Demand | None = None, waiting: Callable[[], None] | None = None
     ) -> None:
-        """Wait for a first worker: as long as it takes where `waiting` is called each second, else for a minute.
+        """Wait for a first worker, with a task: as long as it takes where `waiting` is called each second, else for a minute.
 
         `demand` is told what runs, where the number of workers follows the work.
         """
@@ -83,7 +90,13 @@ class DaskExecutor:
         self._seen: dict[str, Any] = {}
         self._restarted: set[str] = set()
         self._tasks: dict[str, str] = {}  # worker -> the task that it spoke of last
-        self._workers = self._wait_for_workers()
+        self._process_limits: list[int] = []  # of a worker's process
+        self._losses, self._last_cause = (
+            0,
+            "",
+        )  # workers lost since a task told of itself, and why the last was
+        self._most = 1  # workers there were at once
+        self._workers = self._wait_for_workers(FIRST_SECONDS if waiting is None else None)
         client.subscribe_topic(self._topic, self._receive)
         client.subscribe_topic(MEMORY_TOPIC, self._receive_memory)
         self._permit_writing(len(self._workers))
@@ -96,18 +109,26 @@ class DaskExecutor:
                 self._permit = Semaphore(max_leases=allowed, name=f"{self._topic}-{allowed}")
             self._writers = allowed
 
-    def _wait_for_workers(self) -> dict[str, Any]:
-        for second in itertools.count():
+    def _wait_for_workers(self, seconds: float | None) -> dict[str, Any]:
+        """Wait until there is a worker, so many seconds at most; a task waits for it, too.
+
+        A cluster that adapts from zero starts workers for tasks alone.
+        """
+        task, started = None, time.monotonic()
+        while True:
             with contextlib.suppress(TimeoutError):
                 self.client.wait_for_workers(1, timeout=1)
-                break
+                return self._info()
+            task = task or self.client.submit(_nothing, pure=False)
             if self._waiting is not None:
                 self._waiting()
-            elif second >= 60:
+            if seconds is not None and time.monotonic() - started > seconds:
+                requested = getattr(self.client.cluster, "requested", None)
+                known = "" if requested is None else f", and its cluster has asked for {len(requested)}"
                 raise SmtdistError(
-                    f"No worker joined {self.client.scheduler.address} in 60 seconds; start one, then resume."
+                    f"No worker joined {self._address} in {seconds:.0f} seconds, though a task waits there for one{known}; "
+                    f"start one, or let a cluster that adapts keep one (minimum=1), then resume."
                 )
-        return self._info()
 
     def _info(self) -> dict[str, Any]:
         with self._reachable():
@@ -170,6 +191,12 @@ class DaskExecutor:
             interval = max(SLOTS_SECONDS, LOOK_SECONDS * len(workers))
             if now - self._looked_at > interval or self._seen.keys() - workers.keys():
                 self._info()
+        self._most = max(self._most, self._slots)
+        if self._losses >= LOSSES * self._most:
+            raise SmtdistError(
+                f"Workers of {self._address} start and are lost again and again: {self._losses} of them before a task could "
+                f"tell of itself{self._last_cause}; look at their logs, and give them more memory if they have too little."
+            )
         if self.demand is not None:
             self.demand.seen(self.running(), self._slots)
         return self._slots
@@ -186,14 +213,20 @@ class DaskExecutor:
 
     def threads(self) -> int:
         """Return the cores a worker may use: its threads, or the share its own cluster gave it."""
+        attendance = Attendance(self, lambda text: None)
         with self._reachable():
-            return int(self.client.submit(_task_threads, pure=False).result())
+            future = self.client.submit(_task_threads, pure=False)
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    threads, self._process_limits = future.result(timeout=SLOTS_SECONDS)
+                    return int(threads)
+                attendance.check()
 
     def limit_bytes(self) -> int:
-        """Return the smallest memory limit of the workers."""
+        """Return the smallest memory limit of the workers, or what limits of its process leave to one."""
         workers = self._info() or self._workers
         limits = [int(worker["memory_limit"]) for worker in workers.values() if worker["memory_limit"]]
-        return min(limits) if limits else memory_limit()
+        return min([*(limits or [memory_limit()]), *self._process_limits])
 
     def share(self, value: Any, *, everywhere: bool = True) -> Handle:
         """Scatter a value to one worker or to a few, from whom the others fetch it with their first task.
@@ -206,6 +239,8 @@ class DaskExecutor:
             return self._computed(value)
         for _ in range(SHARES):
             try:
+                if not self.slots():
+                    self._wait_for_workers(NOBODY_SECONDS)
                 with self._reachable():
                     return self._scattered(value, everywhere)
             except OSError as error:  # the worker that was to hold it is gone, a TimeoutError among them
@@ -216,6 +251,13 @@ class DaskExecutor:
 
     def _computed(self, piece: Any) -> Handle:
         """Return the future of a piece whose array is in a worker's memory; no number of it passes this process."""
+        for part in futures_of(piece.array):
+            scheduler = getattr(part.client, "scheduler", None)
+            if scheduler is not None and scheduler.address != self._address:
+                raise ConfigurationError(
+                    f"{piece.name} is a Dask array that is kept on the cluster {scheduler.address}, and this runs on "
+                    f"{self._address}; give the Client that has it as --cluster, or an array that is not persisted."
+                )
         with self._reachable():
             array = self.client.compute(piece.array)
             bare = replace(piece, array=None)  # the graph stays here
@@ -269,6 +311,8 @@ class DaskExecutor:
 
     def _has_ended(self, future: Future) -> None:
         """Note a task that ended, in a thread of the client's."""
+        if future.status == "finished":
+            self._losses = 0
         with self._news:
             if future in self._awaited:
                 self._ended.add(future)
@@ -366,6 +410,7 @@ class DaskExecutor:
     def _receive_memory(self, stamped: tuple[float, Any]) -> None:
         if isinstance(stamped[1], dict):
             self._restarted.add(stamped[1].get("worker", ""))
+            self._count_loss(BY_NANNY)  # it may have had no time to join
 
     def _tell_lost(self, address: str, about: dict[str, Any]) -> None:
         """Pass on that a worker is gone, with what its last heartbeat said.
@@ -375,19 +420,23 @@ class DaskExecutor:
         """
         if about.get("status") in LEAVING:
             return
+        cause = BY_NANNY if address in self._restarted else ""
+        if not cause:
+            self._count_loss("")
         self._receiver(
             {
                 "lost_worker": address,
                 "in_use": about.get("metrics", {}).get("memory"),
                 "limit_bytes": about.get("memory_limit"),
-                "cause": "ended by its nanny, beyond its memory limit"
-                if address in self._restarted
-                else "",
+                "cause": cause,
             }
         )
 
+    def _count_loss(self, cause: str) -> None:
+        self._losses, self._last_cause = self._losses + 1, f" ({cause})" * bool(cause)
+
     def _receive(self, stamped: tuple[float, Any]) -> None:
-        event = stamped[1]
+        event, self._losses = stamped[1], 0
         if "task" in event:
             self._tasks[event["worker"]] = event["task"]
         self._receiver(event)
@@ -425,6 +474,10 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
         return function(*arguments, report=report, permit=lambda: permit)
 
 
-def _task_threads() -> int:
+def _task_threads() -> tuple[int, list[int]]:
     worker = get_worker()
-    return int(os.environ.get("SMTDIST_THREADS") or worker.state.nthreads)
+    return int(os.environ.get("SMTDIST_THREADS") or worker.state.nthreads), process_limits()
+
+
+def _nothing() -> None:
+    """Have a cluster that starts workers for tasks alone start one."""

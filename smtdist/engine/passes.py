@@ -179,12 +179,14 @@ class Engine:
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
         """Measure what a worker has in use once the kernels of the pass are compiled, what it may use, and its GPU's memory."""
         executor, failures = self.executor, 0
+        attendance = Attendance(executor, self.note)
         while True:
             handle = executor.submit(
                 _probe, statistic.miniature(), source.shape, str(source.dtype), executor.threads()
             )
             while executor.wait([handle], POLL_SECONDS) is None:
                 self.heed_stop()
+                attendance.check()
             try:
                 baseline, device, compiling = executor.result(handle)
                 break
@@ -194,10 +196,11 @@ class Engine:
                 executor.release([handle])
         slots = executor.slots()
         alone = slots == 1 and executor.alone
+        threads = executor.threads()  # and what limits of a worker's process leave to it by now
         return WorkerLimits(
             executor.limit_bytes(),
             baseline,
-            executor.threads(),
+            threads,
             slots,
             alone,
             device,
@@ -537,7 +540,7 @@ class Engine:
             while pending or running:
                 self.heed_stop()
                 try:
-                    while pending and len(running) < ahead * executor.slots():
+                    while pending and len(running) < ahead * max(1, executor.slots()):
                         running[begun(pending[0])] = pending[0]
                         pending.popleft()
                     handle = executor.wait(list(running), POLL_SECONDS)

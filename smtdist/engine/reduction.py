@@ -387,6 +387,6 @@ def count_failure(failures: int, lost: TaskLost) -> int:
     """Count a loss; too many end the run with a sentence."""
     if failures + 1 >= ATTEMPTS:
         raise SmtdistError(
-            f"Workers were lost {ATTEMPTS} times ({lost}); look at their logs, then resume."
+            f"Tasks were lost {ATTEMPTS} times, as when workers die ({lost}); look at the workers' logs, then resume."
         ) from lost
     return failures + 1

@@ -13,7 +13,7 @@ from typing import Any
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.executor import Executor, SerialExecutor
 from smtdist.engine.memory import stated_limit
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, SmtdistError
 
 
 @contextmanager
@@ -27,9 +27,9 @@ def executor_for(
 
     `cluster` is None or "local" (a LocalCluster of `workers` processes, or for 0 workers or none given this
     process alone), another kind or a scheduler's address, a `ClusterChoice` (either with options), a
-    `distributed.Client`, or an executor. `waiting` is called each second while a cluster that was started
-    here has no worker yet. `memory` is what each worker of this machine may use, or this process where it
-    works alone.
+    `distributed.Client`, a cluster of Dask's such as a LocalCluster, or an executor. `waiting` is called each
+    second while a cluster that was started here has no worker yet. `memory` is what each worker of this
+    machine may use, or this process where it works alone.
     """
     if hasattr(cluster, "slots"):
         yield cluster
@@ -40,7 +40,8 @@ def executor_for(
             with stated_limit(memory):
                 yield SerialExecutor()
         else:
-            from smtdist.engine.clusters import executor_of
+            with _loading():
+                from smtdist.engine.clusters import executor_of
 
             with executor_of(choice, workers, waiting) as chosen:
                 yield chosen
@@ -51,7 +52,8 @@ def executor_for(
 
 def load_client(*, scheduler: bool) -> None:
     """Load what a driver has in memory beside its own: what talks to workers, and their scheduler where it runs here too."""
-    import distributed
+    with _loading():
+        import distributed
 
     if scheduler:
         with suppress(ImportError):  # a dashboard is drawn where Bokeh is installed
@@ -59,17 +61,48 @@ def load_client(*, scheduler: bool) -> None:
 
 
 @contextmanager
-def _connected(client: Any) -> Iterator[Executor]:
-    """Yield an executor of a user's own client."""
+def _loading() -> Iterator[None]:
+    """Say so where Dask cannot be loaded because of a file of its configuration, which it reads at once."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split()).rstrip(".")
+        raise SmtdistError(
+            f"Dask cannot be loaded ({said}); mend its configuration (~/.config/dask, DASK_CONFIG, variables that begin with "
+            f"DASK_)."
+        ) from error
+
+
+@contextmanager
+def _connected(cluster: Any) -> Iterator[Executor]:
+    """Yield an executor of a user's own client or cluster."""
     from distributed import Client
 
     from smtdist.engine.dask_executor import DaskExecutor
+    from smtdist.engine.local_cluster import executor_on
 
-    if not isinstance(client, Client):
+    ours = hasattr(cluster, "scheduler_address") and not isinstance(cluster, Client)
+    if not isinstance(cluster, Client) and not ours:
         raise ConfigurationError(
-            f"{client!r} is not a cluster; give local, a scheduler's address such as tls://host:8786, or a Client."
+            f"{cluster!r} is not a cluster; give local, a scheduler's address such as tls://host:8786, a Client, or a cluster of "
+            f"Dask's such as a LocalCluster."
         )
-    executor = DaskExecutor(client)
+    name = type(cluster).__name__
+    if getattr(cluster, "asynchronous", False):
+        raise ConfigurationError(
+            f"The {name} is asynchronous, and a fit waits for its results; give the cluster's address, or a {name} without "
+            f"asynchronous=True."
+        )
+    status = getattr(cluster.status, "name", cluster.status)
+    if status != "running":
+        raise ConfigurationError(f"The {name} is {status}; give one that is running.")
+    if ours:
+        with executor_on(cluster) as executor:
+            yield executor
+        return
+    executor = DaskExecutor(cluster)
     try:
         yield executor
     finally:

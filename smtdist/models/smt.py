@@ -94,7 +94,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels. These
     parameters change where the work is done, not its result: `cluster` (None, "local", a scheduler's
-    address, a `distributed.Client`), `workers` (processes of a local cluster; 0 is this process),
+    address, a `distributed.Client` or a cluster of Dask's), `workers` (processes of a local cluster; 0 is this process),
     `checkpoint` (a folder that all workers see), `on_event` (called with each progress event).
     `on_bad_chunk` says what to do with samples that cannot be read or decoded: "raise" an error, or "skip"
     them (they are left out of every sum and are NaN in a representation). With `solve_on="workers"` the

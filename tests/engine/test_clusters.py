@@ -1,31 +1,37 @@
 """Clusters by kind: what is refused and why, workers that come and go in the middle of a pass, what a kind is given."""
 
+import asyncio
 import os
+import runpy
 import sys
 import threading
 import types
 from pathlib import Path
 
 import dask
+import dask.array as da
 import h5py
 import numpy as np
 import psutil
 import pytest
 from deploying import until
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 from drawing import small_images
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.engine import tls
+from smtdist.data.held import in_memory
+from smtdist.data.piece import piece_of
+from smtdist.engine import dask_executor, tls
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.clusters import executor_of
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.local_cluster import executor_on, local_cluster
+from smtdist.engine.local_cluster import MARK, executor_on, local_cluster, require_processes, unguarded
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.engine.session import executor_for
+from smtdist.errors import ConfigurationError, DataError, SmtdistError
 from smtdist.models.fit import fit
 
 SETTINGS = Configuration(patch=4, dictionary=200, n_components=8, threshold=0.4, context=2, flip=True)
@@ -296,6 +302,139 @@ def test_cuda_gets_its_keywords_and_stays_on_loopback(monkeypatch, tmp_path):
         assert dask.config.get("distributed.admin.system-monitor.log-length")
     assert asked["rmm_pool_size"] == 0.5
     assert asked["host"] == "127.0.0.1"
+
+
+HERE = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+
+
+def fitted(cluster):
+    """Return the sums of a small fit, on whatever `cluster` is."""
+    images = small_images(0, 60, 8, 8)
+    settings = Configuration(patch=3, dictionary=16, n_components=4)
+    with executor_for(cluster) as executor:
+        return fit(as_source(images), settings, Engine(executor))[0].statistics.second_moment
+
+
+def test_a_cluster_of_dasks_is_taken_and_left_open():
+    with LocalCluster(**HERE) as cluster:
+        np.testing.assert_array_equal(fitted(cluster), fitted(None))
+        assert cluster.status.name == "running"
+    with pytest.raises(ConfigurationError, match="LocalCluster is closed; give one that is running"):
+        fitted(cluster)
+
+
+def test_a_client_that_cannot_be_used_is_refused_in_a_sentence():
+    with LocalCluster(**HERE) as cluster:
+        client = Client(cluster, set_as_default=False)
+        client.close()
+        with pytest.raises(ConfigurationError, match="Client is closed"):
+            fitted(client)
+    with pytest.raises(ConfigurationError, match="a Client, or a cluster of Dask's such as a LocalCluster"):
+        fitted(types.SimpleNamespace(status="running"))
+
+
+@pytest.mark.parametrize("kind", [Client, LocalCluster])
+def test_what_is_asynchronous_is_refused(kind):
+    async def within():
+        async with kind(asynchronous=True, **HERE) as cluster:
+            with pytest.raises(ConfigurationError, match=f"{kind.__name__} is asynchronous"):
+                fitted(cluster)
+
+    asyncio.run(within())
+
+
+def test_workers_that_start_for_tasks_alone_are_waited_for_with_a_task(monkeypatch):
+    monkeypatch.setattr(dask_executor, "FIRST_SECONDS", 0)
+    with LocalCluster(**{**HERE, "n_workers": 0}) as cluster:
+        with pytest.raises(SmtdistError, match=r"its cluster has asked for 0; .*minimum=1"):
+            fitted(cluster)
+        monkeypatch.setattr(dask_executor, "FIRST_SECONDS", 60)
+        cluster.adapt(minimum=0, maximum=1, interval="50ms", wait_count=1)
+        with executor_for(cluster) as executor:
+            assert executor.result(executor.share(7)) == 7
+            executor.client.cancel(executor.client.futures)
+            until(lambda: not executor.client.nthreads(), 30, "all workers given back")
+            monkeypatch.setattr(executor, "_counted_at", -1.0)
+            assert executor.result(executor.share(8)) == 8, "between two passes"
+
+
+def test_an_array_that_another_cluster_keeps_is_named(monkeypatch):
+    with (
+        LocalCluster(**HERE) as theirs,
+        LocalCluster(**HERE) as ours,
+        Client(theirs, set_as_default=False) as client,
+    ):
+        kept = client.persist(da.from_array(small_images(0, 60, 8, 8), chunks=(30, 8, 8, 1)))
+        with executor_for(ours) as executor:
+            piece = piece_of(as_source(kept), 0, 30)
+            with pytest.raises(ConfigurationError, match=f"kept on the cluster {client.scheduler.address}"):
+                executor.share(piece)
+        with pytest.raises(DataError, match="parts cannot be had"), Client(ours):
+            in_memory(kept, "array")
+
+
+def test_workers_that_are_lost_for_ever_end_the_run_and_those_that_work_do_not():
+    with LocalCluster(**HERE) as cluster, executor_for(cluster) as executor:
+        for _ in range(3):
+            for _ in range(dask_executor.LOSSES - 1):
+                executor._tell_lost("tcp://gone:1", {"metrics": {}})
+            assert executor.slots() == 1
+            executor._receive((0.0, {"pass": "whitening"}))
+        for _ in range(dask_executor.LOSSES):
+            executor._receive_memory((0.0, {"worker": "tcp://gone:2"}))
+        with pytest.raises(SmtdistError, match=r"lost again and again: 3 .*beyond its memory limit"):
+            executor.slots()
+
+
+@pytest.mark.parametrize(
+    ("script", "certain", "said"),
+    [
+        ("call(True)", True, True),
+        ("def main():\n    return call(True)\nmain()", True, True),
+        ("if __name__ == '__main__':\n    call(True)", True, False),
+        ("import multiprocessing as mp\nif mp.parent_process() is None:\n    call(False)", False, False),
+        ("if __name__ != '__main__':\n    raise SystemExit\ncall(True)", True, False),
+        ("x = __name__\ncall(False)", False, True),
+        ("if 'a' < 'b':\n    call(True)", True, True),
+    ],
+)
+def test_a_script_without_a_guard_is_known(tmp_path, script, certain, said):
+    (tmp_path / "script.py").write_text(script)
+    answers = []
+    runpy.run_path(
+        str(tmp_path / "script.py"),
+        {"call": lambda certain: answers.append(unguarded(certain=certain))},
+        "__main__",
+    )
+    assert answers == [said]
+    assert not unguarded(certain=certain), "this test is no script"
+
+
+@pytest.mark.parametrize("why", ["daemon", "importing", "loky", "importing, of ours"])
+def test_a_process_that_may_start_no_workers_says_so(monkeypatch, why):
+    current = types.SimpleNamespace(daemon=why == "daemon", _inheriting="importing" in why)
+    monkeypatch.setattr("multiprocessing.current_process", lambda: current)
+    method = "loky" if why == "loky" else "spawn"
+    monkeypatch.setattr("multiprocessing.get_start_method", lambda allow_none: method)
+    if "of ours" in why:
+        monkeypatch.setenv(MARK, "1")
+        with pytest.raises(SystemExit):
+            require_processes(1)
+        return
+    monkeypatch.delenv(MARK, raising=False)
+    said = "put that under `if __name__" if "importing" in why else "may start no others.*leave workers out"
+    with pytest.raises(ConfigurationError, match=said):
+        require_processes(1)
+
+
+def test_open_files_are_allowed_as_far_as_the_system_lets_us_or_counted_in_a_sentence(monkeypatch):
+    limits = {"now": (64, 4096)}
+    monkeypatch.setattr("resource.getrlimit", lambda kind: limits["now"])
+    monkeypatch.setattr("resource.setrlimit", lambda kind, both: limits.update(now=both))
+    require_processes(4)
+    assert limits["now"] == (64 + 12 * 4, 4096)
+    with pytest.raises(SmtdistError, match=r"1000 workers need about 12,064 .* may open 4,096"):
+        require_processes(1000)
 
 
 def test_a_wait_for_workers_can_be_ended():

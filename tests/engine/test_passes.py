@@ -195,7 +195,7 @@ def test_a_bug_in_a_statistic_is_raised_not_retried():
 
 
 def test_workers_that_keep_dying_end_the_run_with_a_sentence():
-    with pytest.raises(SmtdistError, match="Workers were lost 20 times"):
+    with pytest.raises(SmtdistError, match="Tasks were lost 20 times"):
         total(Engine(LossyExecutor(1, losses=10**9)))
 
 
@@ -315,3 +315,23 @@ def test_map_covers_every_range_once_whatever_is_lost():
 def _range_sum(shared, source, start, stop):
     with source.opened() as reader:
         return shared + int(reader.read(start, stop).sum())
+
+
+class FromZero(SerialExecutor):
+    """A cluster that starts its workers for tasks alone."""
+
+    alone, looks, tasks = False, 0, 0
+
+    def slots(self):
+        self.looks += 1
+        assert self.looks < 50, "nobody submits a task"
+        return int(self.tasks > 0)
+
+    def submit(self, function, *arguments, near=None):
+        self.tasks += 1
+        return super().submit(function, *arguments, near=near)
+
+
+def test_a_map_gives_a_cluster_without_workers_a_task_to_start_some_for():
+    found = dict(Engine(FromZero()).map(_range_sum, 5, Counted(IMAGES, []), [(0, 30), (30, 60)]))
+    assert sorted(found) == [(0, 30), (30, 60)]
