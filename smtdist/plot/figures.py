@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import matplotlib as mpl
-from matplotlib import rcsetup
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 
 WONG: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442")
 """Colours that colour-blind people tell apart (Wong, Nature Methods 8, 2011)."""
@@ -27,7 +27,7 @@ DARK: Final = {
 @contextmanager
 def theme(dark: bool = False) -> Iterator[None]:
     """Draw in colours that all can tell apart, for a light or a dark page."""
-    colours = rcsetup.cycler(color=list(WONG))
+    colours = cycler(color=list(WONG))
     with mpl.rc_context({"axes.prop_cycle": colours, "font.size": 9.0, **(DARK if dark else {})}):
         yield
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from smtdist.data import opening
 from smtdist.data.source import Source
-from smtdist.data.table import NotRows, as_table, plain_rows
+from smtdist.data.table import NotRows, as_table
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -64,7 +64,6 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """Return rows in memory, or images as they are."""
-        X = plain_rows(X)
         if isinstance(X, np.ndarray) and X.ndim in (3, 4):
             images = np.asarray(check_array(X, allow_nd=True))
             numbers = int(np.prod(images.shape[1:]))
@@ -280,9 +279,9 @@ class KernelAutoencoder(_KernelEstimator):
     `flip`, `crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
     encoder's matrix, as a share of its mean diagonal. The objective has many minima: `n_init` random starts are
     tried, and the best is kept. It need not be the lowest of all: on 80 digits the default ended up to 2.5 % above
-    the best of 40 other starts, and up to 2.1 % below (docs/kernel_models.md). A lower objective is not always the
-    better representation. With `features` it is fitted by mini-batches, and the bottleneck of new data has unit norm
-    too.
+    the best of 40 other starts, and up to 2.1 % below (docs/kernel_models.md). A lower objective is not always
+    the better representation. With `features` it is fitted by mini-batches, and the bottleneck of new data has
+    unit norm too.
 
     The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
