@@ -141,7 +141,9 @@ class FitPlan(Shown):
             `depth` of one round; `tiles` of rows in which K x K sums are made where a worker cannot hold
             them whole or that is faster, each a round;
             `leaves_per_task`, `batch` and `block` (samples); `state_bytes` of a sum, `streaming_sums` and
-            `meeting_sums` a worker holds, `working_bytes` and `meeting_bytes` beside them, `baseline_bytes`
+            `meeting_sums` a worker holds, `in_files` whether each task writes its sum because a worker has no
+            room for more, else `n_stored`, roughly how many sums go to the checkpoint,
+            `working_bytes` and `meeting_bytes` beside them, `baseline_bytes`
             before the pass, `projected_bytes`, the worker's peak (of the driver for the solve);
             `driver_bytes` of the driver on top of what it has before the fit; `device_bytes` on a GPU;
             `read_bytes`, `scattered_bytes`, `moved_bytes`, `gathered_bytes`, `network_bytes` (the three
