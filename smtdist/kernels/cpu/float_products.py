@@ -180,7 +180,7 @@ def multiply(left: Array, panels: Array, out: Array) -> None:
 def packed(right: Array) -> Array:
     """Return the columns of right (F, m) as panels (panels, F, width), zeros behind the last: what `multiply` takes."""
     features, columns = right.shape
-    width = width_of(right)
+    width = width_of(np.empty(0, right.dtype))  # compiled once, however `right` lies in memory
     whole, shape = columns // width, (-(-columns // width), features, width)
     # a vector within one line of the cache loads in half the time
     room = np.zeros(math.prod(shape) + LINE // right.itemsize, right.dtype)
