@@ -97,6 +97,9 @@ def looked_at(
         raise ConfigurationError(f"kind is {kind!r}; choose {', '.join(KINDS)}.")
     paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(one) for one in source]
     target, beside = Path(out), None if labels is None else Path(labels)
+    root, lone = paths[:1], ""
+    if kind in (None, "folder") and len(paths) == 1 and (lone := sets.lone_set(paths[0])):
+        paths, group = [paths[0] / lone], group or lone
     chosen = run.ImportOptions(
         group=_group("train" if group is None else group),
         layout=layout,
@@ -130,6 +133,8 @@ def looked_at(
             _require_one_file(paths[0], found, append, shard_samples)
     several = bool(found)
     found = found or {chosen.group: open_listing(paths, kind, wanted)}
+    if lone:
+        sets.name_beside(root[0], [lone], found[chosen.group].left_out)
     for listing in found.values():
         _require_meaning(listing, wanted)
     return Import(dict(found), target, chosen, shard_samples, several)
