@@ -295,10 +295,10 @@ def test_pickled_atoms_are_not_opened(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_full_disk_leaves_nothing(model, tmp_path, share):
+def test_a_file_that_may_not_grow_leaves_nothing(model, tmp_path, share):
     data, size = tmp_path / "data.h5", model.stat().st_size
     write(data, noise(300, 8, 8))
-    full = "the disk is full; free space and try again"
+    full = "it would be larger than the system allows a file to be; raise the limit or choose another disk"
     with largest_file(int(share * size)):
         refused(fit_arguments(data, tmp_path / "m.h5"), tmp_path, full)
         refused(["merge", model, "--out", tmp_path / "m.h5"], tmp_path, full)

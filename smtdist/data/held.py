@@ -322,6 +322,10 @@ def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | No
             raise DataError(
                 f"{name}, image {number} is a {type(picture).__qualname__}, but image 0 is a PIL image; give one kind."
             )
+        if getattr(picture, "is_animated", False):
+            raise DataError(
+                f"{name}, image {number} has several frames; give the one that is meant, as picture.copy() after picture.seek(n)."
+            )
     deep = pictures[0].mode.startswith(("I", "F"))
     if deep:
         if any(picture.mode != pictures[0].mode for picture in pictures):

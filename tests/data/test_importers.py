@@ -6,6 +6,7 @@ import itertools
 import os
 import struct
 import zipfile
+from contextlib import nullcontext
 
 import h5py
 import numpy as np
@@ -25,13 +26,14 @@ from importing import (
     png,
     refused,
     same,
+    shard,
     tree,
 )
 from PIL import Image
 
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.folder import FolderListing
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 
 @pytest.fixture
@@ -246,6 +248,28 @@ def test_arrays_that_are_left_out_are_named(tmp_path):
     )
     found = open_listing([tmp_path / "b.npz"])
     assert (found.labelled, found.left_out.count) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [([-1, 0, 3], True), ([-1, -1, -1], True), ([-1, 1, 1], False), ([0, 1, 2], False)],
+)
+@pytest.mark.parametrize("kind", ["tar", "npz"])
+def test_labels_of_images_that_may_have_none_are_warned_of(kind, labels, warned, tmp_path):
+    images = pixels(3, 4, 4)
+    source = tmp_path / f"a.{kind}"
+    if kind == "npz":
+        np.savez(source, images=images, labels=labels)
+    else:
+        members = [(f"{number}.png", png(image)) for number, image in enumerate(images)]
+        members += [(f"{number}.cls", b"%d" % label) for number, label in enumerate(labels)]
+        shard(source, sorted(members))
+    expected = (
+        pytest.warns(DataWarning, match="label -1, which is taken for a class") if warned else nullcontext()
+    )
+    with expected:
+        imported(source, tmp_path / "o.h5")
+    assert contents(tmp_path / "o.h5")["labels"].tolist() == labels
 
 
 def test_names_are_labels_in_npz(tmp_path):

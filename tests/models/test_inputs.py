@@ -1,6 +1,7 @@
 """What people hold: every kind of input gives the bits of the plain array of the same pixels."""
 
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -66,6 +67,13 @@ def in_folder(folder, images=IMAGES):
         (folder / "photos" / f"class{number // 20}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(folder / "photos" / f"class{number // 20}" / f"{number:03}.png")
     return folder / "photos"
+
+
+def animated():
+    room = io.BytesIO()
+    frames = [Image.new("L", (9, 9), level) for level in (0, 99)]
+    frames[0].save(room, "GIF", save_all=True, append_images=frames[1:])
+    return Image.open(room)
 
 
 def pictures(mode="RGB"):
@@ -261,6 +269,11 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
             [Image.new("L", (9, 9)), Image.new("L", (9, 8))],
             {},
             "image 1 is 9 x 8, the first is 9 x 9; make all 8 x 8 with resize=8",
+        ),
+        (
+            [Image.new("L", (9, 9)), animated()],
+            {},
+            "image 1 has several frames; give the one that is meant",
         ),
         ([Image.new("L", (9, 9)), GREY[0]], {}, "image 1 is a ndarray, but image 0 is a PIL image"),
         (
