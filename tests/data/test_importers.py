@@ -1,8 +1,10 @@
 """Folders and arrays come out as they were written by other means."""
 
+import bz2
 import gzip
 import io
 import itertools
+import lzma
 import os
 import struct
 import zipfile
@@ -297,6 +299,27 @@ def test_arrays_as_png_and_several_files(tmp_path):
     imported(sources, tmp_path / "o.h5", layout="encoded")
     found = [np.asarray(Image.open(io.BytesIO(part))) for part in parts(tmp_path / "o.h5")]
     np.testing.assert_array_equal(found, np.concatenate([first, second]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.png", png(np.zeros((4, 4), np.uint8)), "a single image; name the folder"),
+        ("a.tar.xz", lzma.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
+        ("a.tar.bz2", bz2.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
+        ("a.csv", b"a,b", "none of what is imported, which is a folder of images, .npy"),
+        (
+            "a.npy",
+            b"\x93NUMPY\x01\0\x80\0"
+            + b"{'descr': '|u1', 'fortran_order': False, 'shape': (np.int64(2), 3, 3)}".ljust(127)
+            + b"\n",
+            r"\(its header holds more than plain numbers and names\); write it with numpy.save",
+        ),
+    ],
+)
+def test_files_that_are_not_imported_are_told_what_to_do(name, content, sentence, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    refused(sentence, tmp_path / name, tmp_path / "o.h5")
 
 
 def test_npz_sentences(tmp_path):

@@ -275,6 +275,9 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
             {},
             "image 1 has several frames; give the one that is meant",
         ),
+        ((b"d.h5", "images"), {}, "list of bytes; .*paths as text"),
+        ([b"a.png", b"b.png"], {}, "list of bytes; .*paths as text"),
+        (b"d.h5", {}, "array is bytes; give a path as text"),
         ([Image.new("L", (9, 9)), GREY[0]], {}, "image 1 is a ndarray, but image 0 is a PIL image"),
         (
             pd.DataFrame({"a": [1, 2], "label": ["x", "y"]}),
@@ -531,8 +534,8 @@ def test_models_refuse_pixels_of_another_range():
     model = SMT(**SMALL).fit(GREY)
     assert np.array_equal(model.transform(GREY.astype(np.int32)), model.transform(GREY))
     for other, said in (
-        (GREY / 255, "float64 pixels from 0 to 1"),
-        (DEEP, "uint16 pixels from 0 to 65535"),
+        (GREY / 255, "float64 pixels, which are taken to run from 0 to 1"),
+        (DEEP, "uint16 pixels, which are taken to run from 0 to 65535"),
     ):
         with pytest.raises(
             DataError, match=f"{said}, but the model was fitted on pixels from 0 to 255 as uint8"
