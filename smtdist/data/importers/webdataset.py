@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import tarfile
 from array import array
 from collections.abc import Container, Iterator
@@ -178,7 +177,7 @@ class _Places:
     def add(self, member: _Member) -> None:
         """Take a member in."""
         name = "/".join((*_parts(member.folder), member.base))
-        digest = hashlib.blake2b(os.fsencode(name), digest_size=8).digest()
+        digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest()
         self._names.append(int.from_bytes(digest, "little"))
         self._at.append(member.at)
 
@@ -301,7 +300,7 @@ def _chosen(readings: list[_Reading], path: Path, beside: LeftOut) -> str:
     if own.lonely.count:
         raise DataError(
             f"{own.bare} has no label, and {own.lonely.first[0]}; let the members of a sample have one name and follow one "
-            f"another (tar --sort=name), or pass --labels-from none."
+            f"another (`tar --sort=name`), or pass --labels-from none."
         )
     raise DataError(
         f"{own.bare} has no label, but {own.with_label} has a label; fix the files, or pass --labels-from none."
