@@ -1,4 +1,4 @@
-"""Disks that fill up."""
+"""Files that may not grow."""
 
 import resource
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def largest_file(size):
-    """Let no file of this process grow beyond `size` bytes, as a full disk would."""
+    """Let no file of this process grow beyond `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

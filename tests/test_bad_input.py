@@ -1,5 +1,7 @@
 """Damaged, missing and unfit input: one sentence on standard error, exit code 1, nothing left behind."""
 
+import zipfile
+
 import h5py
 import numpy as np
 import pytest
@@ -94,6 +96,27 @@ def not_hdf5(path):
     path.write_text("sample,label\n0,1\n")
 
 
+def zip_archive(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("images.npy", b"")
+
+
+def netcdf_3(path):
+    path.write_bytes(b"CDF\x02" + bytes(60))
+
+
+def part_of_a_family(path):
+    with h5py.File(f"{path}.%d", "w", driver="family", memb_size=4096) as file:
+        file["images"] = noise(300, 8, 8)
+    path.with_name(f"{path.name}.0").rename(path)
+
+
+def part_of_a_split_file(path):
+    with h5py.File(path, "w", driver="split") as file:
+        file["images"] = noise(300, 8, 8)
+    path.with_name(f"{path.name}-m.h5").rename(path)
+
+
 def folder(path):
     path.mkdir()
 
@@ -116,6 +139,10 @@ BAD_DATA = {
     wrong_dtype: "images are int32, which does not say what is black",
     wrong_rank: "images are (samples, height, width)",
     not_hdf5: "is not an HDF5 file",
+    zip_archive: "not an HDF5 file but a zip archive; unpack it",
+    netcdf_3: "not an HDF5 file but one of NetCDF 3; write it as NetCDF 4",
+    part_of_a_family: "with driver='family'; copy the datasets",
+    part_of_a_split_file: "with driver='split'; copy the datasets",
     folder: "is a folder",
     floats_without_range: "pixel_range",
 }
@@ -295,10 +322,10 @@ def test_pickled_atoms_are_not_opened(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_full_disk_leaves_nothing(model, tmp_path, share):
+def test_a_file_that_may_not_grow_leaves_nothing(model, tmp_path, share):
     data, size = tmp_path / "data.h5", model.stat().st_size
     write(data, noise(300, 8, 8))
-    full = "the disk is full; free space and try again"
+    full = "it would be larger than the system allows a file to be; raise the limit or choose another disk"
     with largest_file(int(share * size)):
         refused(fit_arguments(data, tmp_path / "m.h5"), tmp_path, full)
         refused(["merge", model, "--out", tmp_path / "m.h5"], tmp_path, full)

@@ -155,6 +155,20 @@ def test_folders_of_sets_become_groups_with_one_list_of_classes(images, tmp_path
     assert sorted(os.listdir(tmp_path)) == ["d.h5", "e.h5", "tree"]
 
 
+@pytest.mark.parametrize("group", [None, "mine"])
+def test_the_classes_of_a_lone_set_are_its_own_folders(images, tmp_path, group):
+    draw(tmp_path / "tree" / "Test", images[:12], 3)
+    (tmp_path / "tree" / "labels.csv").write_text("a,b")
+    options = [] if group is None else ["--group", group]
+    command = ("import", tmp_path / "tree", "--out", tmp_path / "d.h5", *options, "--json", "--workers", 0)
+    said = json.loads(run(*command)[0])
+    assert (said["group"], said["n_classes"], said["left_out"]) == (group or "Test", 3, 1)
+    assert "labels.csv" in said["first_left_out"][0]
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "tree" / "Test" / "class 0").rename(tmp_path / "flat" / "train")
+    assert smtdist.import_images(tmp_path / "flat", tmp_path / "e.h5")["train"].n_classes == 1
+
+
 def test_sets_that_cannot_be_written_together_are_asked_for_one_by_one(images, tmp_path):
     tree, data = in_sets(tmp_path / "tree", images), tmp_path / "d.h5"
     _, err = run("import", tree, "--out", tmp_path / "d.json", "--shard-samples", 9, code=2)

@@ -18,7 +18,7 @@ import smtdist
 from smtdist import errors
 from smtdist.cli.app import app
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.errors import in_python
+from smtdist.errors import ConfigurationError, in_python
 from smtdist.evaluate import judging, run
 from smtdist.evaluate.knn import evaluate_knn
 
@@ -293,6 +293,35 @@ def test_words_are_an_estimator(tmp_path):
     assert one_line(smtdist.load(tmp_path / "w.h5")).startswith(
         f"<WordModel: {len(words.words_)} words, 3 comp"
     )
+
+
+SEEDED = {
+    "CodedSMT": {},
+    "ContrastiveKernel": {},
+    "KernelAutoencoder": {},
+    "KernelHead": {},
+    "PointSMT": {},
+    "RidgeHead": {"layout": (1, 2)},
+    "SMT": {},
+    "SparseCoding": {},
+    "SpectralContrastiveKernel": {},
+    "SpikeSlabCoder": {},
+    "BinaryConcepts": {},
+    "VideoSMT": {},
+}
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_random_state_that_is_no_whole_number_is_named(name):
+    for seed in (None, np.random.RandomState(0), -1, True, 0.5):
+        estimator = getattr(smtdist, name)(**SEEDED[name], random_state=seed)
+        rows = (
+            X
+            if name in ("SMT", "CodedSMT", "SparseCoding", "SpikeSlabCoder", "VideoSMT")
+            else X.reshape(60, -1)
+        )
+        with pytest.raises(ConfigurationError, match=r"random_state is .*; give a whole number from 0 on"):
+            estimator.fit(rows, Y)
 
 
 def test_points_are_an_estimator(tmp_path):

@@ -34,6 +34,7 @@ from smtdist.data.source import (
 )
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
+from smtdist.data.zarr_source import is_zarr
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
 
 CACHED_CHUNK_ROWS: Final = (
@@ -352,14 +353,40 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
 def _why_unopened(path: str, error: OSError) -> str:
     if not is_url(path) and not os.path.exists(path):
         return f"The file {path} does not exist; check the path, also as the workers see it."
+    if is_zarr(path):
+        return f"{path} is a Zarr store, but an HDF5 file is needed; write its arrays to one with h5py."
     if os.path.isdir(path):
         return f"{path} is a folder, but an HDF5 file is needed; name the file."
-    reason = reason_of(error)
+    reason, start = reason_of(error), _start(path)
+    if start.startswith(b"\x89HDF") and (drivers := [d for mark, d in _SPLIT.items() if mark in start]):
+        return (
+            f"{path} is one of the files over which HDF5 splits its data with driver={drivers[0]!r}; copy the datasets to one "
+            f"file with h5py."
+        )
     if "truncated" in str(error):
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
+        for mark, kind in _NOT_IMPORTED.items():
+            if start.startswith(mark) and not path.lower().endswith(".npz"):
+                return f"{path} is not an HDF5 file but {kind}."
         return f"{path} is not an HDF5 file; bring its data into one with smtdist import."
     return f"{path} cannot be opened as HDF5 ({reason}); check its permissions and that the copy is whole."
+
+
+_SPLIT: Final = {b"NCSAfami": "family", b"NCSAmult": "split"}
+_NOT_IMPORTED: Final = {
+    b"PK": "a zip archive; unpack it",
+    b"CDF": "one of NetCDF 3; write it as NetCDF 4, as xarray.load_dataset(...).to_netcdf(...) does",
+}
+
+
+def _start(path: str) -> bytes:
+    """Return the first bytes of a file, with the whole of a superblock of HDF5; none of what cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(512)
+    except OSError:
+        return b""
 
 
 def reason_of(error: BaseException) -> str:

@@ -218,6 +218,10 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
     if hasattr(samples, "__array__") or hasattr(samples, "__array_interface__"):
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             found = np.asarray(samples)
+    if isinstance(samples, bytes | bytearray):
+        raise DataError(
+            f"{name} is {type(samples).__qualname__}; give a path as text, and images as arrays."
+        )
     if found is None or found.dtype.kind == "O":
         if hasattr(samples, "keys"):  # of Python, xarray, HDF5, Zarr and others
             names = ", ".join(map(str, islice(samples, LISTED_NAMES)))
@@ -295,10 +299,10 @@ def _of_list(items: Sequence[Any], name: str) -> Any:
     if not hasattr(items[0], "shape"):
         with contextlib.suppress(TypeError, ValueError):
             found = np.asarray(items)
-            if found.dtype.kind != "O":
+            if found.dtype.kind not in "OSU":
                 return found
         raise DataError(
-            f"{name} is a list of {type(items[0]).__qualname__}; give arrays of one shape, PIL images, or paths of images."
+            f"{name} is a list of {type(items[0]).__qualname__}; give arrays of one shape, PIL images, or paths as text."
         )
     arrays = [in_memory(item, f"{name}, image {number}") for number, item in enumerate(items)]
     first = arrays[0]
@@ -321,6 +325,10 @@ def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | No
         if not hasattr(picture, "getbands"):
             raise DataError(
                 f"{name}, image {number} is a {type(picture).__qualname__}, but image 0 is a PIL image; give one kind."
+            )
+        if getattr(picture, "is_animated", False):
+            raise DataError(
+                f"{name}, image {number} has several frames; give the one that is meant, as picture.copy() after picture.seek(n)."
             )
     deep = pictures[0].mode.startswith(("I", "F"))
     if deep:

@@ -120,7 +120,7 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
             raise DataError(f"{rows.name} has the shape {rows.shape}, but rows are (samples, n).")
         return rows
     if isinstance(rows, tuple) and len(rows) == 2 and isinstance(rows[1], str):
-        path = os.path.abspath(os.fspath(rows[0]))
+        path = os.path.abspath(os.fsdecode(rows[0]))
         with open_dataset(path, rows[1]) as stored:
             require_plain(stored, path)
             require_plain_numbers(stored, f"{path}:{rows[1].strip('/')}")

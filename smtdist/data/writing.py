@@ -23,7 +23,7 @@ from smtdist.data.same_file import require_apart
 from smtdist.errors import ModelError, OutputExistsError
 
 MOST_LINKS: Final = 40
-_FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Lenient:
@@ -153,6 +153,10 @@ def why_unwritable(error: OSError) -> str:
     >>> why_unwritable(OSError(errno.ENOSPC, "No space left on device"))
     'the disk is full; free space and try again'
     """
+    if error.errno == errno.EFBIG or "File too large" in str(error):
+        return (
+            "it would be larger than the system allows a file to be; raise the limit or choose another disk"
+        )
     if error.errno in _FULL or "No space left" in str(error):
         return "the disk is full; free space and try again"
     return " ".join((error.strerror or str(error)).split()).rstrip(".")

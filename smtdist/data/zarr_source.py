@@ -198,14 +198,14 @@ def dimensions_of(stored: Any, axes: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Say whether a path is Zarr's: it ends in .zarr, or is a folder with Zarr's metadata.
+    """Say whether a path is Zarr's: it ends in .zarr and is no file, or is a folder with Zarr's metadata.
 
     >>> is_zarr("digits.zarr"), is_zarr("digits.h5")
     (True, False)
     """
     name = os.fspath(path).rstrip("/")
     if name.endswith(".zarr"):
-        return True
+        return is_url(name) or not os.path.isfile(name)  # an HDF5 file may be called so
     return not is_url(name) and any(os.path.exists(os.path.join(name, file)) for file in METADATA)
 
 

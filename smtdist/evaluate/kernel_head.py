@@ -20,7 +20,7 @@ from smtdist.kernels import convergence
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
 from smtdist.models import layouts, readout
-from smtdist.models.parameters import parameters_of
+from smtdist.models.parameters import parameters_of, seed_of
 
 Float64 = NDArray[np.float64]
 
@@ -123,6 +123,7 @@ class KernelHead(Head):
         """Raise ConfigurationError for parameters that are not valid."""
         kernel_ridge.checked_penalties(self.penalties)
         require_temperature(self.temperature)
+        seed_of(self)
 
     def settings(self) -> dict[str, Any]:
         """Return what the fit depends on besides the rows, as plain JSON."""

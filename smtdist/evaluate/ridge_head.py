@@ -36,7 +36,7 @@ from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
 from smtdist.models import layouts, provenance, readout
-from smtdist.models.parameters import parameters_of
+from smtdist.models.parameters import parameters_of, seed_of
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
@@ -310,13 +310,13 @@ class RidgeHead(Head):
     def require_settings(self) -> None:
         """Raise ConfigurationError for parameters that are not valid."""
         checked_penalties(self.penalties)
-        for name, least in (("landmarks", 1), ("random_state", 0)):
-            value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and value >= least
-            if not whole and not (name == "landmarks" and value is None):
-                raise ConfigurationError(
-                    f"{name} is {value!r}; it must be a whole number of at least {least}."
-                )
+        seed_of(self)
+        if self.landmarks is not None and not (
+            isinstance(self.landmarks, int | np.integer) and self.landmarks >= 1
+        ):
+            raise ConfigurationError(
+                f"landmarks is {self.landmarks!r}; it must be a whole number of at least 1."
+            )
         if self.landmarks is not None:
             require_temperature(self.temperature)
 

@@ -122,8 +122,8 @@ class Model(Shown):
         if scale != self.scale:
             wanted = "bring them to that range" if self.scale.is_float else "convert them to uint8"
             raise DataError(
-                f"{source.name} has {source.dtype} pixels {scale}, but the model was fitted on pixels {self.scale}; "
-                f"{wanted}, or fit again."
+                f"{source.name} has {source.dtype} pixels, which are taken to run {scale}, but the model was fitted on pixels "
+                f"{self.scale}; {wanted}, or fit again."
             )
 
     def require_addable(self, other: Model, name: str) -> None:

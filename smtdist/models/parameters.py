@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import validate_data
+
+from smtdist.errors import ConfigurationError
 
 
 def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:
@@ -18,7 +21,17 @@ def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:
 
 def settings_in(estimator: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return settings by name from the parameters of an estimator."""
-    return {name: getattr(estimator, "random_state" if name == "seed" else name) for name in names}
+    return {name: seed_of(estimator) if name == "seed" else getattr(estimator, name) for name in names}
+
+
+def seed_of(estimator: Any) -> int:
+    """Return the `random_state` of an estimator; raise ConfigurationError where it is no whole number from 0 on."""
+    given = estimator.random_state
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or not 0 <= given < 2**63:
+        raise ConfigurationError(
+            f"random_state is {given!r}; give a whole number from 0 on, so that the fit can be repeated."
+        )
+    return int(given)
 
 
 def parameters_of(settings: Mapping[str, Any]) -> dict[str, Any]:

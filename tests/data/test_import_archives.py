@@ -386,6 +386,24 @@ def test_folders_in_a_tar_that_are_no_classes(tmp_path):
     assert "2.png: a link" in open_listing([tmp_path / "l.tar"]).left_out.first[0]
 
 
+def test_of_members_of_one_name_the_last_is_taken_and_the_others_are_named(tmp_path):
+    images, out = [png(image) for image in pixels(5, 4, 4)], tmp_path / "o.h5"
+    first = [
+        (f"{n}.{end}", {"png": images[n], "cls": b"%d" % n}[end])
+        for n in range(4)
+        for end in ("png", "cls")
+    ]
+    again = [("1.png", images[4]), ("1.cls", b"7")]
+    imported(shard(tmp_path / "a.tar", first + again), out)
+    assert parts(out) == [images[0], images[2], images[3], images[4]]
+    assert contents(out)["labels"].tolist() == [0, 2, 3, 7]
+    left = open_listing([tmp_path / "a.tar"]).left_out
+    assert left.count == 2
+    assert "a.tar:1.png: its name comes again" in left.first[0]
+    twice = [tmp_path / "a.tar", shard(tmp_path / "b.tar", first)]  # files are sets of their own
+    assert open_listing(twice).n_items == 8
+
+
 # zip
 
 

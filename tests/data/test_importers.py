@@ -1,11 +1,14 @@
 """Folders and arrays come out as they were written by other means."""
 
+import bz2
 import gzip
 import io
 import itertools
+import lzma
 import os
 import struct
 import zipfile
+from contextlib import nullcontext
 
 import h5py
 import numpy as np
@@ -25,13 +28,14 @@ from importing import (
     png,
     refused,
     same,
+    shard,
     tree,
 )
 from PIL import Image
 
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.folder import FolderListing
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 
 @pytest.fixture
@@ -248,6 +252,28 @@ def test_arrays_that_are_left_out_are_named(tmp_path):
     assert (found.labelled, found.left_out.count) == (True, 1)
 
 
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [([-1, 0, 3], True), ([-1, -1, -1], True), ([-1, 1, 1], False), ([0, 1, 2], False)],
+)
+@pytest.mark.parametrize("kind", ["tar", "npz"])
+def test_labels_of_images_that_may_have_none_are_warned_of(kind, labels, warned, tmp_path):
+    images = pixels(3, 4, 4)
+    source = tmp_path / f"a.{kind}"
+    if kind == "npz":
+        np.savez(source, images=images, labels=labels)
+    else:
+        members = [(f"{number}.png", png(image)) for number, image in enumerate(images)]
+        members += [(f"{number}.cls", b"%d" % label) for number, label in enumerate(labels)]
+        shard(source, sorted(members))
+    expected = (
+        pytest.warns(DataWarning, match="label -1, which is taken for a class") if warned else nullcontext()
+    )
+    with expected:
+        imported(source, tmp_path / "o.h5")
+    assert contents(tmp_path / "o.h5")["labels"].tolist() == labels
+
+
 def test_names_are_labels_in_npz(tmp_path):
     for name, labels in (("a", ["dog", "cat", "dog"]), ("b", ["ant", "dog", "dog"])):
         np.savez(tmp_path / f"{name}.npz", images=pixels(3, 4, 4), labels=labels)
@@ -273,6 +299,27 @@ def test_arrays_as_png_and_several_files(tmp_path):
     imported(sources, tmp_path / "o.h5", layout="encoded")
     found = [np.asarray(Image.open(io.BytesIO(part))) for part in parts(tmp_path / "o.h5")]
     np.testing.assert_array_equal(found, np.concatenate([first, second]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.png", png(np.zeros((4, 4), np.uint8)), "a single image; name the folder"),
+        ("a.tar.xz", lzma.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
+        ("a.tar.bz2", bz2.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
+        ("a.csv", b"a,b", "none of what is imported, which is a folder of images, .npy"),
+        (
+            "a.npy",
+            b"\x93NUMPY\x01\0\x80\0"
+            + b"{'descr': '|u1', 'fortran_order': False, 'shape': (np.int64(2), 3, 3)}".ljust(127)
+            + b"\n",
+            r"\(its header holds more than plain numbers and names\); write it with numpy.save",
+        ),
+    ],
+)
+def test_files_that_are_not_imported_are_told_what_to_do(name, content, sentence, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    refused(sentence, tmp_path / name, tmp_path / "o.h5")
 
 
 def test_npz_sentences(tmp_path):

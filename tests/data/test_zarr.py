@@ -3,6 +3,7 @@
 import builtins
 import pickle
 
+import h5py
 import numpy as np
 import pytest
 from drawing import small_images
@@ -14,6 +15,7 @@ from smtdist.data.array import as_source
 from smtdist.data.labels import read_labels
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.opening import labels_name, open_source
+from smtdist.data.table import as_table
 from smtdist.data.zarr_source import ZarrSource
 from smtdist.errors import ConfigurationError, DataError, DataWarning
 
@@ -98,6 +100,14 @@ def test_a_fit_has_the_bits_of_one_on_the_array(tmp_path):
     small = SMT(patch=3, feature="vq", context=2, dictionary=16, n_components=4, pool_size=2, mean="global")
     one = small.fit((path, "images")).components_
     assert np.array_equal(one, small.fit(images).components_)
+
+
+def test_a_file_of_hdf5_may_be_called_as_a_store_is(store, tmp_path):
+    with h5py.File(tmp_path / "x.zarr", "w") as file:
+        file["images"] = np.arange(32, dtype=np.uint8).reshape(2, 4, 4)
+    assert open_source(tmp_path / "x.zarr", "images").n_samples == 2
+    with pytest.raises(DataError, match="is a Zarr store, but an HDF5 file is needed; write its arrays"):
+        as_table((store, "images"))
 
 
 def test_what_is_missing_is_named(store, tmp_path):

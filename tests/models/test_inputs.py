@@ -1,6 +1,7 @@
 """What people hold: every kind of input gives the bits of the plain array of the same pixels."""
 
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -66,6 +67,13 @@ def in_folder(folder, images=IMAGES):
         (folder / "photos" / f"class{number // 20}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(folder / "photos" / f"class{number // 20}" / f"{number:03}.png")
     return folder / "photos"
+
+
+def animated():
+    room = io.BytesIO()
+    frames = [Image.new("L", (9, 9), level) for level in (0, 99)]
+    frames[0].save(room, "GIF", save_all=True, append_images=frames[1:])
+    return Image.open(room)
 
 
 def pictures(mode="RGB"):
@@ -262,6 +270,14 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
             {},
             "image 1 is 9 x 8, the first is 9 x 9; make all 8 x 8 with resize=8",
         ),
+        (
+            [Image.new("L", (9, 9)), animated()],
+            {},
+            "image 1 has several frames; give the one that is meant",
+        ),
+        ((b"d.h5", "images"), {}, "list of bytes; .*paths as text"),
+        ([b"a.png", b"b.png"], {}, "list of bytes; .*paths as text"),
+        (b"d.h5", {}, "array is bytes; give a path as text"),
         ([Image.new("L", (9, 9)), GREY[0]], {}, "image 1 is a ndarray, but image 0 is a PIL image"),
         (
             pd.DataFrame({"a": [1, 2], "label": ["x", "y"]}),
@@ -319,7 +335,7 @@ def stored_in(kind, images, folder):
     ],
 )
 def test_it_asks_where_more_than_one_reading_fits(kind, shape, question, tmp_path):
-    held = stored_in(kind, np.zeros(shape, np.uint8), tmp_path)
+    held = stored_in(kind, np.ones(shape, np.uint8), tmp_path)  # Zarr does not store zeros
     with pytest.raises(DataError, match=question) as caught:
         as_source(held)
     way_on = (
@@ -518,8 +534,8 @@ def test_models_refuse_pixels_of_another_range():
     model = SMT(**SMALL).fit(GREY)
     assert np.array_equal(model.transform(GREY.astype(np.int32)), model.transform(GREY))
     for other, said in (
-        (GREY / 255, "float64 pixels from 0 to 1"),
-        (DEEP, "uint16 pixels from 0 to 65535"),
+        (GREY / 255, "float64 pixels, which are taken to run from 0 to 1"),
+        (DEEP, "uint16 pixels, which are taken to run from 0 to 65535"),
     ):
         with pytest.raises(
             DataError, match=f"{said}, but the model was fitted on pixels from 0 to 255 as uint8"

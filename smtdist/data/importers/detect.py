@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from smtdist.data import pillow
 from smtdist.data.importers.cifar import PIXELS, batches_in, cifar_listing
 from smtdist.data.importers.folder import FolderListing
 from smtdist.data.importers.idx import GZIP, idx_listing, open_stream
@@ -21,6 +22,8 @@ KINDS: Final = ("folder", "npz", "idx", "cifar", "webdataset", "parquet")
 _TAR_MAGIC: Final = slice(257, 262)
 _STARTS: Final = {b"PK\x03\x04": "npz", b"PK\x05\x06": "npz", b"\x93NUM": "npz", b"PAR1": "parquet"}
 _STARTS_IDX: Final = tuple(b"\0\0\x08" + bytes([rank]) for rank in (1, 3, 4))
+_PACKED: Final = (b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c")
+"""How files begin that bzip2, xz, Zstandard, LZ4 and 7-Zip make."""
 _ENDINGS: Final = {".npz": "npz", ".npy": "npz", ".parquet": "parquet"}
 
 
@@ -102,7 +105,16 @@ def kind_of(path: Path) -> str:
         raise DataError(
             f"{path} is an HDF5 file, which is used as it is; give it to smtdist fit, with --dataset."
         )
-    raise DataError(f"The kind of {path} is not recognised; give it with --kind {'|'.join(KINDS)}.")
+    if path.name.lower().endswith(pillow.endings()):
+        raise DataError(f"{path} is a single image; name the folder that it is in.")
+    if start.startswith(_PACKED):
+        raise DataError(
+            f"{path} is compressed in a way that is not read; decompress it, or compress it with gzip."
+        )
+    raise DataError(
+        f"{path} is none of what is imported, which is a folder of images, .npy and .npz, IDX, CIFAR batches, tar and Parquet; "
+        f"convert it, or give its kind with --kind {'|'.join(KINDS)} if it is one of these."
+    )
 
 
 def _start(path: Path) -> bytes:

@@ -97,6 +97,9 @@ def looked_at(
         raise ConfigurationError(f"kind is {kind!r}; choose {', '.join(KINDS)}.")
     paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(one) for one in source]
     target, beside = Path(out), None if labels is None else Path(labels)
+    lone = ""
+    if kind in (None, "folder") and len(paths) == 1 and (lone := sets.lone_set(paths[0])):
+        paths, group = [paths[0] / lone], group or lone
     chosen = run.ImportOptions(
         group=_group("train" if group is None else group),
         layout=layout,
@@ -130,6 +133,8 @@ def looked_at(
             _require_one_file(paths[0], found, append, shard_samples)
     several = bool(found)
     found = found or {chosen.group: open_listing(paths, kind, wanted)}
+    if lone:
+        sets.name_beside(paths[0].parent, [lone], found[chosen.group].left_out)
     for listing in found.values():
         _require_meaning(listing, wanted)
     return Import(dict(found), target, chosen, shard_samples, several)
@@ -201,7 +206,7 @@ def import_images(
     source : a folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.
     out : file to write. shard_samples : write files of this many images; `out` is then a manifest (.json).
     group : group to write, such as train or test; None: train, or a group for each of the folders train,
-        test and similar in the source. append : add the group to a file that exists.
+        test and similar in the source (one of them alone also with a group of another name). append : add the group to a file that exists.
     layout : "plain" (pixels), "encoded" (bytes as they are) or "auto": encoded unless resized.
     resize : scale the shorter side to this many pixels, then cut out the middle square. crop : side of the square.
     kind : of the source, one of folder, npz, idx, cifar, webdataset, parquet; None: by its contents.

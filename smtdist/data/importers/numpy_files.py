@@ -238,6 +238,8 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any
         shape, fortran, dtype = formats[version](stream)
     except (ValueError, TypeError, SyntaxError, OverflowError) as error:
         reason = " ".join(str(error).split())[:120].rstrip(".")
+        if "object at 0x" in reason:
+            reason = "its header holds more than plain numbers and names"
         raise DataError(
             f"{name} is not a complete NumPy array ({reason}); write it with numpy.save."
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import json
@@ -152,7 +151,7 @@ def import_images(
             failure = file.failure
             file.forget()
             if isinstance(failure, OSError):
-                raise DataError(f"{out} could not be written: {_why(failure)}.") from error
+                raise DataError(f"{out} could not be written: {why_unwritable(failure)}.") from error
             raise
         try:
             file.finish()
@@ -161,15 +160,15 @@ def import_images(
         except OSError as error:
             if file.failure is not None or not options.append:
                 file.forget()
-                raise DataError(f"{out} could not be written: {_why(error)}.") from error
+                raise DataError(f"{out} could not be written: {why_unwritable(error)}.") from error
             raise DataError(
-                f"The last step of an import into {out} failed, so repeat the command: {_why(error)}."
+                f"The last step of an import into {out} failed, so repeat the command: {why_unwritable(error)}."
             ) from error
         try:
             file.drop_journal()
         except OSError as error:
             raise DataError(
-                f"The images are in {out}, but its journal could not be deleted: {_why(error)}; repeat the command."
+                f"The images are in {out}, but its journal could not be deleted: {why_unwritable(error)}; repeat the command."
             ) from error
     return replace(result, nbytes=out.stat().st_size, seconds=time.perf_counter() - started)
 
@@ -370,7 +369,7 @@ def _opened(out: Path, options: ImportOptions) -> Any:
     try:
         file = JournalledFile(path, journal_of(path), keep=options.append)
     except OSError as error:
-        raise DataError(f"{out} cannot be written: {_why(error)}.") from error
+        raise DataError(f"{out} cannot be written: {why_unwritable(error)}.") from error
     try:
         yield file
     finally:
@@ -391,11 +390,3 @@ def check_target(out: Path, options: ImportOptions) -> None:
         raise DataError(f"{out} is a folder; name a file.")
     elif out.exists() and not options.overwrite:
         raise DataError(f"{out} exists already; choose another name, or pass --overwrite or --append.")
-
-
-def _why(error: OSError) -> str:
-    if error.errno == errno.EFBIG:
-        return (
-            "it would be larger than the system allows a file to be; raise the limit or choose another disk"
-        )
-    return why_unwritable(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 import h5py
 
 from smtdist.data.importers.folder import FolderListing, image_folders
-from smtdist.data.importers.items import Listing
+from smtdist.data.importers.items import LeftOut, Listing
 from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_key
 from smtdist.data.writing import real_target, take_place
 from smtdist.errors import DataError, InterruptedRun
@@ -43,11 +43,22 @@ def listed_sets(root: Path, use_labels: bool = True) -> dict[str, FolderListing]
             f"{root / bare} has no folders of classes, but others of {', '.join(names)} have; pass --labels-from none, or "
             f"import them one by one."
         )
-    beside = found[names[0]].left_out
-    for entry in sorted(root.iterdir()):
-        if entry.name not in found and not entry.name.startswith("."):
-            beside.add(f"{entry}: beside the sets")
+    name_beside(root, found, found[names[0]].left_out)
     return found
+
+
+def lone_set(root: Path) -> str:
+    """Return the only folder with images in a folder, where it is called like a set and its own folders are classes; or ""."""
+    names = image_folders(os.fspath(root)) if root.is_dir() else []
+    alone = len(names) == 1 and names[0].lower() in SETS and image_folders(os.fspath(root / names[0]))
+    return names[0] if alone else ""
+
+
+def name_beside(root: Path, names: Collection[str], left_out: LeftOut) -> None:
+    """Count and name what lies in a folder beside its sets."""
+    for entry in sorted(root.iterdir()):
+        if entry.name not in names and not entry.name.startswith("."):
+            left_out.add(f"{entry}: beside the sets")
 
 
 def import_sets(

@@ -9,7 +9,9 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
+from smtdist import errors
 from smtdist.data.importers.prepare import Prepared, Recipe
+from smtdist.errors import DataWarning
 
 SCHEMA: Final = 1
 CHUNK_BYTES: Final = 2**20
@@ -141,7 +143,14 @@ class GroupWriter:
         if classes is not None:
             self._write_classes(classes)
             return len(classes)
-        return len(self._distinct_labels()) if self._labelled else 0
+        labels = self._distinct_labels() if self._labelled else set()
+        if -1 in labels and labels != {-1, 1}:
+            errors.warn(
+                f"Images in {group.name.strip('/')} have the label -1, which is taken for a class; where it means that they have "
+                f"no label, import them by themselves, without labels.",
+                DataWarning,
+            )
+        return len(labels)
 
     def _write_classes(self, classes: list[str]) -> None:
         names = [name.encode("utf-8", "replace").decode() for name in classes]

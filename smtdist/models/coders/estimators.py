@@ -21,6 +21,7 @@ from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.fit import fit_coder, require_pooling
 from smtdist.models.coders.represent import representing
 from smtdist.models.judged import Evaluates
+from smtdist.models.parameters import seed_of
 from smtdist.models.transform import Represents, represented
 
 
@@ -45,7 +46,8 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         given = self.get_params(deep=False)
         settings = given.pop("settings") or {}
         others = ("workers", "cluster")
-        return {"seed": given.pop("random_state")} | {
+        del given["random_state"]
+        return {"seed": seed_of(self)} | {
             name: value for name, value in (given | settings).items() if name not in others
         }
 

@@ -21,6 +21,7 @@ from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.parameters import seed_of
 
 
 class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -33,7 +34,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         given = self.get_params(deep=False)
         function = given["kernel"] if callable(given["kernel"]) else None
         changes = {name: value for name, value in given.items() if name not in ("workers", "cluster")}
-        changes["seed"] = changes.pop("random_state")
+        del changes["random_state"]
+        changes["seed"] = seed_of(self)
         if function is not None:
             changes["kernel"] = "gaussian"
             if changes.get("features") is not None:
