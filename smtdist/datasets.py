@@ -109,9 +109,11 @@ def fetch_cifar10(
         _fetched(url, [CIFAR10], folder)
         with tarfile.open(folder / CIFAR10.name) as archive:
             archive.extractall(folder, filter="data")
-        for group in ("train", "test"):
-            batches = folder / "cifar-10-batches-py"
-            import_images(batches, part, group=group, append=group != "train", kind="cifar")
+        batches = folder / "cifar-10-batches-py"
+        for group, names in (("train", "data_batch_*"), ("test", "test_batch")):
+            import_images(
+                sorted(batches.glob(names)), part, group=group, append=group != "train", kind="cifar"
+            )
     return Path(out)
 
 

@@ -6,6 +6,7 @@ import difflib
 import math
 import os
 import re
+from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from smtdist.data.importers import journal
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import (
     MOST_CHUNKS,
+    MOST_NUMBERED,
+    NOTHING_WRITTEN,
     Reader,
     Source,
     aligned_samples,
@@ -30,6 +33,7 @@ from smtdist.data.source import (
     gaps_said,
     image_shape,
     pixel_dtype,
+    place_number,
     read_boxes,
 )
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
@@ -438,19 +442,19 @@ def _gaps(stored: Any, name: str) -> str:
     """Return a sentence on chunks that were never written, or got lost with a writer: HDF5 gives the fill value there."""
     if stored.chunks is None:
         written = stored.is_virtual or stored.external or stored.id.get_storage_size()
-        return "" if written else f"{name}: nothing was written there, so all is the fill value."
+        return "" if written else f"{name}: {NOTHING_WRITTEN}"
     grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, stored.chunks, strict=True))
     if stored.id.get_num_chunks() >= math.prod(grid):
         return ""
-    there = np.zeros(grid, bool)
+    numbers = array("q")
 
-    def mark(chunk: Any) -> None:
-        there[tuple(at // length for at, length in zip(chunk.chunk_offset, stored.chunks, strict=True))] = (
-            True
-        )
+    def note(chunk: Any) -> None:
+        place = (at // length for at, length in zip(chunk.chunk_offset, stored.chunks, strict=True))
+        numbers.append(place_number(place, grid))
 
-    stored.id.chunk_iter(mark)
-    return gaps_said(name, there, stored.chunks)
+    if math.prod(grid) <= MOST_NUMBERED:
+        stored.id.chunk_iter(note)
+    return gaps_said(name, numbers, grid, stored.chunks)
 
 
 def _virtual_bytes(stored: Any, path: str) -> int | None:

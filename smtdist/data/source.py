@@ -192,7 +192,7 @@ def boxes(
     HDF5 and Zarr take some kilobytes for each chunk of one read, however small it is.
 
     >>> list(boxes(3, 9, (9, 2), (2, 2), most=2))
-    [(slice(3, 6, None), slice(0, 2, None)), (slice(6, 9, None), slice(0, 2, None))]
+    [(slice(3, 4, None), slice(0, 2, None)), (slice(4, 8, None), slice(0, 2, None)), (slice(8, 9, None), slice(0, 2, None))]
     """
     step, *others = shape if chunks is None else chunks
     beside = math.prod(-(-length // chunk) for length, chunk in zip(shape[1:], others, strict=True))
@@ -206,19 +206,45 @@ def boxes(
                 yield (rows, *rest)
 
 
-def gaps_said(name: str, stored: npt.NDArray[np.bool_], chunks: tuple[int, ...]) -> str:
-    """Return a sentence on the chunks that are not stored, by which are, of the shape of their grid; "" where all are.
+NOTHING_WRITTEN: Final = "nothing was written there, so all is the fill value."
+MOST_NUMBERED: Final = np.iinfo(np.int64).max
+"""Chunks of a dataset of which those that are not stored are counted."""
 
-    >>> gaps_said("a.h5:images", np.array([[True], [False]]), (10, 8))
+
+def place_number(place: Iterable[int], grid: tuple[int, ...]) -> int:
+    """Return the number of a place in a grid, row by row.
+
+    >>> place_number((1, 2), (3, 4))
+    6
+    """
+    number = 0
+    for at, length in zip(place, grid, strict=True):
+        number = number * length + at
+    return number
+
+
+def gaps_said(name: str, stored: Iterable[int], grid: tuple[int, ...], chunks: tuple[int, ...]) -> str:
+    """Return a sentence on the chunks that are not stored, by the numbers of those that are (`place_number`); "" where all are.
+
+    Memory: some bytes for each chunk that is stored, however many are not.
+
+    >>> gaps_said("a.h5:images", [0], (2, 1), (10, 8))
     'a.h5:images: 1 of 2 chunks is not stored, at [10, 0], and read as the fill value; check that none was lost.'
     """
-    places = np.argwhere(~stored)
-    if not len(places):
+    total = math.prod(grid)
+    if total > MOST_NUMBERED:
+        return f"{name}: nearly all of its {total:,} chunks are not stored, and read as the fill value."
+    numbers = np.unique(np.fromiter(stored, np.int64))
+    missing = total - len(numbers)
+    if not missing:
         return ""
-    shown = ", ".join(str((place * np.array(chunks)).tolist()) for place in places[:3])
-    more = ", ..." if len(places) > 3 else ""
+    if not len(numbers):
+        return f"{name}: {NOTHING_WRITTEN}"
+    first = np.setdiff1d(np.arange(min(total, len(numbers) + 3)), numbers)[:3]
+    places = np.stack(np.unravel_index(first, grid), axis=1) * np.array(chunks)
+    shown = ", ".join(str(place) for place in places.tolist()) + (", ..." if missing > 3 else "")
     return (
-        f"{name}: {len(places):,} of {stored.size:,} chunks {'is' if len(places) == 1 else 'are'} not stored, at {shown}{more}, "
+        f"{name}: {missing:,} of {total:,} chunks {'is' if missing == 1 else 'are'} not stored, at {shown}, "
         f"and read as the fill value; check that none was lost."
     )
 

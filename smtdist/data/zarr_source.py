@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,12 +23,15 @@ from smtdist.data.source import (
     gaps_said,
     image_shape,
     pixel_dtype,
+    place_number,
     read_boxes,
 )
 from smtdist.errors import DataError, MissingDatasetError, UnreadableError, masked
 
 READ_CHUNK_BYTES: Final = 2 * 2**10
 """What the library keeps of each chunk of one read (1.6 KB were measured)."""
+CHUNK_KEY: Final = re.compile(r"(?:c[/.])?\d+(?:[/.]\d+)*")
+"""Of a file that holds a chunk, in both formats."""
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 
@@ -164,19 +168,22 @@ class _ZarrReader(Reader):
 def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
     """Return a sentence on chunks without a file in the folder of an array."""
     grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, chunks, strict=True))
-    files = {
-        os.path.relpath(os.path.join(above, file), folder)
-        for above, _, names in os.walk(folder)
-        for file in names
-        if file not in METADATA
-    }
-    if len(files) >= math.prod(grid):
-        return ""
-    key = stored.metadata.encode_chunk_key
-    there = np.fromiter(
-        (os.path.normpath(key(at)) in files for at in np.ndindex(grid)), bool, math.prod(grid)
+    numbers = (
+        place_number(place, grid)
+        for above, _, files in os.walk(folder)
+        for file in files
+        if (place := _place(os.path.relpath(os.path.join(above, file), folder), grid)) is not None
     )
-    return gaps_said(name, there.reshape(grid), chunks)
+    return gaps_said(name, numbers, grid, chunks)
+
+
+def _place(key: str, grid: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the place of a chunk in the grid by the name of its file; None for another file, and a chunk beyond the grid."""
+    if not CHUNK_KEY.fullmatch(key):
+        return None
+    place = tuple(map(int, re.findall(r"\d+", key)))
+    inside = len(place) == len(grid) and all(at < length for at, length in zip(place, grid, strict=True))
+    return place if inside else None
 
 
 def pyramid_of(node: Any) -> tuple[str, tuple[str, ...]]:

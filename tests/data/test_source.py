@@ -113,7 +113,7 @@ def test_arrays_of_other_layouts_are_read_in_order() -> None:
         np.testing.assert_array_equal(reader.read(1, 4), array[1:4])
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "S3", "O", "longdouble"])
+@pytest.mark.parametrize("dtype", ["complex64", "S3", "longdouble"])
 def test_other_dtypes_are_refused_with_a_remedy(dtype: str) -> None:
     with pytest.raises(
         DataError, match=f"array has the type {np.dtype(dtype).name}.*convert them to uint8"
@@ -154,8 +154,8 @@ def test_as_source_takes_arrays_data_arrays_pairs_and_sources(tmp_path: Path) ->
         ([object()], "list of object; give arrays of one shape"),
         ("a.h5", r"no file or folder a\.h5"),
         (("a.h5", 3), "paths of images"),
-        (None, "cannot be read from a NoneType; give an array"),
-        (7, "cannot be read from a int; give an array"),
+        (None, "a NoneType, from which no samples can be read; give an array"),
+        (7, "a int, from which no samples can be read; give an array"),
         ([], "empty list"),
     ],
 )

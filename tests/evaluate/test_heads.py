@@ -309,7 +309,7 @@ def test_what_does_not_fit_is_refused(data):
         KernelHead(layout=LAYOUT).fit(rows[:, :9], labels)
     with pytest.raises(DataError, match="3 features, the head was fitted on 24"):
         MAKE["kernel"]().fit(rows, labels).predict(rows[:, :3])
-    for bad in (labels + 0.5, labels.astype(complex), labels[:, None], [None] * N):
+    for bad in (labels + 0.5, labels.astype(complex), np.stack([labels, labels], 1), [None] * N):
         with pytest.raises(DataError, match="whole numbers, strings or booleans"):
             KernelHead().fit(rows, bad)
     with pytest.raises(DataError, match=r"300 classes|5,000 classes"):

@@ -95,5 +95,6 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
         cupy.cuda.runtime.memGetInfo = lambda: (free, 1 << 37)
     # the host plans for products that it makes itself
     planned = probe_bytes(known[0], asked[0], known[1], 2**24)
+    monkeypatch.setattr(span, "device_free", lambda: free)
     monkeypatch.setattr(device, "gpu_available", lambda: False)
     assert probe_bytes(known[0], asked[0], known[1], 2**24) >= planned

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from smtdist.data import opening
 from smtdist.data.source import Source
-from smtdist.data.table import NotRows, as_table
+from smtdist.data.table import NotRows, as_table, plain_rows
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -66,6 +66,7 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """Return rows in memory, or images as they are."""
+        X = plain_rows(X)
         if isinstance(X, np.ndarray) and X.ndim in (3, 4):
             images = np.asarray(check_array(X, allow_nd=True))
             numbers = int(np.prod(images.shape[1:]))
