@@ -24,7 +24,7 @@ from smtdist.engine.done import DONE
 from smtdist.engine.events import Report
 from smtdist.engine.executor import Handle, TaskLost, writers
 from smtdist.engine.lastwords import NOBODY_SECONDS, Attendance
-from smtdist.engine.memory import memory_limit, process_limits, settle_heap
+from smtdist.engine.memory import memory_limit, process_limits, readable, settle_heap
 from smtdist.engine.window import Key, Sight, ask_aside
 from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError
 
@@ -54,6 +54,8 @@ LEAVING = ("closing", "closing_gracefully")
 
 FIRST_SECONDS = 60
 """How long a first worker is waited for."""
+PAUSED_SECONDS = 60
+"""How long all workers may be paused, with nothing that runs on them, until a run ends."""
 LOSSES = 3
 """How often each worker may be lost before a task has told of itself; a nanny starts one that cannot start four times."""
 
@@ -88,6 +90,7 @@ class DaskExecutor:
         self._slots, self._counted_at, self._looked_at = 0, -SLOTS_SECONDS, -SLOTS_SECONDS
         self._address = client.scheduler.address
         self._seen: dict[str, Any] = {}
+        self._paused_at: float | None = None  # since when all workers are seen paused, and none at work
         self._restarted: set[str] = set()
         self._tasks: dict[str, str] = {}  # worker -> the task that it spoke of last
         self._process_limits: list[int] = []  # of a worker's process
@@ -122,7 +125,10 @@ class DaskExecutor:
             task = task or self.client.submit(_nothing, pure=False)
             if self._waiting is not None:
                 self._waiting()
+            self._require_unpaused(self._info())
             if seconds is not None and time.monotonic() - started > seconds:
+                if self._seen:  # only workers that take tasks were waited for
+                    raise SmtdistError(self._paused())
                 requested = getattr(self.client.cluster, "requested", None)
                 known = "" if requested is None else f", and its cluster has asked for {len(requested)}"
                 raise SmtdistError(
@@ -140,6 +146,28 @@ class DaskExecutor:
         for address in before.keys() - workers.keys():
             self._tell_lost(address, before[address])
         return workers
+
+    def _require_unpaused(self, workers: dict[str, Any]) -> None:
+        """Refuse workers that Dask paused for their memory and that stay so: they finish a task, and start none."""
+        now = time.monotonic()
+        if not workers or not all(
+            worker["status"] == "paused" and not worker["metrics"].get("task_counts", {}).get("executing")
+            for worker in workers.values()
+        ):
+            self._paused_at = None
+        elif self._paused_at is None:
+            self._paused_at = now
+        elif now - self._paused_at > PAUSED_SECONDS:
+            raise SmtdistError(self._paused())
+
+    def _paused(self) -> str:
+        workers = self._seen.values()
+        memory = readable(sum(worker["metrics"].get("memory", 0) for worker in workers))
+        limit = readable(sum(worker["memory_limit"] or 0 for worker in workers))
+        return (
+            f"All {len(workers)} workers of {self._address} are paused by Dask, since they use {memory} of {limit}, and start "
+            f"no task; restart them with more memory, or with distributed.worker.memory.pause: false, then resume."
+        )
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:
@@ -190,7 +218,7 @@ class DaskExecutor:
             self._permit_writing(len(workers))
             interval = max(SLOTS_SECONDS, LOOK_SECONDS * len(workers))
             if now - self._looked_at > interval or self._seen.keys() - workers.keys():
-                self._info()
+                self._require_unpaused(self._info())
         self._most = max(self._most, self._slots)
         if self._losses >= LOSSES * self._most:
             raise SmtdistError(
@@ -288,6 +316,7 @@ class DaskExecutor:
                 )
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError) as error:
             raise TaskLost(str(error)) from error
+        self._paused_at = None  # the time counts from the last task that was submitted
         with self._lock:
             self._submitted.add(future)
         if self.demand is not None:

@@ -43,6 +43,14 @@ def queue_cluster(choice: ClusterChoice) -> Iterator[tuple[Any, int]]:
                 f"A {queue.name} job needs a size; give cores and memory in the section jobqueue.{choice.name} of "
                 f"--cluster-config."
             )
+        for key in ("local-directory", "log-directory", "shared-temp-directory"):
+            if (
+                len(str(site(key, "")).split()) > 1
+            ):  # dask-jobqueue writes them into the job's script as they are
+                raise ConfigurationError(
+                    f"The {key} of jobqueue.{choice.name} is {str(site(key))!r}, and a job takes none with spaces; give "
+                    f"another folder in --cluster-config."
+                )
         extra = [str(word) for word in site("worker-extra-args", [])]
         if "--dashboard-address" not in extra:
             extra += ["--dashboard-address", f"{LOOPBACK}:0"]

@@ -11,7 +11,7 @@ from smtdist.engine import dask_executor
 from smtdist.engine import executor as executor_module
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import TaskLost
-from smtdist.errors import DataError
+from smtdist.errors import DataError, SmtdistError
 
 BARRIER = threading.Barrier(2)
 THREE = threading.Barrier(3)
@@ -211,3 +211,42 @@ def test_a_loss_that_nobody_looked_for_is_told_at_the_end(executor):
     assert [(event["lost_worker"], event["in_use"], event["limit_bytes"]) for event in told] == [
         ("tcp://gone", 5, 10)
     ]
+
+
+@pytest.mark.parametrize("at", ["joining", "running", "executing"])
+def test_workers_that_are_paused_and_stay_so_end_a_run_in_a_sentence(monkeypatch, at):
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        (worker,) = cluster.workers.values()
+        monkeypatch.setattr(dask_executor, "FIRST_SECONDS", 0)
+        monkeypatch.setattr(dask_executor, "PAUSED_SECONDS", -1)
+        said = r"All 1 workers of .* are paused by Dask, since they use .* of .*memory.pause: false"
+        if at != "joining":
+            executor = DaskExecutor(client)
+        about = {
+            "status": "paused",
+            "metrics": {"memory": 1, "task_counts": {"executing": at == "executing"}},
+        }
+        seen = {worker.address: {"memory_limit": 2, **about}}
+        if at == "joining":
+            monkeypatch.setattr(
+                DaskExecutor, "_info", lambda self: self.__dict__.update(_seen=seen) or seen
+            )
+            monkeypatch.setattr(client, "wait_for_workers", _no_worker)
+            with pytest.raises(SmtdistError, match=said):
+                DaskExecutor(client)
+            return
+        executor._seen = seen
+        executor._require_unpaused(seen)
+        if at == "executing":
+            executor._require_unpaused(seen)
+        else:
+            with pytest.raises(SmtdistError, match=said):
+                executor._require_unpaused(seen)
+        executor.close()
+
+
+def _no_worker(number, timeout):
+    raise TimeoutError

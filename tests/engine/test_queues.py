@@ -69,6 +69,11 @@ def test_a_queue_that_is_not_here_and_a_job_without_a_size_are_refused(played, t
         refused(ClusterChoice("pbs"))
     with pytest.raises(ConfigurationError, match="A PBS cluster needs a number of workers"):
         refused(site(tmp_path, "pbs"), None)
+    for key in ("local-directory", "log-directory", "shared-temp-directory"):
+        with pytest.raises(
+            ConfigurationError, match=f"The {key} of jobqueue.pbs is 'a b/c', .*no.* spaces"
+        ):
+            refused(site(tmp_path, "pbs", **{key: "a b/c"}))
     monkeypatch.setenv("PATH", "")
     with pytest.raises(
         SmtdistError, match="There is no msub here; start this on a machine that submits Moab"
