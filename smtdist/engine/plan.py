@@ -183,7 +183,7 @@ def unsaved_seconds(write_seconds: float) -> float:
 
     So a kill loses at most these and the tasks in flight, and writing takes at most a tenth of the time.
 
-    >>> unsaved_seconds(20.0) == max(UNSAVED_SECONDS, UNSAVED_WRITES * 20.0)
+    >>> unsaved_seconds(1.0) <= 60.0
     True
     """
     return max(UNSAVED_SECONDS, UNSAVED_WRITES * write_seconds)
