@@ -194,7 +194,8 @@ def test_code_that_was_compiled_from_other_sources_is_not_used(tmp_path, monkeyp
         "from inner_kernel import inner\n@compiled\ndef outer(a): return inner(a)\n",
     )
     for answer in (1, 2, 2):
-        add("inner_kernel", tmp_path, f"@compiled\ndef inner(a): return a + {answer}\n")
+        # of another length, or Python would run its own bytecode of a file written in the same second
+        add("inner_kernel", tmp_path, f"@compiled\ndef inner(a): return a{' + 1' * answer}\n")
         for name in ("inner_kernel", "outer_kernel"):
             monkeypatch.delitem(sys.modules, name, raising=False)
         importlib.invalidate_caches()
