@@ -94,7 +94,7 @@ def test_sentences_about_files(classes, tmp_path):
     (tmp_path / "a.xyz").write_bytes(b"what")
     refused("empty holds no file with the ending of an image", tmp_path / "empty", out)
     refused("There is no file .*missing", tmp_path / "missing", out)
-    refused("a.xyz is not recognised", tmp_path / "a.xyz", out)
+    refused("a.xyz is none of what is imported", tmp_path / "a.xyz", out)
     pq.write_table(pa.table({"a": [b""]}), tmp_path / "b.parquet")
     refused("of the kinds folder, parquet", [root, tmp_path / "b.parquet"], out)
     refused("No source is named", [], out)

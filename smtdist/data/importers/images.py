@@ -206,7 +206,7 @@ def import_images(
     source : a folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.
     out : file to write. shard_samples : write files of this many images; `out` is then a manifest (.json).
     group : group to write, such as train or test; None: train, or a group for each of the folders train,
-        test and similar in the source (one of them alone also with a group of another name). append : add the group to a file that exists.
+        test and similar in the source. append : add the group to a file that exists.
     layout : "plain" (pixels), "encoded" (bytes as they are) or "auto": encoded unless resized.
     resize : scale the shorter side to this many pixels, then cut out the middle square. crop : side of the square.
     kind : of the source, one of folder, npz, idx, cifar, webdataset, parquet; None: by its contents.
