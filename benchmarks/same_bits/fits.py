@@ -109,7 +109,7 @@ FITS: Final = (
         "gq-killed-in-old-resumed-in-new",
         f"fit ../data/images.h5 --dataset train/images --out m.h5 {GQ} --set context=2 --checkpoint ck",
         "resume ck --overwrite",
-        stopped=(9, "SIGKILL"),
+        stopped=(7, "SIGKILL"),
         begun_by_old=True,
     ),
     _images("gq-mirrored-dictionary", f"{GQ} --set flip=true --set dictionary_mirrored=true"),
