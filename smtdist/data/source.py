@@ -325,7 +325,7 @@ def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     dtype('float32')
     """
     native: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
-    if native.kind == "O":
+    if "vlen" in (np.dtype(dtype).metadata or {}):  # as h5py marks them; other objects may be numbers
         raise DataError(
             f"{name} has values of variable length, such as encoded images; store these end to end in a group, as the datasets "
             f"bytes = numpy.concatenate(dataset[:]) and offsets = numpy.cumsum([0, *map(len, dataset[:])])."

@@ -113,12 +113,17 @@ def test_arrays_of_other_layouts_are_read_in_order() -> None:
         np.testing.assert_array_equal(reader.read(1, 4), array[1:4])
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "S3", "longdouble"])
+@pytest.mark.parametrize("dtype", ["complex64", "S3", "O", "longdouble"])
 def test_other_dtypes_are_refused_with_a_remedy(dtype: str) -> None:
     with pytest.raises(
         DataError, match=f"array has the type {np.dtype(dtype).name}.*convert them to uint8"
     ):
         pixel_dtype(dtype, "array")
+
+
+def test_values_of_variable_length_are_refused_with_another() -> None:
+    with pytest.raises(DataError, match="variable length.*offsets = numpy.cumsum"):
+        pixel_dtype(h5py.vlen_dtype(np.uint8), "x.h5:images")
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (3, 4), (1, 2, 3, 4, 5), (0, 4, 4), (3, 4, 4, 0)])
