@@ -122,7 +122,7 @@ def test_other_dtypes_are_refused_with_a_remedy(dtype: str) -> None:
 
 
 def test_values_of_variable_length_are_refused_with_another() -> None:
-    with pytest.raises(DataError, match="variable length.*offsets = numpy.cumsum"):
+    with pytest.raises(DataError, match=r"variable length.*offsets = numpy\.cumsum"):
         pixel_dtype(h5py.vlen_dtype(np.uint8), "x.h5:images")
 
 
