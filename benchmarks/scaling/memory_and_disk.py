@@ -38,7 +38,7 @@ CODES: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "gq": (600, ("--preset", "cifar10-gq", "--set", "n_components=32")),
     "vq": (600, ("--set", "feature=vq", "--set", "context=whole")),
     "window": (256, ("--set", "context=3", "--set", "threshold=0.3")),
-    "l1": (32, ("--set", "feature=l1", "--set", "rounds=2", "--set", "images=32")),
+    "l1": (16, ("--set", "feature=l1", "--set", "rounds=1", "--set", "images=16")),
     "mirrored": (
         600,
         ("--preset", "cifar10-gq", "--set", "n_components=32", "--set", "dictionary_mirrored=true"),

@@ -195,7 +195,7 @@ STOP = Fault("SIGSTOP of a worker beyond its time-out", stop_worker)
 SCHEDULER = Fault("SIGKILL of the scheduler", kill_scheduler, ends=True, says="scheduler at tcp")
 DRIVER = Fault("SIGKILL of the driver", kill_driver, ends=True)
 WALLTIME = Fault("SIGTERM of the driver", end_driver, ends=True, says="Stopped as asked")
-DISK = Fault("full checkpoint disk", fill_disk, ends=True, says="the disk is full")
+DISK = Fault("no room for the checkpoint", fill_disk, ends=True, says="larger than the system allows")
 TRUNCATED = Fault(
     "truncated checkpoint", kill_driver, ends=True, after=truncate, resumed_says="computed again"
 )
