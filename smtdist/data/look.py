@@ -137,7 +137,7 @@ def require_same_classes(
         named, unnamed = (one, other) if other[1] is None else (other, one)
         raise DataError(
             f"{named[0]} names its {len(named[1] or ())} classes, but {unnamed[0]} does not, so that labels cannot be "
-            f"compared; write the same class names into both."
+            f"compared; write the same names into both, as the attribute classes of the group."
         )
     pairs = zip(one[1], other[1], strict=False)
     number = next((index for index, (a, b) in enumerate(pairs) if a != b), None)
@@ -147,7 +147,8 @@ def require_same_classes(
         else f"{one[1][number]!r} and {other[1][number]!r} for class {number}"
     )
     raise DataError(
-        f"{one[0]} and {other[0]} number their classes differently ({differ}); import them with one list of classes."
+        f"{one[0]} and {other[0]} number their classes differently ({differ}); import the images of both together, from one "
+        f"folder, or number the labels by the same names in both."
     )
 
 
