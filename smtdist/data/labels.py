@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist import errors
-from smtdist.data import zarr_source
+from smtdist.data import checksums, zarr_source
 from smtdist.data.conventions import attributes_of, decoded, said
 from smtdist.data.guarded import unlocked, walk
 from smtdist.data.hdf5 import damage_named, gaps_of, open_dataset, open_file, reason_of
@@ -107,14 +107,21 @@ def numbering_of(path: str | os.PathLike[str], dataset: str) -> Numbering:
     return Numbering(texts, _all_texts(path, dataset))
 
 
-def write_names(group: Any, names: Sequence[str]) -> list[str]:
-    """Write the names of classes into an open HDF5 file or group, as the attribute `classes`, or a dataset; return them."""
+def write_names(group: Any, names: Sequence[str]) -> None:
+    """Write the names of classes into an open HDF5 file or group: as the attribute `classes`, or a dataset if there are many."""
     names = [name.encode("utf-8", "replace").decode() for name in names]
     if 16 * len(names) < SHORT_ATTRIBUTE:  # strings lie elsewhere, 16 bytes point to each
         group.attrs[CLASSES] = names
     else:
         group.create_dataset(CLASSES, data=names, dtype=h5py.string_dtype())
-    return names
+
+
+def record_names(file: Any, names: Sequence[str], sums: dict[str, Any]) -> None:
+    """Write the names of classes, if there are some, into a file with checksums; note that of a dataset."""
+    if names:
+        write_names(file, names)
+    if CLASSES in file:
+        sums[CLASSES] = checksums.crc_of(file[CLASSES][()])
 
 
 def _members(stored: Any) -> tuple[str, ...]:

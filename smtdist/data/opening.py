@@ -99,7 +99,8 @@ def named_labels(
         labels, names = named_labels(location, name, source.source, beside)
         return labels[: source.count], names
     if isinstance(source, ShardedSource):
-        parts = [(shard.path, shard.n_samples) for shard in source.shards]  # type: ignore[attr-defined]  # all that lies in files has one
+        # all that lies in files has a path
+        parts = [(shard.path, shard.n_samples) for shard in source.shards]  # type: ignore[attr-defined]
     else:
         found = resolved(location)
         parts = [(found if isinstance(found, str) else source.path, source.n_samples)]  # type: ignore[attr-defined]

@@ -70,6 +70,16 @@ def rows_of(audit: Sequence[Mapping[str, Any]]) -> int:
     return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in audit)
 
 
+def names_of(classes: NDArray[Any], names: Sequence[str]) -> list[str]:
+    """Return the names of classes that are numbers, by names of numbers; [] where there are none.
+
+    >>> names_of(np.array([0, 2]), ("ape", "bee", "cat"))
+    ['ape', 'cat']
+    """
+    by_number = dict(enumerate(names))
+    return [by_number.get(number, "") for number in classes.tolist()] if names else []
+
+
 def save(
     path: str | os.PathLike[str], about: About, groups: Iterable[tuple[str, Group]], *, overwrite: bool
 ) -> int:
@@ -105,8 +115,7 @@ def _root(about: About) -> Group:
     labels = classes.astype(np.uint8) if classes.dtype.kind == "b" else classes
     variables = {"label": ("class", labels)}
     if about.names:
-        names = dict(enumerate(about.names))
-        variables["name"] = "class", np.array([names.get(label, "") for label in classes.tolist()])
+        variables["name"] = "class", np.array(names_of(classes, about.names))
     return Group(variables, attributes)
 
 

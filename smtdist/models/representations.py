@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import checksums
-from smtdist.data.labels import write_names
-from smtdist.data.look import CLASSES
+from smtdist.data.labels import record_names
 from smtdist.data.writing import lenient, whole_file
 from smtdist.models.files import SCHEMA
 
@@ -64,8 +63,6 @@ def save_representation(
         file.attrs.update({"smtdist_schema": SCHEMA, "feature_shape": list(feature_shape), **attributes})
         if labels is not None:
             file["labels"] = labels
-        if names:
-            names = write_names(file, names)
         together = checksums.block_rows(n_samples, rows)
         blocks = checksums.Blocks(z.shape, z.dtype, together)
         for first, values in pieces:
@@ -78,7 +75,6 @@ def save_representation(
         sums: dict[str, Any] = {"z": together}
         if labels is not None:
             sums["labels"] = checksums.crc_of(labels)
-        if CLASSES in file:
-            sums[CLASSES] = checksums.crc_of(np.array(names, object))
+        record_names(file, names, sums)
         checksums.record(file, sums, {"": tuple(file.attrs)})
     return Path(path).stat().st_size

@@ -32,7 +32,7 @@ def head_facts(path: Path) -> Facts:
             "n_features": about.n_features,
             "n_classes": len(about.classes),
             "classes": about.classes.tolist(),
-            "names": [] if not about.names else [about.names[number] for number in about.classes.tolist()],
+            "names": head_files.names_of(about.classes, about.names),
             "mirrored": about.mirrored,
             "numbers": about.numbers,
             # an error that is not finite is none

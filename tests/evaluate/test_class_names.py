@@ -8,13 +8,16 @@ import h5py
 import numpy as np
 import pytest
 from PIL import Image
+from representation_files import made
+from representation_files import write as write_rows
 from typer.testing import CliRunner
 
 from smtdist import SMT
 from smtdist.cli import app
+from smtdist.data import checksums
 from smtdist.data.opening import named_labels, open_source
 from smtdist.errors import DataError, DataWarning
-from smtdist.evaluate import heads
+from smtdist.evaluate import heads, stored
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.report.build import write_report
@@ -241,14 +244,23 @@ def test_an_appended_group_that_lacks_a_class(at, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["attribute", "nothing"])
-def test_classes_without_a_training_sample_are_named(kind, at, tmp_path):
+@pytest.mark.parametrize("metric", ["knn", "linear", "svm", "kernel"])
+def test_classes_without_a_training_sample_are_named(metric, kind, at, tmp_path):
     train = write(tmp_path / "train.h5", "train", TRAIN, list(NAMES), kind)
     test = write(tmp_path / "test.h5", "test", [*TEST, "eel"], list(NAMES), kind)
     name = "eel" if kind == "attribute" else "3"
-    with pytest.warns(
-        DataWarning, match=rf"1 of 31 samples have .* has no sample \({name}\); they count as wrong"
-    ):
-        at.smt.evaluate((train, "train"), None, (test, "test"), None, neighbours=5)
+    how = {"neighbours": 5} if metric == "knn" else {"metric": metric}
+    with pytest.warns(DataWarning, match=rf"1 of 31 samples have .* has no sample \({name}\); they count"):
+        result = at.smt.evaluate((train, "train"), None, (test, "test"), None, **how)
+    assert (round(31 * result.top1), result.n_classes) == (30, 4)
+
+
+def test_a_class_that_a_head_does_not_know_is_named(at, tmp_path):
+    z = transformed(
+        at, write(tmp_path / "test.h5", "test", [*TEST, "eel"], ["eel", "owl", "cat"]), tmp_path
+    )
+    with h5py.File(z) as file, pytest.warns(DataWarning, match=r"the head has no sample \(eel\)"):
+        assert round(31 * heads.evaluate(heads.load(at.head), (z, "z"), file["labels"][:]).top1) == 30
 
 
 def test_a_head_takes_no_rows_of_a_class_that_it_does_not_know(at, tmp_path):
@@ -257,6 +269,16 @@ def test_a_head_takes_no_rows_of_a_class_that_it_does_not_know(at, tmp_path):
     )
     with pytest.raises(DataError, match="Row 30 has the class eel, which the head was not fitted with"):
         run("head", "update", at.head, z, "--out", tmp_path / "more.h5", "--quiet")
+
+
+def test_predictions_have_the_names_of_their_numbers(at, tmp_path):
+    z = transformed(at, write(tmp_path / "test.h5", "test", TEST, OTHER), tmp_path)
+    result = found("head", "predict", at.head, z, "--out", tmp_path / "p.h5")
+    assert result["names"] == ALIKE
+    with h5py.File(tmp_path / "p.h5") as file:
+        names = file.attrs["classes"]
+        assert [names[label] for label in file["label"]] == TEST
+        assert checksums.wrong_in(file) == ""
 
 
 def test_a_head_says_the_names_of_its_classes(at):
@@ -289,6 +311,17 @@ def test_names_that_cannot_be_matched_are_refused():
 def test_names_are_the_same_however_their_accents_are_written():
     composed, decomposed = "gr\u00f6\u00dfe", "gro\u0308\u00dfe"
     assert named([0, 1], ["a", composed]).matched(named([0], [decomposed])).labels.tolist() == [1]
+
+
+def test_many_names_are_kept(tmp_path):
+    rows, labels = made(20, 0)
+    names = [f"class {number}" for number in range(4000)]
+    path = write_rows(tmp_path / "z.h5", rows, labels, names=names)
+    with stored.opened(path) as found:
+        assert found.names == tuple(names)
+    with h5py.File(path) as file:
+        assert checksums.wrong_in(file) == ""
+        assert isinstance(file["classes"], h5py.Dataset)
 
 
 def test_a_store_of_zarr(tmp_path):
