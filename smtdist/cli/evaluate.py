@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json as json_text
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -232,8 +233,8 @@ def evaluate(
     seen = how.of_images(encoder_at(model, set_))
     known = run.Labelled.open(data, train, seen.model.scaling)
     asked = run.Labelled.open(test_data or data, test, seen.model.scaling)
-    known.require_same_names(asked)
-    known = seen.taken(known.first(limit))
+    known = known.first(limit)
+    known, asked = seen.taken(known), known.matched(asked)
     with engine_for(where, known.source) as engine:
         if limit is None and (count := fitted_on_first(model, train)) and count < known.source.n_samples:
             engine.note(
@@ -274,6 +275,7 @@ def _evaluate_files(
         engine_for(where, as_table((known, "z"))) as engine,
     ):
         near.require_like(far)
+        far = replace(far, labels=near.named.matched(far.named).labels)
         if known.samefile(asked):
             engine.note(
                 f"{known} is evaluated on its own samples, which says nothing about new ones; give another group as the second"

@@ -175,7 +175,7 @@ def predict(
     The rows must come from the model and the options that the head was fitted with; others are refused.
     Probabilities are a soft-max with one factor, which was fitted on left-out training rows.
     """
-    from smtdist.evaluate import heads, predictions, run, stored
+    from smtdist.evaluate import head_files, heads, predictions, run, stored
 
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model, z))
@@ -197,13 +197,14 @@ def predict(
             else:
                 about = {"title": "Predictions", "head": str(model.absolute()), "source": source.name}
                 size = predictions.save_predictions(
-                    out, told(), n, known.classes_, about, overwrite=overwrite
+                    out, told(), n, known.classes_, about, names=known.names_, overwrite=overwrite
                 )
     result = {
         "out": str(out.absolute()),
         "bytes": size,
         "n_samples": n,
         "classes": known.classes_.tolist(),
+        "names": head_files.names_of(known.classes_, known.names_),
         "seconds": time.perf_counter() - started,
     }
     if json:

@@ -137,7 +137,7 @@ class Hdf5Source(Source):
                 virtual_bytes=_virtual_bytes(stored, where),
                 dimensions=_dimensions(stored),
                 attributes=attributes_of(stored),
-                gaps=_gaps(stored, name),
+                gaps=gaps_of(stored, name),
             )
 
     @property
@@ -438,7 +438,7 @@ def _dimensions(stored: Any) -> tuple[str, ...]:
     return tuple(names) if all(names) else ()
 
 
-def _gaps(stored: Any, name: str) -> str:
+def gaps_of(stored: Any, name: str) -> str:
     """Return a sentence on chunks that were never written, or got lost with a writer: HDF5 gives the fill value there."""
     if stored.chunks is None:
         written = stored.is_virtual or stored.external or stored.id.get_storage_size()

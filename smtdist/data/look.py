@@ -96,24 +96,29 @@ def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | No
     They are the attribute `classes` of the images' group, or its dataset of that name, or the attribute of
     the file.
     """
+    place = _beside(path, name, "").rstrip("/")
     if is_zarr(path):
-        return None
-    place = _beside(path, name, "").rstrip("/") or "/"
+        node = open_node(full_path(path), place)
+        return class_list(node, open_node(full_path(path), ""))
     with damage_named(path), open_file(full_path(path)) as file:
-        group = file.get(place)
+        group = file.get(place or "/")
         if not isinstance(group, h5py.Group):
             return None
-        found: Any = group.attrs.get(CLASSES)
-        if found is None and isinstance(group.get(CLASSES), h5py.Dataset):
-            found = group[CLASSES][()]
-        for whole in (file, group.file):  # they differ behind a link
-            found = whole.attrs.get(CLASSES) if found is None else found
-        if found is None:
-            return None
-        return tuple(
-            text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-            for text in np.ravel(found)
-        )
+        return class_list(group, file, group.file)  # the last two differ behind a link
+
+
+def class_list(group: Any, *whole: Any) -> tuple[str, ...] | None:
+    """Return the list of names that an open group has as `classes`, or the attribute of a file that it lies in."""
+    found: Any = group.attrs.get(CLASSES)
+    if found is None and hasattr(group.get(CLASSES), "shape"):
+        found = group[CLASSES][...]
+    for node in whole:
+        found = node.attrs.get(CLASSES) if found is None else found
+    if found is None or isinstance(found, int | np.integer):  # how many there are
+        return None
+    return tuple(
+        text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in np.ravel(found)
+    )
 
 
 def has_labels(path: str | os.PathLike[str], name: str) -> bool:
@@ -132,7 +137,7 @@ def require_same_classes(
         named, unnamed = (one, other) if other[1] is None else (other, one)
         raise DataError(
             f"{named[0]} names its {len(named[1] or ())} classes, but {unnamed[0]} does not, so that labels cannot be "
-            f"compared; write the same class names into both."
+            f"compared; write the same names into both, as the attribute classes of the group."
         )
     pairs = zip(one[1], other[1], strict=False)
     number = next((index for index, (a, b) in enumerate(pairs) if a != b), None)
@@ -142,7 +147,8 @@ def require_same_classes(
         else f"{one[1][number]!r} and {other[1][number]!r} for class {number}"
     )
     raise DataError(
-        f"{one[0]} and {other[0]} number their classes differently ({differ}); import them with one list of classes."
+        f"{one[0]} and {other[0]} number their classes differently ({differ}); import the images of both together, from one "
+        f"folder, or number the labels by the same names in both."
     )
 
 

@@ -79,7 +79,7 @@ class ZarrSource(Source):
                 f"channels; give an array without the others, in Python zarr.open({where!r})[{array!r}][...] with an index for "
                 f"each of them."
             )
-        chunks = tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
+        chunks = _stored_together(stored)
         return cls(
             path=where,
             array=array,
@@ -90,7 +90,7 @@ class ZarrSource(Source):
             has_channels=stored.ndim == 4,
             dimensions=dimensions,
             attributes=attributes_of(stored),
-            gaps="" if is_url(where) else _gaps(stored, os.path.join(where, array), chunks, name),
+            gaps=gaps_of(stored, where, array),
         )
 
     @property
@@ -165,8 +165,13 @@ class _ZarrReader(Reader):
         return out.nbytes
 
 
-def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
-    """Return a sentence on chunks without a file in the folder of an array."""
+def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
+    """Return a sentence on chunks (or shards) without a file in the folder of an array; "" behind an address."""
+    if is_url(path):
+        return ""
+    where, array = full_path(path), array.strip("/")
+    folder, name = os.path.join(where, array), f"{where}:{array}"
+    chunks = _stored_together(stored)
     grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, chunks, strict=True))
     numbers = (
         place_number(place, grid)
@@ -175,6 +180,11 @@ def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
         if (place := _place(os.path.relpath(os.path.join(above, file), folder), grid)) is not None
     )
     return gaps_said(name, numbers, grid, chunks)
+
+
+def _stored_together(stored: Any) -> tuple[int, ...]:
+    """Return the lengths of what has a file of its own: chunks, or shards of several."""
+    return tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
 
 
 def _place(key: str, grid: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -32,6 +32,7 @@ def head_facts(path: Path) -> Facts:
             "n_features": about.n_features,
             "n_classes": len(about.classes),
             "classes": about.classes.tolist(),
+            "names": head_files.names_of(about.classes, about.names),
             "mirrored": about.mirrored,
             "numbers": about.numbers,
             # an error that is not finite is none
@@ -53,7 +54,7 @@ def head_facts(path: Path) -> Facts:
 
 def head_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
-    numbers, names = facts["numbers"], [str(one) for one in facts["classes"]]
+    numbers, names = facts["numbers"], [str(one) for one in facts["names"] or facts["classes"]]
     share, top = penalty_of(facts)
     rows = [
         ("head", head_named(facts)),
