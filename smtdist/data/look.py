@@ -111,7 +111,7 @@ def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | No
         if found is None:
             return None
         return tuple(
-            text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+            text.decode(errors="backslashreplace") if isinstance(text, bytes) else str(text)
             for text in np.ravel(found)
         )
 

@@ -221,7 +221,10 @@ def _audit(group: Any) -> list[Facts]:
     columns = {}
     for name in ("action", "fingerprint", "n_samples", "source"):
         values = group[name][()].tolist()
-        columns[name] = [value.decode() if isinstance(value, bytes) else value for value in values]
+        columns[name] = [
+            value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
+            for value in values
+        ]
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -171,11 +171,12 @@ def _files(root: str) -> Iterator[tuple[str, os.DirEntry[str], str]]:
         kind = _kind(entry)
         if kind == FOLDER:
             empty = True
+            name = os.fsencode(entry.name).decode(errors="surrogateescape")  # one in any locale
             for file, odd in _below(entry.path, frozenset({os.path.realpath(root)})):
                 empty = False
-                yield entry.name, file, odd
+                yield name, file, odd
             if empty:
-                yield entry.name, entry, "a folder without an image in a known format"
+                yield name, entry, "a folder without an image in a known format"
         elif kind or _is_image(entry):
             yield "", entry, kind
 

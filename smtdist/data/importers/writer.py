@@ -153,7 +153,7 @@ class GroupWriter:
         return len(labels)
 
     def _write_classes(self, classes: list[str]) -> None:
-        names = [name.encode("utf-8", "replace").decode() for name in classes]
+        names = [name.encode(errors="backslashreplace").decode() for name in classes]
         if 16 * len(names) < SHORT_ATTRIBUTE:  # strings lie elsewhere, 16 bytes point to each
             self._group.attrs["classes"] = names
         else:
