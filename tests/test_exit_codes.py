@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -281,6 +282,27 @@ def test_names_are_the_same_in_any_locale(tmp_path):
     done = subprocess.run([sys.executable, "-m", "smtdist", "info", "ö.h5"], **how)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode("ascii").splitlines()[-1].split()[:4] == ["ubung", "6", "x", "8"]
+
+
+def test_one_of_a_thing_is_no_plural(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("t/a").mkdir(parents=True)
+    Path("t/a/notes.csv").touch()
+    Image.new("L", (8, 8)).save("t/a/0.png")
+    small = "--set n_components=1 --set dictionary=8"
+    for line in (
+        "import t --out d.h5",
+        "info d.h5",
+        "manifest d.h5 --out d.json",
+        f"plan {folder}/data/images.h5 --dataset 0/images --no-calibrate --workers 1 --threads 1 {small}",
+        f"merge {folder}/smt-gq.h5 --out m.h5 --set n_components=1",
+        f"transform m.h5 {folder}/data/images.h5 --dataset 0/images --limit 1 --out z.h5",
+    ):
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 0, result.output
+        assert not re.findall(r"(?<![\w.,:+-])1 [a-z]+(?<!s)s\b(?! [x-])", result.output), result.output
+    sources = Path(commands.__file__).parents[1].rglob("*.py")
+    assert not [path for path in sources if re.search(r"[\"']e?s[\"'] \* \(", path.read_text("utf-8"))]
 
 
 SIGNALLED = """

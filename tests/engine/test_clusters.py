@@ -433,7 +433,7 @@ def test_open_files_are_allowed_as_far_as_the_system_lets_us_or_counted_in_a_sen
     monkeypatch.setattr("resource.setrlimit", lambda kind, both: limits.update(now=both))
     require_processes(4)
     assert limits["now"] == (64 + 12 * 4, 4096)
-    with pytest.raises(SmtdistError, match=r"1000 workers need about 12,064 .* may open 4,096"):
+    with pytest.raises(SmtdistError, match=r"For 1,000 workers .* about 12,064 .* may open 4,096"):
         require_processes(1000)
 
 

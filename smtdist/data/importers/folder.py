@@ -70,7 +70,7 @@ class FolderListing(Listing):
 
     kind = "folder"
     encoded = True
-    left_out_are = f"entries of the folder that hold {NO_IMAGE}"
+    left_out_is = f"entry of the folder with {NO_IMAGE}"
 
     def __init__(self, root: Path, labels: bool = True) -> None:
         """Count the images; raise DataError where there are none, or some lie beside the folders of classes."""
