@@ -2,6 +2,7 @@
 
 import os
 import stat
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,6 +88,50 @@ def test_workers_are_jobs(played, tmp_path):
         handle = executor.submit(_session)
         assert executor.wait([handle], 60) is not None
         assert executor.result(handle) != os.getsid(0)
+
+
+SHOWN = {
+    "slurm": ("", "7 short dask-worker me R 0:01 1 node"),
+    "pbs": ("qstat: 7.host Job has finished, use -x", "Job Id: 7.host\n    job_state = Q"),
+    "sge": ("Following jobs do not exist: 7", "job_number: 7"),
+    "lsf": ("EXIT", "PEND"),
+    "oar": ("Job_Id: 7\n    state = Error", "Job_Id: 7\n    state = Waiting"),
+    "moab": ("job 7\nState: Completed", "job 7\nState: Idle"),
+}
+
+
+@pytest.mark.parametrize("kind", queues.QUEUES)
+@pytest.mark.parametrize("ended", [True, False])
+def test_jobs_that_end_before_a_worker_joins_end_the_run(kind, ended, played, tmp_path, monkeypatch):
+    monkeypatch.setattr(queues, "LOOK_SECONDS", 0.0)
+    command = tmp_path / "bin" / queues.QUEUES[kind].showing.split()[0]
+    command.write_text(f"#!/bin/sh\nprintf '%s' '{SHOWN[kind][not ended]}'\n")
+    command.chmod(stat.S_IRWXU)
+    job = SimpleNamespace(job_id="7", refusal="", log_directory="logs")
+    jobs = queues.Jobs(SimpleNamespace(workers={0: job}, scheduler_address="tls://head:1"), kind)
+    jobs.require_some()  # one look may come between the end of a job and the next one
+    if ended:
+        with pytest.raises(
+            SmtdistError, match=r"no worker has joined \(.* job 7\); read .* logs, .*tls://head:1"
+        ):
+            jobs.require_some()
+    else:
+        jobs.require_some()
+
+
+@pytest.mark.parametrize("stop", ["refused", "dies"])
+def test_a_cluster_whose_jobs_do_not_come_to_be_ends_the_run(stop, played, tmp_path, monkeypatch):
+    monkeypatch.setattr(queues, "LOOK_SECONDS", 0.2)
+    line = "echo no such account >&2; exit 1" if stop == "refused" else "echo 7.played"
+    (tmp_path / "bin" / "qsub").write_text(f"#!/bin/sh\n{line}\n")
+    (tmp_path / "bin" / "qstat").write_text("#!/bin/sh\necho qstat: Unknown Job Id $2 >&2; exit 153\n")
+    (tmp_path / "bin" / "qstat").chmod(stat.S_IRWXU)
+    said = r"PBS refused .* \(no such account\)" if stop == "refused" else "All jobs of workers have ended"
+    with (
+        pytest.raises(SmtdistError, match=said),
+        clusters.executor_of(site(tmp_path, "pbs"), 2),
+    ):
+        pass
 
 
 def _session(*, report, permit):
