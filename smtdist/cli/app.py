@@ -74,9 +74,8 @@ class _Group(TyperGroup):
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
             ctx.fail(f"There is no command {args[0]!r}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
-        if (
-            room := _address_space()
-        ):  # libraries would end this process in words of their own, or by a signal
+        room = _address_space()
+        if room:  # libraries would end this process in words of their own, or by a signal
             raise MemoryBudgetError(room)
         return name, command and load(str(name)), rest
 

@@ -25,12 +25,16 @@ LOST_WORKER: Final = {"distributed.deploy.lost-worker-timeout": "5s"}
 
 LOOK_SECONDS: Final = 10.0
 """How often a queue is asked for jobs while no worker has joined; what two looks in a row find gone is gone."""
+UNKNOWN: Final = re.compile(
+    r"invalid job|unknown job|job has finished|jobs? do(es)? not exist|job <\d+> is not found",
+    re.IGNORECASE,
+)
+"""With what queues refuse to show a job that has ended."""
 ENDED: Final = re.compile(
-    r"invalid job|unknown job|has finished|not exist|not found|^(DONE|EXIT)\b|^state:? +(completed|removed|vacated)"
-    r"|state = (C|F|terminated|error)\b",
+    r"^(DONE|EXIT)$|^state: +(completed|removed|vacated)|^ *(job_)?state = (C|F|terminated|error)$",
     re.IGNORECASE | re.MULTILINE,
 )
-"""What queues say of a job that has ended."""
+"""How queues show a job that has ended; SLURM then shows nothing."""
 
 
 @contextmanager
@@ -152,8 +156,9 @@ class Jobs:
             )
         except (OSError, subprocess.TimeoutExpired):
             return True
-        said = shown.stdout.strip() or shown.stderr.strip()
-        return not ENDED.search(said) and (bool(said) or shown.returncode != 0)
+        if shown.returncode:
+            return not UNKNOWN.search(shown.stdout + shown.stderr)
+        return bool(shown.stdout.strip()) and not ENDED.search(shown.stdout)
 
 
 def _require_acceptable(queue: Queue, kind: str, script: str) -> None:

@@ -91,21 +91,36 @@ def test_workers_are_jobs(played, tmp_path):
 
 
 SHOWN = {
-    "slurm": ("", "7 short dask-worker me R 0:01 1 node"),
-    "pbs": ("qstat: 7.host Job has finished, use -x", "Job Id: 7.host\n    job_state = Q"),
-    "sge": ("Following jobs do not exist: 7", "job_number: 7"),
-    "lsf": ("EXIT", "PEND"),
-    "oar": ("Job_Id: 7\n    state = Error", "Job_Id: 7\n    state = Waiting"),
-    "moab": ("job 7\nState: Completed", "job 7\nState: Idle"),
+    "slurm": ["", "!slurm_load_jobs error: Invalid job id specified"],
+    "pbs": ["!qstat: 7.host Job has finished, use -x", "!qstat: Unknown Job Id 7", "    job_state = C"],
+    "sge": ["!Following jobs do not exist: 7"],
+    "lsf": ["EXIT", "DONE", "!Job <7> is not found"],
+    "oar": ["Job_Id: 7\n    state = Error", "Job_Id: 7\n    state = Terminated"],
+    "moab": ["job 7\nState: Completed", "!ERROR: invalid job specified (7)"],
+}
+LIVING = {
+    "slurm": [
+        "7 short dask-worker me PD 0:00 1",
+        "!slurm_load_jobs error: Unable to contact slurm controller",
+    ],
+    "pbs": ["    job_state = Q\n    comment = not found yet", "!qstat: cannot connect to server head"],
+    "sge": ["job_number: 7\nerror reason: not found"],
+    "lsf": ["PEND", "!LSF is down. Please wait ..."],
+    "oar": ["Job_Id: 7\n    state = Waiting"],
+    "moab": ["job 7\nState: Idle", "!sh: checkjob: command not found"],
 }
 
 
-@pytest.mark.parametrize("kind", queues.QUEUES)
-@pytest.mark.parametrize("ended", [True, False])
-def test_jobs_that_end_before_a_worker_joins_end_the_run(kind, ended, played, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "said", "ended"),
+    [(kind, said, True) for kind, every in SHOWN.items() for said in every]
+    + [(kind, said, False) for kind, every in LIVING.items() for said in every],
+)
+def test_jobs_that_end_before_a_worker_joins_end_the_run(kind, said, ended, played, tmp_path, monkeypatch):
     monkeypatch.setattr(queues, "LOOK_SECONDS", 0.0)
     command = tmp_path / "bin" / queues.QUEUES[kind].showing.split()[0]
-    command.write_text(f"#!/bin/sh\nprintf '%s' '{SHOWN[kind][not ended]}'\n")
+    how = " >&2; exit 1" if said.startswith("!") else ""
+    command.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said.lstrip('!')}'{how}\n")
     command.chmod(stat.S_IRWXU)
     job = SimpleNamespace(job_id="7", refusal="", log_directory="logs")
     jobs = queues.Jobs(SimpleNamespace(workers={0: job}, scheduler_address="tls://head:1"), kind)
