@@ -147,8 +147,8 @@ _LETTERS: Final = {
 def _plain(error: UnicodeError) -> tuple[str, int]:
     """Return plain letters for what an encoding lacks.
 
-    >>> "0–255, λ = ½ σ² \u65e5".encode("ascii", PLAIN)
-    b'0-255, lambda = 1/2 sigma2 \\\\u65e5'
+    >>> "0–255, λ = ½ σ² für \u65e5".encode("ascii", PLAIN)
+    b'0-255, lambda = 1/2 sigma2 f\\\\xfcr \\\\u65e5'
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -157,7 +157,8 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 def _letters(character: str) -> str:
     near = unicodedata.normalize("NFKD", character).replace("\N{FRACTION SLASH}", "/")
-    if character in _LETTERS or near[0].isascii():
+    # a letter with an accent stands in names, which are other names without it
+    if character in _LETTERS or (near[0].isascii() and not any(map(unicodedata.combining, near))):
         return _LETTERS.get(character, near.encode("ascii", "ignore").decode())
     name = unicodedata.name(character, "")
     if name.startswith("GREEK") and " LETTER " in name:
