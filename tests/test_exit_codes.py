@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numba
 import pytest
+import typer
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -303,6 +304,27 @@ def test_one_of_a_thing_is_no_plural(folder, tmp_path, monkeypatch):
         assert not re.findall(r"(?<![\w.,:+-])1 [a-z]+(?<!s)s\b(?! [x-])", result.output), result.output
     sources = Path(commands.__file__).parents[1].rglob("*.py")
     assert not [path for path in sources if re.search(r"[\"']e?s[\"'] \* \(", path.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (ImportError("a.so: failed to map segment from shared object"), True),
+        (OSError("Could not find/load shared object file"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (MemoryError(), True),
+        (RuntimeError("can't start new thread"), True),
+        (RuntimeError("a mistake of ours"), False),
+        (OSError(2, "No such file"), False),
+    ],
+)
+def test_what_finds_no_room_names_the_limit(error, short, monkeypatch, capsys):
+    module = sys.modules[Output.__module__]
+    monkeypatch.setattr(module, "_address_space", lambda: "This process may map little.")
+    with pytest.raises((typer.Exit, RuntimeError)) as ended, module.sentences():
+        raise error
+    assert (capsys.readouterr().err == "smtdist: This process may map little.\n") == short
+    assert short or ended.value is error or isinstance(error, OSError)
 
 
 SIGNALLED = """

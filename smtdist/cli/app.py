@@ -127,17 +127,16 @@ def sentences() -> Iterator[None]:
         MemoryError,
         KeyboardInterrupt,
         ImportError,
+        RuntimeError,
         UnicodeEncodeError,
     ) as error:
-        short = isinstance(error, MemoryError | ImportError) or (
-            isinstance(error, OSError) and error.errno in (None, errno.ENOMEM)
-        )
+        faulty = isinstance(
+            error, ImportError | RuntimeError
+        )  # unless a library, or a thread, finds no room
+        short = isinstance(error, MemoryError | ImportError) or "can't start new thread" in str(error)
+        short = short or (isinstance(error, OSError) and error.errno in (None, errno.ENOMEM))
         room = _address_space() if short else ""
-        if (
-            DEBUG.is_set()
-            or isinstance(error, BrokenPipeError)
-            or (isinstance(error, ImportError) and not room)
-        ):
+        if DEBUG.is_set() or isinstance(error, BrokenPipeError) or (faulty and not room):
             raise
         message, code = (room, FAILED) if room else _sentence(error)
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)
