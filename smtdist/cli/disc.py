@@ -12,6 +12,7 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.array import ArraySamples
 from smtdist.data.writing import check_target, whole_file
+from smtdist.errors import counted
 from smtdist.models.functional import disc as unit_disc
 from smtdist.models.functional import disc_judge
 from smtdist.models.functional.disc_picture import draw_disc
@@ -40,7 +41,7 @@ def disc(
     started = time.perf_counter()
     if functionals > landmarks:
         raise WrongUsage(
-            f"--functionals is {functionals}, more than the {landmarks} landmarks; ask for fewer."
+            f"--functionals is {functionals}, more than the {counted(landmarks, 'landmark')}; ask for fewer."
         )
     kind = "" if out is None else opt.picture_kind(out)
     if out is not None:
@@ -80,7 +81,10 @@ def disc(
         ("spacing of landmarks", f"{result['landmark_spacing']:.4f}"),
     ]
     result_console().print(
-        tables.facts_table(f"{landmarks} landmarks, {sequences:,} paths, {functionals} functionals", facts)
+        tables.facts_table(
+            f"{landmarks} landmarks, {counted(sequences, 'path')}, {counted(functionals, 'functional')}",
+            facts,
+        )
     )
     if out is not None:
         say(str(out))

@@ -20,6 +20,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.data.table import as_table
+from smtdist.errors import counted
 from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.plan import EvaluationPlan
@@ -358,7 +359,7 @@ def say_evaluation(
         about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}
         print_json({**found.to_dict(), **about})
         return
-    title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {found.n_classes} classes"
+    title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {counted(found.n_classes, 'class')}"
     if mirrored:
         title += ", mirrored images too"
     if seen is not None:

@@ -29,7 +29,7 @@ from smtdist.data import hdf5, opening, remote
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 from smtdist.evaluate import judging, run
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.plan import EvaluationPlan, Shape
@@ -221,7 +221,7 @@ def evaluate(
     if json:
         print_json({**found.to_dict(), "model": str(model.absolute())})
         return
-    title = f"{found.n_test:,} test samples, {found.n_train:,} training samples, {found.n_classes} classes"
+    title = f"{found.n_test:,} test samples, {counted(found.n_train, 'training sample')}, {counted(found.n_classes, 'class')}"
     result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
 
 

@@ -12,6 +12,7 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target, whole_file
+from smtdist.errors import counted
 from smtdist.models.points import spirals as spiral_data
 from smtdist.monitor import tables
 
@@ -35,7 +36,9 @@ def spirals(
     """Separate two entangled spirals by noisy copies of their points, and show the components."""
     started = time.perf_counter()
     if landmarks > points:
-        raise WrongUsage(f"--landmarks is {landmarks}, more than the {points} points; ask for fewer.")
+        raise WrongUsage(
+            f"--landmarks is {landmarks}, more than the {counted(points, 'point')}; ask for fewer."
+        )
     kind = "" if out is None else opt.picture_kind(out)
     if out is not None:
         check_target(out, overwrite)
@@ -64,7 +67,7 @@ def spirals(
         ("nearest tenth on the same spiral, in the plane", f"{result['stayed']:.4f}"),
     ]
     result_console().print(
-        tables.facts_table(f"{points:,} points of two spirals, {landmarks} landmarks", facts)
+        tables.facts_table(f"{counted(points, 'point')} of two spirals, {landmarks} landmarks", facts)
     )
     if out is not None:
         say(str(out))

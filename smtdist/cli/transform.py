@@ -22,7 +22,7 @@ from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.errors import DataError, MissingDatasetError
+from smtdist.errors import DataError, MissingDatasetError, counted
 from smtdist.models import joined, provenance, readout, representations
 from smtdist.models.transform import Represents, as_planned, planned
 from smtdist.monitor import tables
@@ -186,7 +186,7 @@ def write_representations(
     if json:
         print_json(result)
     else:
-        line = f"{result['out']}: {source.n_samples:,} samples x {features:,} features, {tables.size(size)}"
+        line = f"{result['out']}: {counted(source.n_samples, 'sample')} x {features:,} features, {tables.size(size)}"
         line += tables.skipped_phrase(skipped)
         line += f"; labels are not copied: {unusable}" if unusable else ""
         result_console().print(line, highlight=False, soft_wrap=True)

@@ -21,6 +21,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
 from smtdist.data.writing import check_target, whole_file
+from smtdist.errors import counted
 from smtdist.evaluate import judging, tuning
 from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
@@ -167,8 +168,8 @@ def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: di
         lines.append([mark, *chosen, tables.percent(row.top1), interval, tables.percent(row.top5)])
     mirrored = ", mirrored too" if result["mirrored"] else ""
     title = (
-        f"{len(rows):,} combinations: {result['n_train']:,} images to learn from{mirrored}, {result['n_validation']:,} to "
-        f"judge by, {result['metric']}"
+        f"{counted(len(rows), 'combination')}: {counted(result['n_train'], 'image')} to learn from{mirrored}, "
+        f"{result['n_validation']:,} to judge by, {result['metric']}"
     )
     return tables.table(title, ("", *varied, "top-1", "95 % interval", "top-5"), lines)
 

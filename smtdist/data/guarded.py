@@ -41,6 +41,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
     def __getitem__(self, name: Any) -> Any:
         """Open an object; raise a DataError for one whose data may not be read."""
         if isinstance(name, str):
+            name = name.encode(errors="surrogateescape")  # as HDF5 keeps names, whatever the locale
             self._require_links(name)
         return self._checked(super().__getitem__(name))
 
@@ -53,9 +54,9 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         except KeyError:
             return default
 
-    def _require_links(self, name: str, left: int = MOST_LINKS) -> None:
+    def _require_links(self, name: bytes, left: int = MOST_LINKS) -> None:
         """Refuse a link to another file before that is opened, wherever links of this file, or of that, lead to it."""
-        place, waiting = b"/" if name.startswith("/") else b"", _steps(os.fsencode(name))
+        place, waiting = b"/" if name.startswith(b"/") else b"", _steps(name)
         while waiting:
             step = waiting.pop(0)
             here = place + step
@@ -67,7 +68,9 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
                 place = here + b"/"
                 continue
             if not left:
-                raise BrokenLink(f"{name} is a link that leads in a circle")
+                raise BrokenLink(
+                    f"{name.decode(errors='backslashreplace')} is a link that leads in a circle"
+                )
             left -= 1
             if kind == h5py.h5l.TYPE_SOFT:
                 target = self.id.links.get_val(here)
@@ -75,7 +78,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
                 waiting = _steps(target) + waiting
                 continue
             if kind != h5py.h5l.TYPE_EXTERNAL:
-                raise BrokenLink(f"{name} is a link of an unknown kind")
+                raise BrokenLink(f"{name.decode(errors='backslashreplace')} is a link of an unknown kind")
             file, inside = self.id.links.get_val(here)
             beside = self._beside(file)
             following.require(self.where, beside)
@@ -84,7 +87,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             if not os.path.isfile(beside):
                 raise BrokenLink(f"{beside}, which a link names, is no file")
             with unlocked(beside) as other:
-                other._require_links("/" + os.fsdecode(b"/".join([*_steps(inside), *waiting])), left)
+                other._require_links(b"/" + b"/".join([*_steps(inside), *waiting]), left)
             return
 
     def _beside(self, name: bytes) -> str:

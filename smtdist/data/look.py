@@ -117,7 +117,8 @@ def class_list(group: Any, *whole: Any) -> tuple[str, ...] | None:
     if found is None or isinstance(found, int | np.integer):  # how many there are
         return None
     return tuple(
-        text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in np.ravel(found)
+        text.decode(errors="backslashreplace") if isinstance(text, bytes) else str(text)
+        for text in np.ravel(found)
     )
 
 

@@ -15,7 +15,7 @@ from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, opening
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.zarr_source import is_zarr
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence
 from smtdist.models import groups as file_groups
 from smtdist.models import kinds
@@ -142,7 +142,7 @@ def _votes(settings: dict[str, Any]) -> str:
         "hard": "one vote",
     }
     mirrored = "; mirrored training images vote too" if settings["mirrored_votes"] else ""
-    return f"{settings['neighbours']:,} neighbours, {weights[settings['vote']]} each{mirrored}"
+    return f"{counted(settings['neighbours'], 'neighbour')}, {weights[settings['vote']]} each{mirrored}"
 
 
 def _model_readable(facts: Facts) -> list[tuple[str, str]]:
@@ -190,7 +190,7 @@ def _words(path: Path) -> Facts:
     model = word_files.load_words(path, statistics=False)
     with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
         sums = file.get("statistics")
-        counted = (
+        counts = (
             {} if sums is None else {name: int(sums[name][()]) for name in ("n_samples", "n_positions")}
         )
         pairs = 0 if sums is None else int(sums["column"].shape[0])
@@ -202,7 +202,7 @@ def _words(path: Path) -> Facts:
         "n_words": len(model.vocabulary),
         "most_frequent": list(model.vocabulary.words[:10]),
         "n_pairs": pairs,
-        **counted,
+        **counts,
     }
     if model.embedding is not None:
         values = model.embedding.eigenvalues
@@ -221,7 +221,10 @@ def _audit(group: Any) -> list[Facts]:
     columns = {}
     for name in ("action", "fingerprint", "n_samples", "source"):
         values = group[name][()].tolist()
-        columns[name] = [value.decode() if isinstance(value, bytes) else value for value in values]
+        columns[name] = [
+            value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
+            for value in values
+        ]
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -336,7 +339,7 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
     return [
         (
             "concepts",
-            f"{facts['n_concepts']:,} of {facts['n_points']:,} points, {facts['n_dense']:,} of them dense",
+            f"{facts['n_concepts']:,} of {counted(facts['n_points'], 'point')}, {facts['n_dense']:,} of them dense",
         ),
         ("members", f"{members['fewest']:,} to {members['most']:,}, median {members['median']:,.0f}"),
         ("alignment", f"{facts['cka']:.4f}"),
@@ -370,7 +373,10 @@ def _representation(path: Path) -> Facts:
 def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
     shape = " x ".join(f"{length:,}" for length in facts["feature_shape"])
     return [
-        ("representation", f"{facts['n_samples']:,} samples x {facts['n_features']:,} features ({shape})"),
+        (
+            "representation",
+            f"{counted(facts['n_samples'], 'sample')} x {facts['n_features']:,} features ({shape})",
+        ),
         ("type", facts["dtype"]),
         *((name.replace("_", " "), value) for name, value in facts["provenance"].items()),
     ]

@@ -70,7 +70,7 @@ class FolderListing(Listing):
 
     kind = "folder"
     encoded = True
-    left_out_are = f"entries of the folder that hold {NO_IMAGE}"
+    left_out_is = f"entry of the folder with {NO_IMAGE}"
 
     def __init__(self, root: Path, labels: bool = True) -> None:
         """Count the images; raise DataError where there are none, or some lie beside the folders of classes."""
@@ -176,11 +176,12 @@ def _files(root: str) -> Iterator[tuple[str, os.DirEntry[str], str]]:
         kind = _kind(entry)
         if kind == FOLDER:
             empty = True
+            name = os.fsencode(entry.name).decode(errors="surrogateescape")  # one in any locale
             for file, odd in _below(entry.path, frozenset({os.path.realpath(root)})):
                 empty = False
-                yield entry.name, file, odd
+                yield name, file, odd
             if empty:
-                yield entry.name, entry, "a folder without an image in a known format"
+                yield name, entry, "a folder without an image in a known format"
         elif kind or _is_image(entry):
             yield "", entry, kind
 

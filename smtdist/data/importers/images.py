@@ -15,7 +15,7 @@ from smtdist.data.importers.detect import KINDS, Selection, open_listing
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.same_file import require_apart
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, counted
 
 FOR_KINDS: Final = {
     "--labels": ("npz", "idx"),
@@ -224,6 +224,6 @@ def import_images(
     results = found.run()
     for name, result in results.items():
         if result.left_out:
-            what, first = found.listings[name].left_out_are, "; ".join(result.first_left_out)
-            warnings.warn(f"Left out {result.left_out:,} {what}, the first: {first}.", stacklevel=2)
+            what, first = found.listings[name].left_out_is, "; ".join(result.first_left_out)
+            warnings.warn(f"Left out {counted(result.left_out, what)}, the first: {first}.", stacklevel=2)
     return results

@@ -130,7 +130,7 @@ class Listing:
     n_items : samples, None where only reading tells.
     labelled : whether each sample has a label.
     classes : names of the classes, None where the source has none.
-    left_out_are : what messages call what it leaves out.
+    left_out_is : what messages call one thing that it leaves out.
     """
 
     kind: str
@@ -140,7 +140,7 @@ class Listing:
     n_items: int | None = None
     labelled: bool = False
     classes: list[str] | None = None
-    left_out_are: str = "parts of the source"
+    left_out_is: str = "part of the source"
 
     @cached_property
     def left_out(self) -> LeftOut:

@@ -432,7 +432,7 @@ def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
     try:
         with _igzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
             guarded = _Guarded(stream, path)
-            with tarfile.open(fileobj=guarded, mode="r:") as archive:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=guarded, mode="r:", encoding="utf-8") as archive:  # type: ignore[call-overload]
                 archive.members.clear()
                 yield archive, guarded
     except (tarfile.ReadError, EOFError, *_DAMAGED) as error:
