@@ -109,7 +109,7 @@ def numbering_of(path: str | os.PathLike[str], dataset: str) -> Numbering:
 
 def write_names(group: Any, names: Sequence[str]) -> None:
     """Write the names of classes into an open HDF5 file or group: as the attribute `classes`, or a dataset if there are many."""
-    names = [name.encode("utf-8", "replace").decode() for name in names]
+    names = [name.encode(errors="backslashreplace").decode() for name in names]
     if 16 * len(names) < SHORT_ATTRIBUTE:  # strings lie elsewhere, 16 bytes point to each
         group.attrs[CLASSES] = names
     else:

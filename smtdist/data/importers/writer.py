@@ -138,7 +138,7 @@ class GroupWriter:
             group.attrs["skipped"] = progress.skipped
             group.attrs["first_skipped"] = [text[:400] for text in progress.first_skipped]
         if classes is not None:
-            write_names(group, [name.encode(errors="backslashreplace").decode() for name in classes])
+            write_names(group, classes)
             return len(classes)
         labels = self._distinct_labels() if self._labelled else set()
         if -1 in labels and labels != {-1, 1}:
