@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.adapted import as_bytes, shape_of
+from smtdist.data.hdf5 import place_of
 from smtdist.data.held import held_images, in_memory, is_dask
 from smtdist.data.look import image_sets
 from smtdist.data.opening import EncodedSettings, open_source
@@ -212,16 +213,5 @@ def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fit
 def _place_of(samples: Any) -> tuple[str, str] | None:
     """Return where an array of HDF5 or Zarr lies, so that workers read it there; None for one that lies elsewhere."""
     if isinstance(samples, h5py.Dataset):
-        if not samples:
-            raise DataError(
-                "The HDF5 dataset is of a file that is closed; open the file again, or give (path, name)."
-            )
-        file = samples.file
-        if not os.path.isfile(file.filename) or samples.name is None:
-            raise DataError(
-                f"The HDF5 dataset {samples.name} is in no file that workers could open; give its values, dataset[:]."
-            )
-        if file.mode != "r":
-            file.flush()  # what was written and is still in memory
-        return file.filename, samples.name
+        return place_of(samples)
     return folder_of(samples) if is_zarr_array(samples) else None

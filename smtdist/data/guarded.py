@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import h5py
 
-from smtdist.data import checksums, following
+from smtdist.data import checksums, following, found_sound
 from smtdist.data.inflating import Inflating, is_packed
 from smtdist.data.remote import is_url
 from smtdist.errors import DataError
@@ -87,6 +87,14 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
                 other._require_links("/" + os.fsdecode(b"/".join([*_steps(inside), *waiting])), left)
             return
 
+    def leads_to(self, name: str, stored: Any) -> bool:
+        """Say whether a name leads to an open object, of whatever file."""
+        with suppress(DataError, KeyError, OSError, RuntimeError, ValueError):
+            self._require_links(name)
+            about = h5py.h5o.get_info(self.id, os.fsencode(name))
+            return (about.fileno, about.addr) == found_sound.address(stored)
+        return False
+
     def _beside(self, name: bytes) -> str:
         return os.path.join("" if is_url(self.where) else os.path.dirname(self.where), os.fsdecode(name))
 
@@ -118,11 +126,11 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             _require_raw(path, int(offset) + taken, f"{where}:{found.name.strip('/')}")
             left -= taken
         if plist.get_layout() == h5py.h5d.VIRTUAL:
-            self._require_sources(plist, where, found.name)
+            self._require_sources(plist, where, found)
 
-    def _require_sources(self, plist: Any, lies_in: str, name: str) -> None:
+    def _require_sources(self, plist: Any, lies_in: str, found: Any) -> None:
         """Look at all that a virtual dataset is made of, once for each state of its file: sources may be virtual, too."""
-        key = (os.path.realpath(lies_in), _state(lies_in), name)
+        key = (lies_in, *found_sound.state(found), *found_sound.address(found))
         if key in _SOUND:
             return
         _SOUND.add(key)  # first: a dataset may be made of itself
@@ -190,8 +198,7 @@ def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
     With `links` those that lead elsewhere are followed at the end, as far as that may be and works.
     The time grows with the number of objects, however deep they lie; h5py's own walk looks each up from the top.
     """
-    root = h5py.h5o.get_info(group.id)
-    seen = {(root.fileno, root.addr)}
+    seen = {found_sound.address(group)}
     waiting = [("", group, iter(sorted(group)))]
     leading: list[tuple[h5py.Group, str, str]] = []
     while waiting or leading:
@@ -212,8 +219,7 @@ def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
                 found = here[name]
             except (DataError, KeyError, OSError):
                 continue
-        about = h5py.h5o.get_info(found.id)
-        address = about.fileno, about.addr
+        address = found_sound.address(found)
         if address in seen:
             continue
         seen.add(address)
@@ -236,10 +242,3 @@ def _require_raw(path: str, needed: int, name: str) -> None:
 
 def _steps(name: bytes) -> list[bytes]:
     return [step for step in name.split(b"/") if step not in (b"", b".")]
-
-
-def _state(path: str) -> tuple[int, ...]:
-    with suppress(OSError):
-        about = os.stat(path)
-        return about.st_size, about.st_mtime_ns
-    return ()

@@ -354,6 +354,41 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
     return found
 
 
+def require_open(stored: Any) -> None:
+    """Raise a DataError for a dataset or group of h5py whose file was closed."""
+    if not stored:
+        kind = "dataset" if isinstance(stored, h5py.Dataset) else "group"
+        raise DataError(
+            f"The HDF5 {kind} is of a file that is closed; open the file again, or give (path, name)."
+        )
+
+
+def place_of(stored: Any) -> tuple[str, str]:
+    """Return the path and the name by which workers find a dataset that h5py has open.
+
+    Raises DataError where they would find another, or none: by the name alone, the values of what has it now
+    would be read.
+    """
+    require_open(stored)
+    file, values = stored.file, "give its values, dataset[:]"
+    path = os.path.abspath(file.filename)
+    if not os.path.isfile(path):
+        raise DataError(
+            f"The HDF5 dataset {stored.name} is in no file that workers could open, for there is no {path}; open its file by "
+            f"the full path, or {values}."
+        )
+    if file.mode != "r":
+        file.flush()  # what was written and is still in memory
+    with open_file(path) as now:
+        for name in (stored.name, os.fsdecode(h5py.h5r.get_name(stored.ref, file.id) or b"")):
+            if name and now.leads_to(name, stored):
+                return path, name
+    raise DataError(
+        f"The HDF5 dataset {stored.name or 'without a name'} cannot be read from {path} by workers: the file was replaced since "
+        f"it was opened, or holds it in memory alone; open it again, or {values}."
+    )
+
+
 def _why_unopened(path: str, error: OSError) -> str:
     if not is_url(path) and not os.path.exists(path):
         return f"The file {path} does not exist; check the path, also as the workers see it."
