@@ -130,7 +130,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
 
     def _require_sources(self, plist: Any, lies_in: str, found: Any) -> None:
         """Look at all that a virtual dataset is made of, once for each state of its file: sources may be virtual, too."""
-        key = (lies_in, *found_sound.state(found), *found_sound.address(found))
+        key = (lies_in, found_sound.state(found), found_sound.address(found)[1])
         if key in _SOUND:
             return
         _SOUND.add(key)  # first: a dataset may be made of itself

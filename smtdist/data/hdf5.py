@@ -37,7 +37,7 @@ from smtdist.data.source import (
     read_boxes,
 )
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
-from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
+from smtdist.data.virtual import MOST_OPEN, FewOpen, sources_of
 from smtdist.data.zarr_source import is_zarr
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
 
@@ -123,6 +123,9 @@ class Hdf5Source(Source):
             shape = image_shape(stored.shape, name)
             filters.require_readable(stored, where)
             sample_bytes = math.prod(shape[1:]) * dtype.itemsize
+            virtual_bytes, gaps = None, _gaps(stored, name)
+            if stored.is_virtual:
+                virtual_bytes, gaps = looked_through(stored, where)
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
                 path=where,
@@ -134,10 +137,10 @@ class Hdf5Source(Source):
                 filtered=stored.id.get_create_plist().get_nfilters() > 0,
                 has_channels=stored.ndim == 4,
                 file_bytes=file_size(where),
-                virtual_bytes=_virtual_bytes(stored, where),
+                virtual_bytes=virtual_bytes,
                 dimensions=_dimensions(stored),
                 attributes=attributes_of(stored),
-                gaps=_gaps(stored, name),
+                gaps=gaps,
             )
 
     @property
@@ -492,17 +495,23 @@ def _gaps(stored: Any, name: str) -> str:
     return gaps_said(name, numbers, grid, stored.chunks)
 
 
-def _virtual_bytes(stored: Any, path: str) -> int | None:
-    """Return the bytes that reading a virtual dataset holds of its files, which are checked; None for another dataset."""
-    if not stored.is_virtual:
-        return None
+def looked_through(stored: Any, path: str) -> tuple[int, str]:
+    """Check the files of a virtual dataset; return the bytes that reading it holds of them, and a sentence on their gaps."""
+    name, largest, gaps = f"{path}:{stored.name.strip('/')}", 0, list[str]()
     if is_url(path):
         raise DataError(
-            f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them "
-            f"here."
+            f"{name} is a virtual dataset, whose files cannot be found from an address; copy them here."
         )
-    reading = READ_CHUNK_BYTES * MOST_CHUNKS
-    return MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * check_sources(stored, path, unlocked) + reading
+    for where, source in sources_of(stored, path):
+        filters.require_readable(source, where)
+        largest = max(largest, math.prod(source.chunks or (0,)) * source.dtype.itemsize)
+        if said := _gaps(source, f"{where}:{source.name.strip('/')}"):
+            gaps.append(said)
+    more = (
+        f" So it is in {len(gaps) - 1:,} more of the datasets that {name} is made of." if gaps[1:] else ""
+    )
+    held = MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * largest + READ_CHUNK_BYTES * MOST_CHUNKS
+    return held, "".join([*gaps[:1], more])
 
 
 def require_plain(stored: Any, path: str) -> None:
