@@ -150,9 +150,31 @@ def test_chunks_without_a_file_are_counted(tmp_path, zarr_format, shards):
     open_source(path, "train")  # a warning would be an error
     key = "2.0.0.0" if zarr_format == 2 else "c/2/0/0/0"
     (path / "train" / "images" / key).unlink()
-    total, place = (3, 32) if shards else (20, 16)
+    total, place = (5, 32) if shards else (20, 16)
     with pytest.warns(DataWarning, match=rf"1 of {total} chunks is not stored, at \[{place}, 0, 0, 0\]"):
         open_source(path, "train")
+
+
+@pytest.mark.parametrize("where", ["start", "end"])
+@pytest.mark.parametrize("checked", [False, True])
+def test_chunks_that_shards_do_not_hold_are_counted(tmp_path, where, checked):
+    images = IMAGES.copy()
+    images[8:16] = 0  # left out: it is the fill value
+    codecs = [zarr.codecs.BytesCodec(), *([zarr.codecs.Crc32cCodec()] if checked else [])]
+    sharding = zarr.codecs.ShardingCodec(
+        chunk_shape=(8, 6, 5, 3), index_codecs=codecs, index_location=where
+    )
+    zarr.create(
+        store=tmp_path / "a.zarr",
+        shape=images.shape,
+        chunks=(16, 6, 5, 3),
+        codecs=[sharding],
+        dtype=np.uint8,
+    )[:] = images
+    with pytest.warns(DataWarning, match=r"1 of 5 chunks is not stored, at \[8, 0, 0, 0\]"):
+        source = open_source(tmp_path / "a.zarr", "")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, 37), images)
 
 
 def test_tiny_chunks_have_the_same_values(tmp_path):

@@ -318,6 +318,70 @@ def test_a_zarr_chunk_that_lies_is_never_unpacked(tmp_path, name, form, sound):
         assert not decode.called
 
 
+PLUGIN_WAYS = [
+    *(("Blosc", {"cname": name, "clevel": level}) for name in ("lz4", "zstd", "zlib") for level in (0, 5)),
+    *(("Bitshuffle", {"cname": name}) for name in ("none", "lz4", "zstd")),
+    *((name, {}) for name in ("Blosc2", "BZip2", "LZ4", "Zstd")),
+]
+
+
+@pytest.mark.parametrize(("name", "how"), PLUGIN_WAYS)
+def test_a_chunk_that_was_cut_short_is_not_filled_up_from_memory(tmp_path, name, how):
+    """Libraries that believe the lengths in a chunk read on behind its end."""
+    filters = getattr(pytest.importorskip("hdf5plugin"), name)(**how)
+    rng, path = np.random.default_rng(0), tmp_path / "x.h5"
+    for dtype, side in ((np.uint8, 7), (np.uint16, 13), (np.float64, 160)):
+        images = rng.integers(0, 40, (5, side, side)).astype(dtype)
+        with h5py.File(path, "w") as file:
+            stored = file.create_dataset("images", data=images, chunks=(3, side, side), **filters)
+            mask, whole = stored.id.read_direct_chunk((3, 0, 0))
+        with opening.open_source(path, "images").opened() as reader:
+            assert np.array_equal(reader.read(0, 5)[..., 0], images)
+        for length in {1, 9, 13, 17, len(whole) // 2, len(whole) - 9, len(whole) - 1}:
+            with h5py.File(path, "w") as file:
+                stored = file.create_dataset("images", data=images, chunks=(3, side, side), **filters)
+                stored.id.write_direct_chunk((3, 0, 0), whole[:length], mask)
+            with opening.open_source(path, "images").opened() as reader, pytest.raises(UnreadableError):
+                reader.read(3, 5)
+
+
+@pytest.mark.parametrize(
+    ("form", "sharded", "name"),
+    [
+        *((2, False, name) for name in ("blosc", "lz4", "zstd", "gzip", "zlib", "bz2", "lzma", None)),
+        *((3, sharded, name) for sharded in (False, True) for name in ("blosc", "zstd", "gzip", None)),
+    ],
+)
+def test_a_chunk_of_zarr_that_was_cut_short_is_refused(tmp_path, form, sharded, name):
+    zarr, numcodecs = pytest.importorskip("zarr"), pytest.importorskip("numcodecs")
+    codec = name and numcodecs.get_codec({"id": name})
+    if form == 3 and name:
+        codec = getattr(zarr.codecs, f"{name.capitalize()}Codec")()
+    images = np.random.default_rng(0).integers(0, 40, (8, 16, 16), np.uint8)
+    zarr.open_group(tmp_path, mode="w", zarr_format=form).create_array(
+        "images",
+        data=images,
+        chunks=(2, 16, 16),
+        shards=(4, 16, 16) if sharded else None,
+        compressors=codec,
+    )
+    source = opening.open_source(tmp_path, "images")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, 8)[..., 0], images)
+    file = tmp_path / "images" / ("1.0.0" if form == 2 else "c/1/0/0")
+    whole = file.read_bytes()
+    for length in (0, 1, 9, 15, 16, 17, len(whole) // 2, len(whole) - 9, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        if sharded and length < 36:  # the size of an index
+            with pytest.raises(
+                DataError, match=rf"0 has {length} bytes, but its index alone takes 36; restore"
+            ):
+                opening.open_source(tmp_path, "images")
+        if not sharded or length:  # Zarr takes an empty shard for one that holds nothing
+            with source.opened() as reader, pytest.raises(UnreadableError, match="images, samples"):
+                reader.read(0, 8)
+
+
 def test_zstandard_that_states_no_size_is_bounded_by_its_blocks():
     zarr_chunks = pytest.importorskip("smtdist.data.zarr_chunks")
     decode = pytest.importorskip("numcodecs").Zstd().decode
