@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.adapted import as_bytes, shape_of
+from smtdist.data.axes import require_channels_last
 from smtdist.data.hdf5 import place_of
 from smtdist.data.held import held_images, in_memory, is_dask
 from smtdist.data.look import image_sets
@@ -166,6 +167,7 @@ def as_source(
     >>> as_source(np.zeros((2, 3, 3, 1), np.float32)).name
     'array'
     """
+    require_channels_last(image_shape)
     if isinstance(samples, Source):
         return samples
     if isinstance(samples, tuple) and len(samples) == 2:

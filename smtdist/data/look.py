@@ -45,7 +45,13 @@ def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False)
         with open_file(full_path(path)) as file:
             group = _group(file, name)
             encoded = group is not None and is_encoded(group)
-            inside = _named(name, group is not None and IMAGES in group)
+            plain = group is not None and IMAGES in group
+            inside = _named(name, plain)
+            if encoded and plain:
+                raise DataError(
+                    f"{os.fspath(path)}: {name!r} holds encoded images (bytes and offsets) and plain ones ({IMAGES}); name "
+                    f"{inside} for these, or move one of both to a group of its own."
+                )
         if encoded:
             return EncodedLook.at(path, name, skip_damaged)
         try:
