@@ -194,15 +194,13 @@ def _pictured(samples: Any) -> bool:
 
 
 def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fitted: bool) -> Source:
-    """Return the images of a folder, or the only ones of an HDF5 file."""
+    """Return the images of a folder, or the only ones of an HDF5 file or Zarr store."""
     if not os.path.exists(path):
         raise DataError(f"There is no file or folder {os.fspath(path)}; check the name.")
     if os.path.isdir(path) and not is_zarr(path):
         return picture_files(path, settings)
     if os.path.splitext(path)[1].lower() in endings():
         return picture_files([path], settings)
-    if is_zarr(path):
-        raise DataError(f"{os.fspath(path)} is a Zarr store; give the pair (path, name of the array).")
     sets = image_sets(path)
     if len(sets) != 1:
         hint = f"one of {', '.join(map(repr, sets))}" if sets else "it has none"

@@ -62,6 +62,10 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             try:
                 kind = self.id.links.get_info(here).type
             except (KeyError, RuntimeError, ValueError):
+                if left < MOST_LINKS:
+                    raise BrokenLink(
+                        f"{name} is a link to {os.fsdecode(here)} in {self.where}, which is not there"
+                    ) from None
                 return  # who opens it says what is missing
             if kind == h5py.h5l.TYPE_HARD:
                 place = here + b"/"
@@ -192,10 +196,13 @@ def unlocked(path: str | os.PathLike[str], **cache: Any) -> GuardedFile:
         raise
 
 
-def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
+def walk(
+    group: h5py.Group, links: bool = False, broken: dict[str, str] | None = None
+) -> Iterator[tuple[str, Any]]:
     """Yield all that lies below a group, (name, object), each once, in the order of names.
 
-    With `links` those that lead elsewhere are followed at the end, as far as that may be and works.
+    With `links` those that lead elsewhere are followed at the end, as far as that may be and works; `broken` takes the
+    names of others, and why they cannot be followed.
     The time grows with the number of objects, however deep they lie; h5py's own walk looks each up from the top.
     """
     seen = {found_sound.address(group)}
@@ -217,7 +224,9 @@ def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
             here, name, place = leading.pop(0)
             try:
                 found = here[name]
-            except (DataError, KeyError, OSError):
+            except (DataError, KeyError, OSError) as error:
+                if broken is not None:
+                    broken[place] = str(error.args[0]).rstrip(".")
                 continue
         address = found_sound.address(found)
         if address in seen:

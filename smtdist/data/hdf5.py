@@ -6,9 +6,10 @@ import difflib
 import math
 import os
 import re
+import zipfile
 from array import array
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -38,7 +39,7 @@ from smtdist.data.source import (
 )
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, sources_of
-from smtdist.data.zarr_source import is_zarr
+from smtdist.data.zarr_source import METADATA, is_zarr
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
 
 CACHED_CHUNK_ROWS: Final = (
@@ -334,7 +335,8 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         ) from None
     except (KeyError, OSError, ValueError):
         near = _near_names(file, dataset.strip("/"))
-        hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
+        nothing = broken_links(file) or "it holds no dataset at all"
+        hint = f"use one of {', '.join(near)}" if near else nothing
         if any(str(name).endswith("_schema") for name in file.attrs):
             hint = "it holds results of smtdist, not data; smtdist info says which"
         elif dataset.strip("/").rpartition("/")[2] == "labels":
@@ -349,7 +351,8 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
             f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]
         ]
         if not inside:
-            raise DataError(f"{path}: the group {dataset!r} is empty; name another, or a dataset.")
+            why = broken_links(found) or "name another, or a dataset"
+            raise DataError(f"{path}: {dataset!r} is a group without a dataset; {why}.")
         raise DataError(
             f"{path}: {dataset!r} is a group, but a dataset is needed; name one, such as {', '.join(inside)}."
         )
@@ -408,6 +411,8 @@ def _why_unopened(path: str, error: OSError) -> str:
     if "truncated" in str(error):
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
+        if _is_zipped_zarr(path):
+            return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
         for mark, kind in _NOT_IMPORTED.items():
             if start.startswith(mark) and not path.lower().endswith(".npz"):
                 return f"{path} is not an HDF5 file but {kind}."
@@ -420,6 +425,12 @@ _NOT_IMPORTED: Final = {
     b"PK": "a zip archive; unpack it",
     b"CDF": "one of NetCDF 3; write it as NetCDF 4, as xarray.load_dataset(...).to_netcdf(...) does",
 }
+
+
+def _is_zipped_zarr(path: str) -> bool:
+    with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
+        return any(os.path.basename(name) in METADATA for name in archive.namelist())
+    return False
 
 
 def _start(path: str) -> bytes:
@@ -459,6 +470,17 @@ def _dataset_names(group: Any) -> list[str]:
             names.append(name)
             parts.update((f"{name}/bytes", f"{name}/offsets"))
     return [name for name in names if name not in parts]
+
+
+def broken_links(group: Any) -> str:
+    """Say that a group holds links that cannot be followed, for the end of a sentence; "" where it holds none."""
+    broken: dict[str, str] = {}
+    for _ in islice(walk(group, links=True, broken=broken), VISITED_OBJECTS):
+        pass
+    if not broken:
+        return ""
+    name, why = next(iter(broken.items()))
+    return f"it holds {'a link' if len(broken) == 1 else f'{len(broken)} links'} that cannot be followed, {name}: {why}"
 
 
 def _near_names(file: Any, dataset: str) -> list[str]:

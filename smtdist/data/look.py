@@ -15,7 +15,7 @@ from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path
 from smtdist.data.source import PIXEL_KINDS, Source
-from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node, pyramid_of
+from smtdist.data.zarr_source import ZarrSource, arrays_in, is_zarr, open_node, pyramid_of
 from smtdist.errors import DataError, MissingDatasetError, masked
 
 IMAGES: Final = "images"
@@ -74,8 +74,14 @@ def _images_named(path: str | os.PathLike[str], name: str) -> MissingDatasetErro
 
 
 def image_sets(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names in an HDF5 file that mean images: groups of encoded ones, and datasets as images are stored."""
+    """Return the names in an HDF5 file or Zarr store that mean images: groups of encoded ones, and arrays like images."""
     found: list[str] = []
+    if is_zarr(path):
+        return [
+            name
+            for name, stored in arrays_in(full_path(path))
+            if stored.ndim in (3, 4) and stored.size and stored.dtype.kind in PIXEL_KINDS
+        ]
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Group):
@@ -123,7 +129,9 @@ def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | No
 
 
 def has_labels(path: str | os.PathLike[str], name: str) -> bool:
-    """Say whether an HDF5 file has labels beside images."""
+    """Say whether an HDF5 file or Zarr store has labels beside images."""
+    if is_zarr(path):
+        return any(found == labels_name(path, name) for found, _ in arrays_in(full_path(path)))
     with damage_named(path), open_file(full_path(path)) as file:
         return isinstance(file.get(labels_name(path, name)), h5py.Dataset)
 

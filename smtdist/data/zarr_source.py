@@ -291,6 +291,14 @@ def open_array(path: str, array: str) -> Any:
     return guarded(found)
 
 
+def arrays_in(path: str) -> list[tuple[str, Any]]:
+    """Return (name, array) of all arrays of a Zarr store, in the order of their names; an array alone has the name ""."""
+    node = open_node(path, "")
+    if hasattr(node, "chunks"):
+        return [("", node)]
+    return sorted((name, one) for name, one in node.members(max_depth=None) if hasattr(one, "chunks"))
+
+
 def open_node(path: str, name: str) -> Any:
     """Open a Zarr array or group for reading."""
     try:

@@ -2,6 +2,7 @@
 
 import builtins
 import pickle
+import shutil
 
 import h5py
 import numpy as np
@@ -14,10 +15,12 @@ from smtdist import SMT
 from smtdist.data.array import as_source
 from smtdist.data.labels import read_labels
 from smtdist.data.leaves import leaf_bounds
+from smtdist.data.look import image_sets
 from smtdist.data.opening import labels_name, open_source
 from smtdist.data.table import as_table
 from smtdist.data.zarr_source import ZarrSource
 from smtdist.errors import ConfigurationError, DataError, DataWarning
+from smtdist.report.facts import facts_of
 
 zarr = pytest.importorskip("zarr")
 
@@ -108,6 +111,34 @@ def test_a_file_of_hdf5_may_be_called_as_a_store_is(store, tmp_path):
     assert open_source(tmp_path / "x.zarr", "images").n_samples == 2
     with pytest.raises(DataError, match="is a Zarr store, but an HDF5 file is needed; write its arrays"):
         as_table((store, "images"))
+
+
+def test_what_a_store_holds_is_shown(store, tmp_path):
+    store = shutil.copytree(store, tmp_path / "copy.zarr")
+    write(store, "deep/more", IMAGES[..., 0])
+    write(store, "flat", IMAGES[:, 0, 0], (8, 3))
+    groups = {group["name"]: group for group in facts_of(store)["groups"]}
+    assert {name: (one["shape"], one["labelled"]) for name, one in groups.items()} == {
+        "train": ([*IMAGES.shape], True),
+        "deep/more": ([*IMAGES.shape[:3], 1], False),
+    }
+    assert image_sets(store) == ["deep/more", "train/images"]
+    with pytest.raises(
+        DataError, match=r"give the pair \(path, name\): one of 'deep/more', 'train/images'"
+    ):
+        as_source(store)
+    alone = zarr.create_array(tmp_path / "alone.zarr", data=IMAGES)
+    assert image_sets(tmp_path / "alone.zarr") == [""]
+    with as_source(tmp_path / "alone.zarr").opened() as reader:
+        assert np.array_equal(reader.read(0, 37), alone)
+
+
+def test_a_store_in_an_archive_is_called_so(store, tmp_path):
+    shutil.make_archive(str(tmp_path / "a.zarr"), "zip", store)
+    with pytest.raises(
+        DataError, match=r"a\.zarr\.zip is a Zarr store in a zip archive; unpack it into a folder"
+    ):
+        open_source(tmp_path / "a.zarr.zip", "train")
 
 
 def test_what_is_missing_is_named(store, tmp_path):

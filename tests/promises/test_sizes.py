@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import resource
 import shutil
 import struct
@@ -122,7 +123,7 @@ def test_an_archive_that_unfolds_beyond_the_disk_is_refused_first(tmp_path, monk
         patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 10**6))
         result = run(*words)
     assert result.exit_code == 1
-    assert "1,000 images take 0.0 GiB in" in result.stderr
+    assert re.search(r"1,000 images take 1,024,000 bytes in .* has 1,000,000 left", result.stderr)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npz"]
     monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", 10**6)
     result = run(*words)
@@ -154,7 +155,11 @@ def test_an_archive_of_encoded_images_says_its_size_first(tmp_path, monkeypatch,
         patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(size, size, size - 1))
         result = run(*words)
         assert [path.name for path in tmp_path.iterdir()] == [source.name]
-    assert (result.exit_code, "0.0 GiB in" in result.stderr) == (1, True)
+    assert (
+        result.exit_code,
+        f"{size:,} bytes in" in result.stderr,
+        f"{size - 1:,} left" in result.stderr,
+    ) == (1, True, True)
     monkeypatch.setattr("smtdist.data.importers.run.SAID_FROM", size)
     result = run(*words)
     assert (result.exit_code, result.stderr.count("images take")) == (0, 1)
