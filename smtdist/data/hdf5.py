@@ -124,7 +124,7 @@ class Hdf5Source(Source):
             shape = image_shape(stored.shape, name)
             filters.require_readable(stored, where)
             sample_bytes = math.prod(shape[1:]) * dtype.itemsize
-            virtual_bytes, gaps = None, _gaps(stored, name)
+            virtual_bytes, gaps = None, gaps_of(stored, name)
             if stored.is_virtual:
                 virtual_bytes, gaps = looked_through(stored, where)
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
@@ -498,7 +498,7 @@ def _dimensions(stored: Any) -> tuple[str, ...]:
     return tuple(names) if all(names) else ()
 
 
-def _gaps(stored: Any, name: str) -> str:
+def gaps_of(stored: Any, name: str) -> str:
     """Return a sentence on chunks that were never written, or got lost with a writer: HDF5 gives the fill value there."""
     if stored.chunks is None:
         written = stored.is_virtual or stored.external or stored.id.get_storage_size()
@@ -527,7 +527,7 @@ def looked_through(stored: Any, path: str) -> tuple[int, str]:
     for where, source in sources_of(stored, path):
         filters.require_readable(source, where)
         largest = max(largest, math.prod(source.chunks or (0,)) * source.dtype.itemsize)
-        if said := _gaps(source, f"{where}:{source.name.strip('/')}"):
+        if said := gaps_of(source, f"{where}:{source.name.strip('/')}"):
             gaps.append(said)
     more = (
         f" So it is in {len(gaps) - 1:,} more of the datasets that {name} is made of." if gaps[1:] else ""

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from smtdist import errors
 from smtdist.data.conventions import attributes_of, decoded, said
 from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import damage_named, looked_through, open_dataset, open_file, reason_of
@@ -20,7 +21,7 @@ from smtdist.data.remote import full_path
 from smtdist.data.source import read_boxes
 from smtdist.data.virtual import FewOpen
 from smtdist.data.zarr_source import is_zarr, open_array, open_node
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 AT_ONCE: Final = 2**16
 """Texts that are read at once."""
@@ -143,7 +144,9 @@ def _read(stored: Any, name: str, start: int, stop: int) -> npt.NDArray[Any]:
 def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:
     """Read labels that lie in other files, which HDF5 would make up where one is missing."""
     with damage_named(path), open_file(path) as file:
-        looked_through(file[dataset], path)
+        _, gaps = looked_through(file[dataset], path)
+        if gaps:
+            errors.warn(gaps, DataWarning)
         parts = []
         for start, stop, stored in FewOpen(file, dataset, path).ranges(0, n_samples):
             parts.append(_read(stored, f"{path}:{dataset}", start, stop))

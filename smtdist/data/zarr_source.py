@@ -79,7 +79,7 @@ class ZarrSource(Source):
                 f"channels; give an array without the others, in Python zarr.open({where!r})[{array!r}][...] with an index for "
                 f"each of them."
             )
-        chunks = tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
+        chunks = _stored_together(stored)
         return cls(
             path=where,
             array=array,
@@ -90,7 +90,7 @@ class ZarrSource(Source):
             has_channels=stored.ndim == 4,
             dimensions=dimensions,
             attributes=attributes_of(stored),
-            gaps="" if is_url(where) else _gaps(stored, os.path.join(where, array), chunks, name),
+            gaps=gaps_of(stored, where, array),
         )
 
     @property
@@ -165,8 +165,16 @@ class _ZarrReader(Reader):
         return out.nbytes
 
 
-def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
-    """Return a sentence on chunks without a file in the folder of an array, or without a place in a file of shards."""
+def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
+    """Return a sentence on chunks without a file in the folder of an array, or without a place in a file of shards.
+
+    Behind an address nothing is counted.
+    """
+    if is_url(path):
+        return ""
+    where, array = full_path(path), array.strip("/")
+    folder, name = os.path.join(where, array), f"{where}:{array}"
+    chunks = _stored_together(stored)
     index = _index_of(stored)
     inner = chunks if index is None else tuple(int(length) for length in stored.chunks)
     outer = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, chunks, strict=True))
@@ -191,6 +199,11 @@ def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
                         yield place_number(at, grid)
 
     return gaps_said(name, numbers(), grid, inner)
+
+
+def _stored_together(stored: Any) -> tuple[int, ...]:
+    """Return the lengths of what has a file of its own: chunks, or shards of several."""
+    return tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
 
 
 def _index_of(stored: Any) -> Callable[[str], npt.NDArray[np.bool_]] | None:

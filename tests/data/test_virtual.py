@@ -229,10 +229,23 @@ def test_chunks_that_sources_do_not_store_are_named(path, layers):
         with h5py.File(path.parent / f"part-{number}.h5", "a") as file:
             del file["x"]
             file.create_dataset("x", (EACH, 4, 4), np.uint8, chunks=(4, 4, 4))[:2] = 1
-    with pytest.warns(
-        DataWarning, match=r"part-3\.h5:x: 1 of 2 chunks is not stored.* in 2 more of the datasets"
-    ):
-        open_source(outer, "train")
+            del file["y"]
+            file.create_dataset("y", (EACH,), np.int64, chunks=(4,))[:2] = 1
+    reading = {
+        "x": lambda: open_source(outer, "train"),
+        "y": lambda: read_labels(outer, "train/labels", TOTAL),
+    }
+    for name, read in reading.items():
+        said = rf"part-3\.h5:{name}: 1 of 2 chunks is not stored.* in 2 more of the datasets"
+        with pytest.warns(DataWarning, match=said):
+            read()
+
+
+def test_chunks_of_rows_that_are_not_stored_are_named(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("rows", (8, 5), np.float32, chunks=(4, 5))[4:] = 1
+    with pytest.warns(DataWarning, match=r"a\.h5:rows: 1 of 2 chunks is not stored, at \[0, 0\]"):
+        as_table((tmp_path / "a.h5", "rows"))
 
 
 def test_pieces_that_overlap_hide_no_gap(tmp_path):
