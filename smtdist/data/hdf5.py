@@ -477,6 +477,11 @@ def broken_links(group: Any) -> str:
     broken: dict[str, str] = {}
     for _ in islice(walk(group, links=True, broken=broken), VISITED_OBJECTS):
         pass
+    return said_of_links(broken)
+
+
+def said_of_links(broken: dict[str, str]) -> str:
+    """Say which links cannot be followed, for the end of a sentence; "" where there are none."""
     if not broken:
         return ""
     name, why = next(iter(broken.items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import h5py
@@ -73,8 +74,14 @@ def _images_named(path: str | os.PathLike[str], name: str) -> MissingDatasetErro
     )
 
 
-def image_sets(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names in an HDF5 file or Zarr store that mean images: groups of encoded ones, and arrays like images."""
+def image_sets(
+    path: str | os.PathLike[str], broken: dict[str, str] | None = None, most: int | None = None
+) -> list[str]:
+    """Return the names in an HDF5 file or Zarr store that mean images: groups of encoded ones, and arrays like images.
+
+    `broken` takes links that cannot be followed (`smtdist.data.guarded.walk`). With `most`, no more than so many objects
+    of a file are looked at.
+    """
     found: list[str] = []
     if is_zarr(path):
         return [
@@ -92,7 +99,7 @@ def image_sets(path: str | os.PathLike[str]) -> list[str]:
 
     with damage_named(path), open_file(full_path(path)) as file:
         visit("/", file)
-        for name, item in walk(file, links=True):
+        for name, item in islice(walk(file, links=True, broken=broken), most):
             visit(name, item)
     return found
 

@@ -125,10 +125,11 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
         with open_dataset(path, rows[1]) as stored:
             require_plain(stored, path)
             require_plain_numbers(stored, name := f"{path}:{rows[1].strip('/')}")
+            chunk = None if stored.chunks is None else int(stored.chunks[0])
+            table = _stored_table(path, rows[1].strip("/"), stored.shape, stored.dtype, chunk)
             if gaps := gaps_of(stored, name):
                 errors.warn(gaps, DataWarning)
-            chunk = None if stored.chunks is None else int(stored.chunks[0])
-            return _stored_table(path, rows[1].strip("/"), stored.shape, stored.dtype, chunk)
+            return table
     if isinstance(rows, str | os.PathLike):
         path = os.path.abspath(os.fspath(rows))
         array = _npy(path)

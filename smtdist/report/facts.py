@@ -31,6 +31,8 @@ from smtdist.report.head_facts import head_facts, head_readable, prediction_fact
 Facts = dict[str, Any]
 MOST_GROUPS = 100
 """Groups of images that are looked at in a file that has more."""
+MOST_OBJECTS = 1000
+"""Objects of a file among which images are looked for below its top."""
 
 
 class Kind(NamedTuple):
@@ -377,15 +379,14 @@ def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
 
 def _images(path: Path) -> Facts:
     meant = {} if is_zarr(path) else _groups_in(path)
-    names = [*meant, *(name.removesuffix("/images") for name in look.image_sets(path))]
+    broken: dict[str, str] = {}
+    sets = look.image_sets(path, broken, MOST_OBJECTS)
+    names = [*meant, *(name.removesuffix("/images") for name in sets)]
     told = {name: meant.get(name, False) for name in list(dict.fromkeys(names))[:MOST_GROUPS]}
     groups = [found for name in told if (found := _group(path, name, told[name])) is not None]
     if not groups:
-        with hdf5.open_file(str(path)) if not is_zarr(path) else contextlib.nullcontext() as file:
-            links = file and hdf5.broken_links(file)
-        raise ModelError(
-            f"{path} holds neither a model nor images that smtdist reads; {links or 'give a file written by smtdist'}."
-        )
+        why = hdf5.said_of_links(broken) or "give a file written by smtdist"
+        raise ModelError(f"{path} holds neither a model nor images that smtdist reads; {why}.")
     return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups}
 
 

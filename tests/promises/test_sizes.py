@@ -44,7 +44,9 @@ def forged(path, packed, **filters):
             **filters,
         )
         stored.id.write_direct_chunk((10, 0, 0), packed)
-        rows = file.create_dataset("rows", (30, 50), np.float32, chunks=(10, 50), compression="gzip")
+        rows = file.create_dataset(
+            "rows", data=np.ones((30, 50), np.float32), chunks=(10, 50), compression="gzip"
+        )
         rows.id.write_direct_chunk((10, 0), packed)
     return path
 
