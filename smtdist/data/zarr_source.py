@@ -191,12 +191,9 @@ def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
                 if index is None:
                     yield place_number(place, grid)
                     continue
-                for part in np.argwhere(index(path).reshape(each)).tolist():
-                    at = [
-                        shard * count + step for shard, count, step in zip(place, each, part, strict=True)
-                    ]
-                    if all(step < length for step, length in zip(at, grid, strict=True)):
-                        yield place_number(at, grid)
+                at = np.argwhere(index(path).reshape(each)) + np.multiply(place, each)
+                inside = at[(at < grid).all(axis=1)]  # the last shard of an axis may go on behind its end
+                yield from np.ravel_multi_index(tuple(inside.T), grid).tolist()
 
     return gaps_said(name, numbers(), grid, inner)
 
