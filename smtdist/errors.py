@@ -43,6 +43,8 @@ def in_python(message: str) -> str:
     'x.h5 exists already; choose another name or pass overwrite=True.'
     >>> in_python("use --metric kernel, --workers 2, --set grey=false or --components")
     'use metric="kernel", workers=2, grey=False or n_components'
+    >>> in_python("allow that with --follow /data")
+    'allow that with the environment variable SMTDIST_FOLLOW=/data'
     >>> in_python("make one with smtdist fit --model l1, or leave --atoms out")
     'make one with smtdist fit --model l1, or leave atoms out'
     """
@@ -55,6 +57,7 @@ def in_python(message: str) -> str:
 
 def _translated(text: str) -> str:
     text = re.sub(r"--set (?=[a-z_]+=)", "", text)
+    text = re.sub(r"--follow (?=\S)", "the environment variable SMTDIST_FOLLOW=", text)
     return _SETTING.sub(_setting, _OPTION.sub(_option, text))
 
 

@@ -146,12 +146,11 @@ def test_folders_of_sets_become_groups_with_one_list_of_classes(images, tmp_path
         ("test", 8),
         ("val", 10),
     ]
-    assert (
-        run("import", tmp_path / "tree", "--out", tmp_path / "e.h5", "--group", "all", "--workers", 0)[
-            0
-        ].count("\n")
-        == 1
-    )
+    together = ("import", tmp_path / "tree", "--out", tmp_path / "e.h5", "--workers", 0, "--group")
+    for group in ("all", "Train"):
+        _, err = run(*together, group, code=2)
+        assert f"Train, test, val, which --group {group} would take for classes" in " ".join(err.split())
+    assert run(*together, "all", "--labels-from", "none")[0].count("\n") == 1
     assert sorted(os.listdir(tmp_path)) == ["d.h5", "e.h5", "tree"]
 
 

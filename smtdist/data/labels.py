@@ -16,12 +16,12 @@ import numpy.typing as npt
 from smtdist import errors
 from smtdist.data import checksums, zarr_source
 from smtdist.data.conventions import attributes_of, decoded, said
-from smtdist.data.guarded import unlocked, walk
-from smtdist.data.hdf5 import damage_named, gaps_of, open_dataset, open_file, reason_of
+from smtdist.data.guarded import walk
+from smtdist.data.hdf5 import damage_named, gaps_of, looked_through, open_dataset, open_file, reason_of
 from smtdist.data.look import CLASSES, class_names
 from smtdist.data.remote import full_path
 from smtdist.data.source import read_boxes
-from smtdist.data.virtual import FewOpen, check_sources
+from smtdist.data.virtual import FewOpen
 from smtdist.data.zarr_source import is_zarr, open_array, open_node
 from smtdist.errors import DataError, DataWarning
 
@@ -197,7 +197,9 @@ def _read(stored: Any, name: str, start: int, stop: int) -> npt.NDArray[Any]:
 def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:
     """Read labels that lie in other files, which HDF5 would make up where one is missing."""
     with damage_named(path), open_file(path) as file:
-        check_sources(file[dataset], path, unlocked)
+        _, gaps = looked_through(file[dataset], path)
+        if gaps:
+            errors.warn(gaps, DataWarning)
         parts = []
         for start, stop, stored in FewOpen(file, dataset, path).ranges(0, n_samples):
             parts.append(_read(stored, f"{path}:{dataset}", start, stop))

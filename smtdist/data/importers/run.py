@@ -307,14 +307,13 @@ class _Run:
 def require_room(out: Path, nbytes: int, what: str, note: Note) -> None:
     """Say how much will be written where that is much, and refuse it where the disk has no room: archives unfold."""
     free = shutil.disk_usage(out.parent).free
-    size = f"{nbytes / 2**30:,.1f} GiB"
     if nbytes > free:
         raise DataError(
-            f"{what} take {size} in {out}, but its disk has {free / 2**30:,.1f} GiB left; free space, choose "
-            f"another disk, or make the images smaller with --resize."
+            f"{what} take {nbytes:,} bytes in {out}, but its disk has {free:,} left; free space, choose another disk, or "
+            f"make the images smaller with --resize."
         )
     if nbytes >= SAID_FROM:
-        note(f"{what} take {size} in {out}")
+        note(f"{what} take {nbytes / 2**30:,.1f} GiB in {out}")
 
 
 def require_room_encoded(listing: Listing, out: Path, note: Note) -> None:
