@@ -60,7 +60,7 @@ class PointSettings:
     penalty : λ of "l1".
     active : number of active landmarks ("omp").
     context : which points are neighbours: "noise", two noisy copies of each point; "knn", the k nearest,
-        symmetrised; "mean", a point and the mean of its k nearest; "lle", a point and what rebuilds it from
+        symmetrised; "mean", a point and the mean of these; "lle", a point and what rebuilds it from
         its k nearest; "time", rows that follow one another.
     neighbours : k; for "interpolation", the number of landmarks that rebuild a point.
     noise : standard deviation of the noisy copies.
