@@ -162,7 +162,7 @@ class Configuration:
         own, or with `dictionary_mirrored` the same patches, mirrored. None means all patches.
         Random dictionaries and `transform` always use all.
     moment : V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).
-    n_components : dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that.
+    n_components : dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that with "gq" and "vq".
     drop : number of leading dimensions that are left out.
     pool_size : side of the windows over which patch embeddings are averaged, in patches. None, with `pool_stride`
         None too: 4 windows cover the shorter side of the image. None alone: 4.
