@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.axes import IN_FILE, image_axes
+from smtdist.data.axes import IN_FILE, image_axes, shown
 from smtdist.data.conventions import Attributes, decoded, decoded_type
 from smtdist.data.source import Derived, Reader, Source, aligned_samples, pixel_dtype, put_pixels
 from smtdist.errors import DataError
@@ -172,7 +172,7 @@ def adapted(
         source.shape[: 3 + has_channels], named, source.name, image_shape or shape_of(settings), IN_FILE
     )
     if axes[0] != 0:
-        found = ", ".join(named or map(str, source.shape))
+        found = ", ".join(map(shown, named) if named else map(str, source.shape))
         raise DataError(
             f"{source.name} has the dimensions {found}, but a file is read sample by sample, and samples must be its first "
             f"dimension; open it with xarray and give the DataArray, or write it anew in the order sample, y, x, channel."

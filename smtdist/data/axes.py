@@ -44,13 +44,14 @@ def image_axes(
 ) -> tuple[int, ...]:
     """Return the axes of an array of images in the order sample, row, column[, channel].
 
-    `names` are those of its dimensions, () for none; see `named_axes` and, where no name is known,
+    `names` are those of its dimensions, "" for one without and () for none; see `named_axes` and, where no name is known,
     `placed_axes`. Raises DataError where neither tells.
 
     >>> image_axes((3, 8, 9, 5), ("band", "y", "x", "time"), "array"), image_axes((5, 3, 8, 9), (), "array")
     ((3, 1, 2, 0), (0, 2, 3, 1))
     """
-    if any(name.lower() in _MEANING for name in names):
+    samples_alone = _MEANING.get(names[0].lower()) == "sample" and not any(names[1:]) if names else False
+    if any(name.lower() in _MEANING for name in names) and not samples_alone:
         return named_axes(names, label)
     return placed_axes(shape, label, image_shape, hint)
 
@@ -74,19 +75,18 @@ def require_channels_last(image_shape: Shape | None) -> None:
 
 
 def named_axes(names: Sequence[str], label: str) -> tuple[int, ...]:
-    """Return the axes of images by the names of their dimensions; one unknown name is the sample's where none is.
+    """Return the axes of images by the names of their dimensions; one unknown or without a name is the sample's where none is.
 
-    >>> named_axes(("digit", "Y", "X"), "array")
-    (0, 1, 2)
+    >>> named_axes(("digit", "Y", "X"), "array"), named_axes(("X", "Y", ""), "array")
+    ((0, 1, 2), (2, 1, 0))
     """
+    said = ", ".join(map(shown, names))
     found: dict[str, int] = {}
     unknown = [axis for axis, name in enumerate(names) if name.lower() not in _MEANING]
     for axis, name in enumerate(names):
         role = _MEANING.get(name.lower())
         if role in found:
-            raise DataError(
-                f"{label} has two dimensions of {role}s, {', '.join(names)}; rename one of them."
-            )
+            raise DataError(f"{label} has two dimensions of {role}s, {said}; rename one of them.")
         if role is not None:
             found[role] = axis
     if len(unknown) == 1 and "sample" not in found:
@@ -94,15 +94,20 @@ def named_axes(names: Sequence[str], label: str) -> tuple[int, ...]:
     missing = [role for role in ("sample", "row", "column") if role not in found]
     if missing == ["sample"] and not unknown:
         raise DataError(
-            f"{label} has the dimensions {', '.join(names)}, which is one image; add a dimension of samples "
+            f"{label} has the dimensions {said}, which is one image; add a dimension of samples "
             f"(expand_dims('sample'))."
         )
     if missing or unknown:
         raise DataError(
-            f"{label} has the dimensions {', '.join(names)}, but images have sample, y, x and, where there are several, "
-            f"channel; rename them."
+            f"{label} has the dimensions {said}, but images have sample, y, x and, where there are several, "
+            f"channel; {'name all of them' if '' in names else 'rename them'}."
         )
     return tuple(found[role] for role in _ORDER if role in found)
+
+
+def shown(name: str) -> str:
+    """Return what messages call a dimension."""
+    return name or "(without a name)"
 
 
 _LAST: Final = (0, 1, 2, 3)

@@ -23,11 +23,12 @@ Attributes = tuple[tuple[str, str, str], ...]
 FILLS: Final = ("_FillValue", "missing_value")
 PACKED: Final = ("scale_factor", "add_offset")
 OTHERS: Final = ("_Unsigned", "dtype")
+WHITE: Final = "IMAGE_WHITE_IS_ZERO"
 BOOL: Final = "bool"
 """What xarray's attribute `dtype` says of true and false."""
 
 
-def attributes_of(stored: Any) -> Attributes:
+def attributes_of(stored: Any, label: str) -> Attributes:
     """Return the attributes of an open HDF5 dataset or Zarr array that change what its numbers are; () for none.
 
     The fill value of a Zarr array of format 2 is where xarray writes `_FillValue`. Zero, the default, counts only where
@@ -39,6 +40,11 @@ def attributes_of(stored: Any) -> Attributes:
         found[FILLS[0]] = stored.fill_value
     kept = {name: _value(value, stored.dtype) for name, value in found.items()}
     kept = {name: value for name, value in kept.items() if value.size}
+    for name, value in kept.items():
+        if value.dtype.kind not in ("biuf" if name in PACKED else "biufU"):
+            raise DataError(
+                f"{label} has the attribute {name} = {value.tolist()!r}, which is no number; correct it."
+            )
     if not any(name in kept for name in PACKED):
         kept = {name: value for name, value in kept.items() if name not in FILLS or not _is_nan(value)}
     if kept.get("dtype", "") != BOOL:
@@ -86,7 +92,7 @@ def said(attributes: Attributes) -> str:
 
 def require_plain_numbers(stored: Any, name: str) -> None:
     """Refuse what has such attributes, where they are not applied."""
-    attributes = attributes_of(stored)
+    attributes = attributes_of(stored, name)
     if attributes:
         raise DataError(
             f"{name} has the attributes {said(attributes)}, which are applied to images and labels alone; open it with xarray "
@@ -94,16 +100,38 @@ def require_plain_numbers(stored: Any, name: str) -> None:
         )
 
 
+def texts_of(value: Any) -> list[str]:
+    """Return the texts of an attribute, one or several.
+
+    >>> texts_of(np.array([b"a", b"b"])), texts_of("NA")
+    (['a', 'b'], ['NA'])
+    """
+    return [
+        one.decode(errors="backslashreplace") if isinstance(one, bytes) else str(one)
+        for one in np.asarray(value).flat
+    ]
+
+
+def not_utf8(name: str, error: UnicodeDecodeError) -> str:
+    """Return the sentence on a label that is in another encoding."""
+    return (
+        f"{name} has the label {error.object[:40]!r}, which is no UTF-8; if it is Latin-1, decode it with 'latin-1', and store "
+        f"it as UTF-8."
+    )
+
+
+def inverted(stored: Any, name: str) -> str:
+    """Return a sentence on an image of HDF5 whose zero is white, which is not applied; "" for another."""
+    if not np.any(stored.attrs.get(WHITE, 0)):
+        return ""
+    return f"{name} has the attribute {WHITE}, which is not applied; store the images with 0 for black, if that matters."
+
+
 def _value(value: Any, dtype: Any) -> npt.NDArray[Any]:
     """Return the value of an attribute; of several that are one number alone, that."""
     array = np.asarray(value)
     if array.dtype.kind in "SO":
-        array = np.array(
-            [
-                one.decode(errors="backslashreplace") if isinstance(one, bytes) else str(one)
-                for one in array.flat
-            ]
-        )
+        array = np.array(texts_of(array))
     array = array.reshape(()) if array.size == 1 else array.ravel()
     if array.dtype.kind == "U" and np.dtype(dtype).kind == "f" and not array.ndim:
         with suppress(ValueError, struct.error):  # as xarray writes floats into the JSON of Zarr's format 3

@@ -43,6 +43,8 @@ def read_header(data: Encoded) -> Header:
     Header(height=2, width=3, channels=1, format='png', space='')
     """
     start = bytes(data[:8])
+    if not start:
+        raise DataError("the image is missing, since it has no bytes; leave out that sample.")
     if start.startswith(_JPEG):
         return _jpeg_header(data).require_pixels()
     if start == _PNG:

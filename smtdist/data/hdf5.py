@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import filters
-from smtdist.data.conventions import Attributes, attributes_of, said
+from smtdist.data.conventions import Attributes, attributes_of, inverted, said
 from smtdist.data.guarded import BrokenLink, GuardedFile, unlocked, walk
 from smtdist.data.importers import journal
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
@@ -89,9 +89,9 @@ class Hdf5Source(Source):
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
     contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
     `dimensions` are the names of its dimensions, where it has any. `attributes` say what the numbers mean, which
-    `smtdist.data.adapted` applies. `gaps` says which chunks were not stored. `virtual_bytes` is what HDF5 holds of the
-    files of a virtual dataset, None for one that is none. `path` may be an address, `scheme://...`, whose
-    file is read in ranges.
+    `smtdist.data.adapted` applies. `gaps` says which chunks were not stored, and whether zero is white. `virtual_bytes`
+    is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be an address,
+    `scheme://...`, whose file is read in ranges.
     """
 
     path: str
@@ -140,8 +140,8 @@ class Hdf5Source(Source):
                 file_bytes=file_size(where),
                 virtual_bytes=virtual_bytes,
                 dimensions=_dimensions(stored),
-                attributes=attributes_of(stored),
-                gaps=gaps,
+                attributes=attributes_of(stored, name),
+                gaps=" ".join(filter(None, (gaps, inverted(stored, name)))),
             )
 
     @property
@@ -220,7 +220,7 @@ class Hdf5Source(Source):
                 f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
                 f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
             )
-        attributes = attributes_of(stored)
+        attributes = attributes_of(stored, self.name)
         if attributes != self.attributes:
             raise DataError(
                 f"{self.name} has {said(attributes) or 'no attributes'}, but had {said(self.attributes) or 'none'} when first "
@@ -500,10 +500,10 @@ def _near_names(file: Any, dataset: str) -> list[str]:
 
 
 def _dimensions(stored: Any) -> tuple[str, ...]:
-    """Return the names of the dimensions, by NetCDF's scales or by labels; () where one has none."""
+    """Return the names of the dimensions, by NetCDF's scales or by labels: "" for one without, () for none."""
     names = [next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims]
     names = [name.rpartition("/")[2] for name in names]
-    return tuple(names) if all(names) else ()
+    return tuple(names) if any(names) else ()
 
 
 def gaps_of(stored: Any, name: str) -> str:

@@ -17,14 +17,16 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from smtdist import errors
 from smtdist.data.axes import IN_MEMORY, image_axes
+from smtdist.data.conventions import FILLS, PACKED
 from smtdist.data.decode import one_size, resized, with_channels
 from smtdist.data.hdf5 import LISTED_NAMES, open_dataset, place_of, require_open, require_plain
 from smtdist.data.opening import EncodedSettings, refuse_scaling
 from smtdist.data.pillow import GREY_MODES
 from smtdist.data.source import aligned_samples
 from smtdist.data.zarr_source import is_zarr_array
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +127,13 @@ def held_images(
         return _pictures(samples, name, settings)
     if settings is not None:
         refuse_scaling(name, settings)
-    if hasattr(samples, "dims") and hasattr(samples, "variable"):
+    if hasattr(samples, "dims") and (hasattr(samples, "variable") or hasattr(samples, "to_base_variable")):
+        if undone := [key for key in (*FILLS, *PACKED) if key in samples.attrs]:
+            errors.warn(
+                f"{name} still has the attributes {' and '.join(undone)}, which are not applied; decode it with "
+                f"xarray.decode_cf, or remove them.",
+                DataWarning,
+            )
         names, samples = tuple(map(str, samples.dims)), _of_data_array(samples)
     if isinstance(samples, np.ndarray) and samples.dtype == object and samples.ndim == 1:
         samples = list(samples)
@@ -245,8 +253,8 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _of_data_array(samples: Any) -> Any:
-    """Return the array in a DataArray; one that lies in a file unread becomes a Dask array, which reads it in parts."""
-    if samples.chunks is None and not getattr(samples.variable, "_in_memory", True):
+    """Return the array in a DataArray or Variable; one that lies unread in a file becomes a Dask array, read in parts."""
+    if samples.chunks is None and not getattr(getattr(samples, "variable", samples), "_in_memory", True):
         first = next(iter(samples.dims))
         each = math.prod(samples.shape[1:]) * samples.dtype.itemsize
         stored = samples.encoding.get("chunksizes") or (1,)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
+from smtdist.data.conventions import texts_of
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
@@ -133,12 +134,13 @@ def class_list(group: Any, *whole: Any) -> tuple[str, ...] | None:
         found = group[CLASSES][...]
     for node in whole:
         found = node.attrs.get(CLASSES) if found is None else found
-    if found is None or isinstance(found, int | np.integer):  # how many there are
-        return None
-    return tuple(
-        text.decode(errors="backslashreplace") if isinstance(text, bytes) else str(text)
-        for text in np.ravel(found)
-    )
+    if found is None or isinstance(found, h5py.Empty) or np.asarray(found).dtype.kind not in "SUOT":
+        return None  # numbers: how many there are, or what they are
+    names = tuple(texts_of(found))
+    if np.ndim(found) > 1 or (np.ndim(found) == 0 and any(mark in names[0] for mark in ",;\n")):
+        what = "a table" if np.ndim(found) else f"one text, {names[0][:40]!r}"
+        raise DataError(f"The classes of {group.name} are {what}; store a list of names.")
+    return names
 
 
 def has_labels(path: str | os.PathLike[str], name: str) -> bool:

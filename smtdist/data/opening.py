@@ -18,7 +18,7 @@ from smtdist.data.look import file_named, labels_name, look_at, require_same_cla
 from smtdist.data.manifest import Manifest
 from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
-from smtdist.errors import ConfigurationError, DataError, DataWarning
+from smtdist.errors import ConfigurationError, DataError, DataWarning, counted
 
 __all__ = ["EncodedSettings", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]
 
@@ -124,7 +124,14 @@ def named_labels(
     for path, n_samples in parts:
         with file_named(path):
             every_label.append(read_labels(path, beside(path, name), n_samples, names))
-    return np.concatenate(every_label) if len(every_label) > 1 else every_label[0], names
+    labels = np.concatenate(every_label) if len(every_label) > 1 else every_label[0]
+    if names and labels.max() >= len(names):
+        errors.warn(
+            f"{source.name} has the label {labels.max()}, but names for {counted(len(names), 'class')}; name the others, or "
+            f"correct the labels.",
+            DataWarning,
+        )
+    return labels, names
 
 
 def refuse_scaling(name: str, settings: EncodedSettings) -> None:

@@ -99,7 +99,11 @@ def read_other_header(data: Encoded) -> Header:
         name, mode = str(picture.format), picture.mode
         Header(picture.height, picture.width, 3, name).require_pixels()
         bits = picture.tag_v2.get(BITS_OF_TIFF, (8,)) if hasattr(picture, "tag_v2") else (8,)
-        if mode not in GREY_MODES + COLOUR_MODES or max(np.atleast_1d(bits)) > 8:
+        if (
+            mode not in GREY_MODES + COLOUR_MODES
+            or max(np.atleast_1d(bits)) > 8
+            or _would_be_cut(picture, data)
+        ):
             raise DataError(
                 f"the {name} image has more than 8 bits a channel, but pixels have 8; convert it to 8 bits."
             )
@@ -112,6 +116,19 @@ def read_other_header(data: Encoded) -> Header:
                 f"the {name} image has several frames; keep one of them, as an image of its own."
             )
         return Header(picture.height, picture.width, 1 if mode in GREY_MODES else 3, name.lower())
+
+
+def _would_be_cut(picture: Image.Image, data: Encoded) -> bool:
+    """Say whether Pillow would cut wider channels to 8 bits: by the largest value of PPM, and what SGI and JPEG 2000 state."""
+    if picture.format == "JPEG2000":
+        at = bytes(data).find(b"\xff\x4f\xff\x51") + 42  # ISO 15444-1, A.5.1
+        return int.from_bytes(data[at : at + 1]) & 0x7F > 7
+    if picture.format not in ("PPM", "SGI"):
+        return False
+    codec, _, _, form = picture.tile[0]  # type: ignore[attr-defined]  # of files alone
+    if picture.format == "SGI":
+        return bool(codec == "SGI16" or form[-1] == 2)
+    return isinstance(form[-1], int) and form[-1] > 255
 
 
 def _webp_size(start: bytes) -> Header:

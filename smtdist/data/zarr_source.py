@@ -6,13 +6,15 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data import following
+from smtdist.data.axes import shown
 from smtdist.data.conventions import Attributes, attributes_of, said
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import (
@@ -30,8 +32,6 @@ from smtdist.errors import DataError, MissingDatasetError, UnreadableError, mask
 
 READ_CHUNK_BYTES: Final = 2 * 2**10
 """What the library keeps of each chunk of one read (1.6 KB were measured)."""
-CHUNK_KEY: Final = re.compile(r"(?:c[/.])?\d+(?:[/.]\d+)*")
-"""Of a file that holds a chunk, in both formats."""
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 
@@ -74,8 +74,9 @@ class ZarrSource(Source):
         )
         dimensions = dimensions_of(stored, axes)
         if stored.ndim > 4 and dimensions:
+            axes_said = ", ".join(map(shown, dimensions))
             raise DataError(
-                f"{name} has the axes {', '.join(dimensions)} of the lengths {stored.shape}, but images have samples, y, x and "
+                f"{name} has the axes {axes_said} of the lengths {stored.shape}, but images have samples, y, x and "
                 f"channels; give an array without the others, in Python zarr.open({where!r})[{array!r}][...] with an index for "
                 f"each of them."
             )
@@ -89,7 +90,7 @@ class ZarrSource(Source):
             chunks=chunks,
             has_channels=stored.ndim == 4,
             dimensions=dimensions,
-            attributes=attributes_of(stored),
+            attributes=attributes_of(stored, name),
             gaps=gaps_of(stored, where, array),
         )
 
@@ -168,12 +169,13 @@ class _ZarrReader(Reader):
 def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
     """Return a sentence on chunks without a file in the folder of an array, or without a place in a file of shards.
 
-    Behind an address nothing is counted.
+    Behind an address nothing is counted. Raises DataError for links that lead out of the folder of the store.
     """
     if is_url(path):
         return ""
     where, array = full_path(path), array.strip("/")
     folder, name = os.path.join(where, array), f"{where}:{array}"
+    following.require(where, folder)
     chunks = _stored_together(stored)
     index = _index_of(stored)
     inner = chunks if index is None else tuple(int(length) for length in stored.chunks)
@@ -182,20 +184,33 @@ def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
     each = tuple(shard // chunk for shard, chunk in zip(chunks, inner, strict=True))
 
     def numbers() -> Iterator[int]:
-        for above, _, files in os.walk(folder):
-            for file in files:
-                path = os.path.join(above, file)
-                place = _place(os.path.relpath(path, folder), outer)
-                if place is None:
-                    continue
-                if index is None:
-                    yield place_number(place, grid)
-                    continue
-                at = np.argwhere(index(path).reshape(each)) + np.multiply(place, each)
-                inside = at[(at < grid).all(axis=1)]  # the last shard of an axis may go on behind its end
-                yield from np.ravel_multi_index(tuple(inside.T), grid).tolist()
+        for path in _files(folder, where, stored.ndim + 1):
+            place = _place(os.path.relpath(path, folder).replace(os.sep, "/"), outer, stored.metadata)
+            if place is None:
+                continue
+            if index is None:
+                yield place_number(place, grid)
+                continue
+            at = np.argwhere(index(path).reshape(each)) + np.multiply(place, each)
+            inside = at[(at < grid).all(axis=1)]  # the last shard of an axis may go on behind its end
+            yield from np.ravel_multi_index(tuple(inside.T), grid).tolist()
 
     return gaps_said(name, numbers(), grid, inner)
+
+
+def _files(folder: str, where: str, depth: int) -> Iterator[str]:
+    """Yield the files in the folder of an array, as deep as keys of chunks go; a link to nothing is none.
+
+    Links are followed as the store at `where` may name what they lead to.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:  # what cannot be listed cannot be read either
+        for entry in entries:
+            if entry.is_symlink():
+                following.require(where, entry.path)
+            if depth and entry.is_dir():
+                yield from _files(entry.path, where, depth - 1)
+            elif entry.is_file():
+                yield entry.path
 
 
 def _stored_together(stored: Any) -> tuple[int, ...]:
@@ -238,13 +253,12 @@ def _index_of(stored: Any) -> Callable[[str], npt.NDArray[np.bool_]] | None:
     return look
 
 
-def _place(key: str, grid: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the place of a chunk in the grid by the name of its file; None for another file, and a chunk beyond the grid."""
-    if not CHUNK_KEY.fullmatch(key):
-        return None
-    place = tuple(map(int, re.findall(r"\d+", key)))
+def _place(key: str, grid: tuple[int, ...], metadata: Any) -> tuple[int, ...] | None:
+    """Return the place of the chunk that the library looks for under a key; None for another file, and beyond the grid."""
+    numbers = re.findall(r"[0-9]{1,19}", key)
+    place = tuple(map(int, numbers[-len(grid) :]))
     inside = len(place) == len(grid) and all(at < length for at, length in zip(place, grid, strict=True))
-    return place if inside else None
+    return place if inside and metadata.encode_chunk_key(place) == key else None
 
 
 def pyramid_of(node: Any) -> tuple[str, tuple[str, ...]]:
@@ -259,10 +273,10 @@ def pyramid_of(node: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def dimensions_of(stored: Any, axes: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the names of the dimensions of a Zarr array, as format 3 or xarray keeps them, else `axes`; () for none."""
+    """Return the names of the dimensions of a Zarr array, as format 3 or xarray keeps them, else `axes`; "" for one without."""
     names = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS", ())
     names = names or axes
-    return tuple(names) if len(names) == stored.ndim and all(names) else ()
+    return tuple(name or "" for name in names) if len(names) == stored.ndim and any(names) else ()
 
 
 def is_zarr(path: str | os.PathLike[str]) -> bool:

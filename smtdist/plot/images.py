@@ -10,6 +10,7 @@ from matplotlib import colormaps
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from numpy.typing import NDArray
 
+from smtdist.errors import visible
 from smtdist.plot.figures import WONG, own_axes
 from smtdist.plot.sheets import as_pictures, sheet
 
@@ -28,7 +29,7 @@ def confusion(counts: NDArray[np.integer], names: Sequence[str] | None = None, a
     image = axes.imshow(100 * shares, cmap="cividis", vmin=0, vmax=100)
     axes.figure.colorbar(image, ax=axes, label="% of the true class")
     if n <= NAMED_CLASSES:
-        labels = [str(i) for i in range(n)] if names is None else list(names)
+        labels = [_named(i, names) for i in range(n)]
         axes.set_xticks(range(n), labels, rotation=90)
         axes.set_yticks(range(n), labels)
     if n <= NUMBERED_CLASSES:
@@ -38,6 +39,13 @@ def confusion(counts: NDArray[np.integer], names: Sequence[str] | None = None, a
     axes.set_xlabel("class found")
     axes.set_ylabel("true class")
     return axes
+
+
+def _named(label: Any, names: Sequence[str] | None) -> str:
+    """Return what a picture calls a class: its name, of which Matplotlib sets no part as a formula, else its number."""
+    known = names is not None and 0 <= int(label) < len(names)
+    name = names[int(label)] if names is not None and known else str(label)
+    return visible(name).replace("$", r"\$")
 
 
 def plane(z: NDArray[Any]) -> NDArray[np.float64]:
@@ -79,9 +87,7 @@ def image_map(
         axes.add_artist(AnnotationBbox(box, (x, up), frameon=y is not None, pad=0.1, bboxprops=frame))
     if 0 < len(classes) <= NAMED_CLASSES:
         for one, colour in zip(classes, colours, strict=True):
-            axes.scatter(
-                [], [], marker="s", color=[colour], label=str(one) if names is None else names[int(one)]
-            )
+            axes.scatter([], [], marker="s", color=[colour], label=_named(one, names))
         axes.legend(fontsize="small", loc="best")
     axes.set_xlim(*_with_margin(where[:, 0]))
     axes.set_ylim(*_with_margin(where[:, 1]))

@@ -173,7 +173,7 @@ def _mistakes(looked: Looked, names: Sequence[str] | None) -> list[Section]:
         return []
 
     def name(label: int) -> str:
-        return names[label] if names is not None and label < len(names) else str(label)
+        return names[label] if names is not None and 0 <= label < len(names) else str(label)
 
     rows = looked.rows[wrong]
     other = looked.known_labels[rows] != looked.asked_labels[wrong, None]

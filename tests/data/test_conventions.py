@@ -1,6 +1,7 @@
 """What attributes say of stored numbers is applied as xarray applies it, or refused."""
 
 import json
+from contextlib import nullcontext
 
 import h5py
 import numpy as np
@@ -15,7 +16,7 @@ from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_source
 from smtdist.data.table import as_table
 from smtdist.data.video import open_clips
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 N = 40
 IMAGES = np.random.default_rng(0).integers(1, 100, (N, 6, 5), dtype=np.uint8)
@@ -196,6 +197,13 @@ def test_what_cannot_be_applied_is_one_sentence(tmp_path):
         as_table((path, "rows"))
     with pytest.raises(DataError, match=r"has the attributes scale_factor = 2\.0"):
         open_clips(str(path))
+
+
+def test_white_as_zero_is_named(tmp_path):
+    for white in (0, 1):
+        path = write(tmp_path / f"{white}.h5", IMAGES, {"IMAGE_WHITE_IS_ZERO": np.uint8(white)})
+        with pytest.warns(DataWarning, match="IMAGE_WHITE_IS_ZERO") if white else nullcontext():
+            open_source(path, "img")
 
 
 def test_labels_are_what_their_attributes_say(tmp_path):

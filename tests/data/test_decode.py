@@ -146,7 +146,7 @@ def frames(format):
 PNG, JPEG = pillow_bytes(noise(0, 16, 16)), pillow_bytes(waves(32, 32), "JPEG")
 WEBP = pillow_bytes(noise(0, 16, 16), "WEBP", lossless=True)
 BAD = {
-    "nothing": (b"", "no image in a known format"),
+    "nothing": (b"", "the image is missing, since it has no bytes"),
     "text": (b"hello, world", "no image in a known format"),
     "run by another program": (
         pillow_bytes(waves(4, 4), "EPS"),
@@ -168,6 +168,15 @@ BAD = {
         pillow_bytes(np.ones((4, 4), np.float32), "TIFF"),
         "TIFF image has more than 8 bits a channel",
     ),
+    **{
+        f"wide {name}": (data, "image has more than 8 bits a channel")
+        for name, data in {
+            "ppm": b"P6\n2 2\n65535\n" + bytes(24),
+            "pgm": b"P5\n2 2\n256\n" + bytes(8),
+            "plain ppm": b"P3\n1 1\n1023\n1 2 3\n",
+            "sgi": pillow_bytes(waves(4, 4), "SGI", bpc=2),
+        }.items()
+    },
     "jpeg start": (JPEG[:3], "not a complete JPEG"),
     "cut jpeg": (JPEG[:-60], "damaged .*remature end"),
     "cut and closed jpeg": (JPEG[:-60] + b"\xff\xd9", "damaged"),

@@ -1,6 +1,7 @@
 """CIFAR batches, tar shards and Parquet files come out as they were written; what they name is not run."""
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import struct
 import tarfile
 import zipfile
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -209,6 +211,38 @@ def test_a_shard_that_ends_between_two_members(tmp_path):
     refused("damaged or cut short", path, tmp_path / "o.h5")
 
 
+@pytest.mark.parametrize("zeros", [1, 2, 20])
+@pytest.mark.parametrize("packed", [lambda data: data, gzip.compress])
+def test_what_lies_behind_the_end_of_a_shard_is_not_dropped(packed, zeros, tmp_path):
+    """Joined files and half-filled downloads have blocks of zeros in the middle, which end a tar."""
+    _, members = samples(0, 4)
+    one = shard(tmp_path / "a.tar", members).read_bytes().rstrip(b"\0")
+    one += bytes(-len(one) % 512)
+    whole = packed(one + bytes(1024))
+    for behind in (whole, packed(bytes(2**20 + 512)) + whole, packed(b"\1")):
+        (tmp_path / "a.tar").write_bytes(packed(one + bytes(512 * zeros)) + behind)
+        refused("a.tar goes on behind its end mark", tmp_path / "a.tar", tmp_path / "o.h5")
+    (tmp_path / "a.tar").write_bytes(whole + packed(bytes(2**20)))
+    imported([tmp_path / "a.tar"], tmp_path / "o.h5")
+    assert len(parts(tmp_path / "o.h5")) == 4
+
+
+@pytest.mark.parametrize(("mode", "program"), [("w:bz2", "bzip2"), ("w:xz", "xz")])
+def test_a_shard_packed_with_another_program_is_called_so(mode, program, tmp_path):
+    path = shard(tmp_path / "a.tar", samples(0, 2)[1], mode)
+    refused(f"a.tar is packed with {program}, .* unpack it with {program} -d", path, tmp_path / "o.h5")
+
+
+def test_folders_of_a_tar_do_not_lead_out(tmp_path):
+    image = jpeg(pixels(8, 8, 3))
+    path = shard(
+        tmp_path / "a.tar", [(f"{one}/{one[-1]}.jpg", image) for one in ("../../c", "x/../b", "./a")]
+    )
+    imported([path], tmp_path / "o.h5")
+    with h5py.File(tmp_path / "o.h5") as file:
+        assert file["train"].attrs["classes"].tolist() == ["a", "b", "c"]
+
+
 def test_shard_sentences(tmp_path):
     image, out = jpeg(pixels(8, 8, 3)), tmp_path / "o.h5"
     cases = (
@@ -221,6 +255,9 @@ def test_shard_sentences(tmp_path):
         ([("1.jpg", image), ("1.png", image)], "is a second image of the sample"),
         ([("1.jpg", b"no image")], "a.tar:1.jpg: the bytes are no image in a known format"),
         ([("1.jpg", image), ("1.cls", b"9" * 30)], "a label is a whole number"),
+        ([("1.jpg", image), ("1.cls", b"1_0")], "1.cls holds '1_0', but a label is a whole number"),
+        ([("1.jpg", image), ("1.cls", "٣".encode())], "1.cls holds '٣', but a label is a whole number"),
+        ([("1.jpg", b"")], "a.tar:1.jpg: the image is missing, since it has no bytes"),
     )
     for members, sentence in cases:
         refused(sentence, shard(tmp_path / "a.tar", members), out)
@@ -517,7 +554,7 @@ def test_parquet_sentences(tmp_path):
     refused("no column of image bytes among a", table(a=[1]), out)
     refused("the column label is list<", table(a=[image], label=[["cat"]]), out)
     refused("row 1 has no label in column label", table(a=[image] * 2, label=["cat", None]), out)
-    refused("a.parquet, row 1: the bytes are no image", table(a=[image, None]), out)
+    refused("a.parquet, row 1: the image is missing", table(a=[image, None]), out)
     refused("row 1 has no label in column label", table(a=[image] * 2, label=[1, None]), out)
     refused("a.parquet, row 1: the bytes are no image", table(a=[image, b"x"]), out)
     refused("holds no row", table(a=pa.array([], pa.binary())), out)

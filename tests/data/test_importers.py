@@ -311,6 +311,18 @@ def test_names_are_labels_in_npz(tmp_path):
     )
 
 
+def test_names_in_npz_may_be_bytes_in_utf_8(tmp_path):
+    for encoding in ("utf-8", "latin-1"):
+        labels = np.array([one.encode(encoding) for one in ("zéro", "one", "zéro")])
+        np.savez(tmp_path / "a.npz", images=pixels(3, 4, 4), labels=labels)
+        if encoding == "latin-1":
+            refused("labels.* has the label .*, which is no UTF-8", tmp_path / "a.npz", tmp_path / "p.h5")
+            continue
+        imported(tmp_path / "a.npz", tmp_path / "o.h5")
+        found = contents(tmp_path / "o.h5")
+        assert (list(found["@classes"]), found["labels"].tolist()) == (["one", "zéro"], [1, 0, 1])
+
+
 def test_arrays_as_png_and_several_files(tmp_path):
     first, second = pixels(5, 4, 4), pixels(3, 4, 4)
     np.save(tmp_path / "a.npy", first)

@@ -3,6 +3,7 @@
 import builtins
 import pickle
 import shutil
+from contextlib import nullcontext
 
 import h5py
 import numpy as np
@@ -262,3 +263,63 @@ def test_axes_of_ome_zarr_are_those_that_it_declares(tmp_path, version):
             assert np.array_equal(reader.read(0, 5), np.moveaxis(group["flat/0"][:], 1, -1))
     with pytest.raises(DataError, match=r"axes t, c, z, y, x of the lengths \(5, 7, 2, 6, 6\).*zarr\.open"):
         open_source(tmp_path / "a.zarr", "deep")
+
+
+ENCODINGS = [(name, separator) for name in ("v2", "default") for separator in "./"]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("asked", ENCODINGS)
+@pytest.mark.parametrize("stored", ENCODINGS)
+def test_a_chunk_is_there_where_its_key_is(tmp_path, zarr_format, asked, stored):
+    """A chunk under a key of another encoding is read as the fill value, and so counts as one that is not stored."""
+    if zarr_format == 2 and "default" in (asked[0], stored[0]):
+        return
+    ways = [dict(zip(("name", "separator"), way, strict=True)) for way in (asked, stored)]
+    for name, way in zip(("a.zarr", "b.zarr"), ways, strict=True):
+        write(tmp_path / name, chunks=(8, 6, 5, 3), zarr_format=zarr_format, chunk_key_encoding=way)
+    array = tmp_path / "a.zarr/train/images"
+    for path in sorted(array.rglob("*"), reverse=True):
+        if path.is_dir():
+            path.rmdir()
+        elif not path.name.startswith((".z", "zarr")):
+            path.unlink()
+    shutil.copytree(
+        tmp_path / "b.zarr/train/images",
+        array,
+        ignore=shutil.ignore_patterns(".z*", "zarr.json"),
+        dirs_exist_ok=True,
+    )
+    with pytest.warns(DataWarning) if asked != stored else nullcontext():
+        source = open_source(tmp_path / "a.zarr", "train")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, 37), IMAGES if asked == stored else 0 * IMAGES)
+
+
+@pytest.mark.parametrize("key", ["c/01/0/0/0", "c/1/0/0/0.bak", "c/1/0/0", "c/1/0/0/0/0", "d/1/0/0/0"])
+def test_a_chunk_under_another_name_is_not_stored(tmp_path, key):
+    array = write(tmp_path / "a.zarr", chunks=(8, 6, 5, 3)) / "train/images"
+    (array / "c/1/0/0/0").rename(tmp_path / "moved")
+    (array / "c/1/0/0").rmdir()
+    (array / key).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "moved").rename(array / key)
+    with pytest.warns(DataWarning, match=r"1 of 5 chunks is not stored, at \[8, 0, 0, 0\]"):
+        open_source(tmp_path / "a.zarr", "train")
+
+
+@pytest.mark.parametrize("linked", ["train", "train/images", "train/images/c/1", "train/images/c/1/0/0/0"])
+def test_links_of_a_store_are_followed_as_names_in_files_are(tmp_path, linked, monkeypatch):
+    path = write(tmp_path / "sent/a.zarr", chunks=(8, 6, 5, 3))
+    (tmp_path / "elsewhere").mkdir()
+    (path / linked).rename(tmp_path / "elsewhere/it")
+    (path / linked).symlink_to(tmp_path / "elsewhere/it")
+    with pytest.raises(DataError, match="outside its folder and is not read"):
+        open_source(path, "train")
+    monkeypatch.setenv("SMTDIST_FOLLOW", str(tmp_path / "elsewhere"))
+    open_source(path, "train")  # no chunk is called missing
+    (path / linked).unlink()
+    (tmp_path / "elsewhere/it").rename(path / linked)
+    (path / "train/images/c/1/0/0/0").unlink()
+    (path / "train/images/c/1/0/0/0").symlink_to("gone")
+    with pytest.warns(DataWarning, match=r"1 of 5 chunks is not stored, at \[8, 0, 0, 0\]"):
+        open_source(path, "train")

@@ -23,7 +23,7 @@ from smtdist import SMT
 from smtdist.cli import app
 from smtdist.data.array import as_source
 from smtdist.data.table import as_table
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 from smtdist.kernels.pixels import pixel_grid, pixel_scale
 
 SMALL = {
@@ -102,6 +102,7 @@ KINDS = {
     ),
     "dask, bool": (lambda _: da.from_array(MASK), np.where(MASK, 255, 0).astype(np.uint8), {}),
     "xarray": (lambda _: xr.DataArray(IMAGES, dims=DIMENSIONS), IMAGES, {}),
+    "a variable": (lambda _: xr.Variable(DIMENSIONS, IMAGES), IMAGES, {}),
     "xarray, other order, other words": (
         lambda _: xr.DataArray(IMAGES.transpose(3, 2, 0, 1), dims=("Band", "lon", "time", "lat")),
         IMAGES,
@@ -418,6 +419,40 @@ def test_names_of_dimensions_in_a_file_and_a_model_decide(kind, tmp_path):
             result = CliRunner().invoke(app, [str(word) for word in words])
             assert result.exit_code == code, result.output
             assert "volumes" in result.output or words[0] != "fit"
+
+
+@pytest.mark.parametrize("kind", ["h5py", "zarr"])
+@pytest.mark.parametrize("nameless", range(3))
+def test_a_dimension_without_a_name_is_that_of_samples_or_asked_about(kind, nameless, tmp_path):
+    """Names that are there count: "x" before "y" never comes in as rows before columns."""
+    names = ["sample", "x", "y"]
+    names[nameless] = ""
+    if kind == "zarr":
+        group = zarr.open_group(tmp_path / "a", mode="w", zarr_format=3)
+        group.create_array("images", data=GREY, dimension_names=[name or None for name in names])
+    else:
+        with h5py.File(tmp_path / "a", "w") as file:
+            file["images"] = GREY
+            for dimension, name in zip(file["images"].dims, names, strict=True):
+                dimension.label = name
+    if nameless:
+        with pytest.raises(DataError, match=r"\(without a name\).*; name all of them"):
+            as_source((tmp_path / "a", "images"))
+        return
+    with as_source((tmp_path / "a", "images")).opened() as reader:
+        assert np.array_equal(reader.read(0, len(GREY))[..., 0], GREY.transpose(0, 2, 1))
+
+
+def test_a_lone_name_of_samples_says_nothing_of_the_others(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["images"] = GREY
+        file["images"].dims[0].label = "time"
+    assert as_source((tmp_path / "a.h5", "images")).shape == (*GREY.shape, 1)
+
+
+def test_attributes_that_were_not_applied_are_named():
+    with pytest.warns(DataWarning, match="array still has the attributes _FillValue"):
+        as_source(xr.DataArray(GREY, dims=("sample", "y", "x"), attrs={"_FillValue": 0}))
 
 
 def with_parts(change, dtype=np.uint8):

@@ -7,6 +7,7 @@ import time
 import h5py
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from report_pages import assert_complete, make_files, page_of, run
 
 import smtdist
@@ -269,6 +270,20 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(at, tmp_path):
         "report", model, "--out", out, "--run", tmp_path / "not.json", code=1
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["not.json"]
+
+
+def test_any_names_of_classes_can_be_drawn():
+    """Of names with control characters or the marks of a formula all is shown, without a warning; a number has its own."""
+    names = ["a\n\x1b[31m", r"$\frac{$", "c\u202e"]
+    z, images = np.eye(4, 6), np.zeros((4, 5, 5), np.uint8)
+    for axes in (
+        plot.confusion(np.eye(3, dtype=int), names),
+        plot.image_map(z, images, [0, 1, 2, -1], names=names),
+    ):
+        axes.figure.canvas.draw()
+        texts = [text.get_text() for text in (axes.get_legend() or axes.get_xaxis()).findobj(Text)]
+        assert {r"a\n\x1b[31m", r"\$\frac{\$", r"c\u202e"} <= set(texts)
+        assert axes.get_legend() is None or "-1" in texts
 
 
 def test_plots_return_axes_and_draw_into_given_ones(at):

@@ -211,11 +211,8 @@ def label_of(text: bytes | str, name: str) -> int:
     >>> label_of(b" 7 ", "a.cls")
     7
     """
-    try:
-        label = int(text)
-        if not -(2**63) <= label < 2**63:
-            raise ValueError
-    except ValueError:
-        shown = text[:40]
-        raise DataError(f"{name} holds {shown!r}, but a label is a whole number; fix it.") from None
-    return label
+    plain = text if isinstance(text, str) else text.decode(errors="replace")
+    written = re.fullmatch(r"[-+]?[0-9]{1,19}", plain.strip())
+    if not written or not -(2**63) <= int(plain) < 2**63:
+        raise DataError(f"{name} holds {plain[:40]!r}, but a label is a whole number; fix it.")
+    return int(plain)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import pillow
+from smtdist.data.conventions import not_utf8
 from smtdist.data.importers.arrays import (
     ArrayListing,
     ArrayPart,
@@ -84,7 +85,7 @@ class NumpyPart(ArrayPart):
         self.labelled = labels is not None
         self._images, self._labels = images, labels
         if labels is not None:
-            if labels.dtype.kind not in "iuU" or not labels.shape or math.prod(labels.shape[1:]) != 1:
+            if labels.dtype.kind not in "iuUS" or not labels.shape or math.prod(labels.shape[1:]) != 1:
                 raise DataError(
                     f"{labels.name} is {labels.dtype} {labels.shape}, but labels must be one integer for each image, or one "
                     f"name."
@@ -103,15 +104,24 @@ class NumpyPart(ArrayPart):
         return zip(images, labels, strict=False)
 
     def _numbers(self, labels: npt.NDArray[Any], name: str) -> Labels:
-        if labels.dtype.kind != "U":
+        if labels.dtype.kind not in "US":
             return as_labels(labels, name)
-        return np.searchsorted(np.array(self.classes), labels.reshape(-1)).astype(np.int64)
+        return np.searchsorted(np.array(self.classes), _texts(labels.reshape(-1), name)).astype(np.int64)
 
     def names(self) -> set[str] | None:
         """Return the names that the labels are, None where they are numbers."""
-        if self._labels is None or self._labels.dtype.kind != "U":
+        if self._labels is None or self._labels.dtype.kind not in "US":
             return None
-        return {name for block in self._labels.rows(0, BATCH_ITEMS) for name in np.unique(block).tolist()}
+        blocks = self._labels.rows(0, BATCH_ITEMS)
+        return {name for block in blocks for name in _texts(np.unique(block), self._labels.name).tolist()}
+
+
+def _texts(labels: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """Return names as texts, which may be stored as bytes in UTF-8."""
+    try:
+        return labels if labels.dtype.kind == "U" else np.char.decode(labels, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(not_utf8(name, error)) from None
 
 
 def numpy_listing(

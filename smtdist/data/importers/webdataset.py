@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import posixpath
 import tarfile
 from array import array
 from collections.abc import Container, Iterator
@@ -36,6 +37,7 @@ from smtdist.errors import DataError
 MOST_TEXT_BYTES: Final = 2**20
 MOST_FOLDERS: Final = 2**16
 _ROLES: Final = 1024
+_PACKED: Final = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 _igzip: Any = igzip
 _DAMAGED: Any = (isal_zlib.error, igzip.BadGzipFile)
@@ -313,7 +315,8 @@ def _chosen(readings: list[_Reading], path: Path, beside: LeftOut) -> str:
 
 
 def _parts(folder: str) -> tuple[str, ...]:
-    return tuple(part for part in folder.split("/") if part not in ("", "."))
+    """Return the folders on the way to a member, of which none leads up and out."""
+    return tuple(part for part in posixpath.normpath(f"/{folder}").split("/") if part)
 
 
 def _classes(folders: dict[str, str], path: Path) -> tuple[int, list[str]]:
@@ -351,7 +354,7 @@ def is_image(ending: str) -> bool:
 
 def _label(member: str, ending: str, data: bytes) -> int | None:
     if ending == "cls":
-        return label_of(data.decode("latin1"), member)
+        return label_of(data, member)
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -406,8 +409,12 @@ def _members(
         # a whole archive ends with a block of zeros; tarfile takes any block that is no header for its end
         if stream.last != bytes(tarfile.BLOCKSIZE):
             raise DataError(_cut_short(path))
-        while stream.read(MOST_TEXT_BYTES):  # the checksum of gzip lies at its very end
-            pass
+        while piece := stream.read(MOST_TEXT_BYTES):  # the checksum of gzip lies at its very end
+            if piece.count(0) < len(piece):
+                raise DataError(
+                    f"{path} goes on behind its end mark: it is several tar files joined, or parts of it were not downloaded; "
+                    f"give the tar files one by one, or download it again."
+                )
 
 
 class _Guarded:
@@ -446,4 +453,9 @@ def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
 
 
 def _cut_short(path: Path) -> str:
+    with open(path, "rb") as file:
+        start = file.read(6)
+    for magic, program in _PACKED.items():
+        if start.startswith(magic):
+            return f"{path} is packed with {program}, but a tar file may be packed with gzip alone; unpack it with {program} -d."
     return f"{path} is no tar file, damaged or cut short; copy or download it again in full."
