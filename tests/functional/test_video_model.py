@@ -11,6 +11,7 @@ from functional_clips import SMALL, make_clips
 from typer.testing import CliRunner
 
 from benchmarks.functional.common import rows_of
+from examples import video_dictionary
 from smtdist.cli.app import app
 from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
@@ -213,14 +214,13 @@ def test_commands(path, tmp_path):
                    "--set", "atoms=20", "--set", "n_components=5", "--set", "rounds=1", "--set", "penalty=0.2")  # fmt: skip
     assert stacked.exit_code == 0, stacked.output
     assert "One round does not show whether the objective has settled; raise rounds." in stacked.output
-    told = call("judge", upper, small, "--sequences", 12, "--json")
-    assert len(json.loads(told.stdout)["layers"]["reconstruction"]) == 2
-    assert "layer 2" in call("judge", upper, small, "--sequences", 12).output
-    drawn = call("groups", out, "--out", picture, "--count", 3, "--json")
-    assert drawn.exit_code == 0, drawn.output
-    assert [len(group) for group in json.loads(drawn.stdout)["groups"]] == [6, 6, 6]
+    told = json.loads(call("judge", upper, small, "--sequences", 12, "--json").stdout)
+    assert {"codes", "PCA"} <= set(told["reconstruction"])
+    drawn = video_dictionary.main([str(upper), str(small), "--out", str(picture), "--groups", "3"])
+    assert [len(group) for group in drawn["groups"]] == [6, 6, 6]
+    assert len(drawn["layers"]["reconstruction"]) == 2
+    assert drawn["figure_4b"]["atoms"] == 10
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert call("groups", out, "--out", tmp_path / "x.txt").exit_code == 2
     assert call("fit", small, "--out", tmp_path / "y.h5", "--set", "atomz=3").exit_code == 2
 
 

@@ -14,10 +14,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from examples.kernel_bandwidth import BANDWIDTHS, choose
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.feature_maps import NystroemFeatures
 from smtdist.models.kernel import encoder
-from smtdist.models.kernel.choose import BANDWIDTHS, choose
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import fit_exact
