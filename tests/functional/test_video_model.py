@@ -113,7 +113,7 @@ def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
     assert recovered == sorted(recovered)
     assert recovered[-1] > 0.9 * snr(flat, direct, mean)
     assert np.abs(model.regularised(rows, 0.0) - codes).max() < 0.3  # both within the gap
-    found = judged(model, rows, best=15)
+    found = judged(model, rows)
     assert found["regularised"][1]["embedding"]["bend"] < found["straightness"]["embedding"]["bend"]
     assert set(found["ratios"]) == {
         "pixels",
@@ -154,9 +154,9 @@ def test_judged_beside_the_raw_frames(path):
     rows, raw = (rows_of(model.sequences(clips, raw=one))[:30] for one in (False, True))
     assert not np.array_equal(rows, raw)
     assert 0 <= raw.min() < raw.max() <= 1
-    found = judged(model, rows, best=15, raw=raw)["straightness"]
+    found = judged(model, rows, raw=raw)["straightness"]
     assert found["pixels"] == straightness(raw).to_dict()
-    assert found["whitened pixels"] == judged(model, rows, best=15)["straightness"]["whitened pixels"]
+    assert found["whitened pixels"] == judged(model, rows)["straightness"]["whitened pixels"]
     # as many components, each of variance 1 over the rows of the fit: all directions weigh the same
     every = new_rows(clips, model.settings)
     first = principal(model, model.whitening(every)).reshape(-1, 8)
