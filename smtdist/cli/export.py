@@ -17,7 +17,7 @@ from smtdist.data.writing import check_target
 from smtdist.models import export as exporting
 from smtdist.monitor import tables
 
-Format = StrEnum("Format", list(exporting.FORMATS.values()))
+Format = StrEnum("Format", "onnx word2vec")
 
 
 def export(

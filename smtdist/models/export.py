@@ -107,6 +107,7 @@ def export(
             "the arrays of the file with xarray."
         )
     seen = readout.with_readout(fitted, features, pool)
+    assert isinstance(seen, Model | readout.ModelReadout)  # a model of images gives no other
     content = as_graph(seen, n_components, drop).SerializeToString()
     with whole_file(target, overwrite) as temporary, open(temporary, "wb") as file:
         file.write(content)
