@@ -58,12 +58,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def whole(least: int, most: int | None = None) -> Rule:
-    """A whole number within bounds."""
+def whole(least: int, most: int | None = None, what: str = "a whole number") -> Rule:
+    """A whole number within bounds; `what` says in words what it counts."""
     top = "" if most is None else f" and at most {most:,}"
     return Rule(
         lambda value: is_whole(value) and value >= least and (most is None or value <= most),
-        f"a whole number of at least {least}{top}",
+        f"{what} of at least {least}{top}",
     )
 
 
@@ -73,8 +73,9 @@ def number(
     *,
     above: float | None = None,
     below: float | None = None,
+    what: str = "a number",
 ) -> Rule:
-    """A finite number within bounds, of which `above` and `below` are no values themselves.
+    """A finite number within bounds, of which `above` and `below` are no values themselves; `what` says what it is.
 
     >>> number(0, below=1).expected, number(above=0).expected
     ('a number of at least 0 and below 1', 'a number above 0')
@@ -91,7 +92,7 @@ def number(
         )
 
     words = " and ".join(f"{name} {bound:g}" for name, bound in bounds.items() if bound is not None)
-    return Rule(accepts, f"a number {words}".rstrip())
+    return Rule(accepts, f"{what} {words}".rstrip())
 
 
 def one_of(*choices: Any) -> Rule:

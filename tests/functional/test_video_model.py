@@ -175,7 +175,8 @@ def test_pca_is_the_best_of_its_rank():
 
 def test_settings_that_mean_nothing_are_refused():
     for changes, words in (
-        ({"whiten": "pca"}, "zca or fourier"), ({"length": 2}, "larger than order"), ({"penalty": 0.0}, "above 0"),
+        ({"n_components": 90, "atoms": 80}, "at most atoms"),
+        ({"whiten": "pca"}, "one of zca, fourier"), ({"length": 2}, "must be at least 3"), ({"penalty": 0.0}, "above 0"),
         ({"atoms": 0}, "at least 1"), ({"seed": -1}, "at least 0"), ({"atom": 3}, "did you mean atoms"),
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=words):

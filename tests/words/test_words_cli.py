@@ -88,7 +88,7 @@ def test_text_counts_twice_where_it_is_meant_to(texts):
         (("a.txt", "--merge", "x.h5"), 2, "--merge"),
         (("a.txt", "--allow-repeats"), 2, "--allow-repeats"),
         (("--plan", "--model", "x.h5"), 2, "--plan needs the text"),
-        (("a.txt", "--tokens", "french"), 2, "not a normalisation"),
+        (("a.txt", "--tokens", "french"), 2, "one of basic_english, given"),
         (("a.txt", "--lines", "1-2"), 2, "--withdraw"),
         (("a.txt", "--model", "x.h5", "--withdraw", "--lines", "a-b"), 2, "not a range of lines"),
         (("none.txt",), 1, "does not exist"),
