@@ -309,7 +309,7 @@ def test_settings_are_refused_by_name():
         match="There is no setting 'bandwith' of kernel models; did you mean bandwidth",
     ):
         KernelSettings().replace(bandwith=1)
-    with pytest.raises(ConfigurationError, match="not settings of a kernel model"):
+    with pytest.raises(ConfigurationError, match="not settings of kernel models"):
         KernelSettings.from_json("nonsense")
     assert KernelSettings.from_json(KernelSettings(noise=0.2).to_json()) == KernelSettings(noise=0.2)
 
