@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, counted
 from smtdist.models.kernel.autoencoder import KernelDecoder
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import FeatureEncoder, KernelModel
@@ -62,7 +62,7 @@ def representer_condition(
     """
     if not 1 <= components <= rank:
         raise ConfigurationError(
-            f"n_components is {components}, but the data span {rank} dimensions; ask for fewer."
+            f"n_components is {components}, but the data span {counted(rank, 'dimension')}; ask for fewer."
         )
     generator = np.random.default_rng(seed)
     ends = []
@@ -175,7 +175,9 @@ def downstream_terms(
     DataError where one class is all there is.
     """
     if len(labels) != len(rows):
-        raise DataError(f"There are {len(rows)} rows but {len(labels)} labels; give one label a row.")
+        raise DataError(
+            f"There are {counted(len(rows), 'row')} but {counted(len(labels), 'label')}; give one label a row."
+        )
     classes, codes = np.unique(labels, return_inverse=True)
     share = np.bincount(codes) / len(codes)
     collision = float(np.square(share).sum())

@@ -43,6 +43,8 @@ def in_python(message: str) -> str:
     'x.h5 exists already; choose another name or pass overwrite=True.'
     >>> in_python("use --metric kernel, --workers 2, --set grey=false or --components")
     'use metric="kernel", workers=2, grey=False or n_components'
+    >>> in_python("allow that with --follow /data")
+    'allow that with the environment variable SMTDIST_FOLLOW=/data'
     >>> in_python("make one with smtdist fit --model l1, or leave --atoms out")
     'make one with smtdist fit --model l1, or leave atoms out'
     """
@@ -55,6 +57,7 @@ def in_python(message: str) -> str:
 
 def _translated(text: str) -> str:
     text = re.sub(r"--set (?=[a-z_]+=)", "", text)
+    text = re.sub(r"--follow (?=\S)", "the environment variable SMTDIST_FOLLOW=", text)
     return _SETTING.sub(_setting, _OPTION.sub(_option, text))
 
 
@@ -72,6 +75,22 @@ def _setting(found: re.Match[str]) -> str:
     name, value = found.groups()
     word = {"true": "True", "false": "False", "null": "None"}.get(value)
     return f"{name}={word}" if word else f'{name}="{value}"'
+
+
+_PLURALS: Final = {"leaf": "leaves"}
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with what is counted, as sentences say it.
+
+    >>> counted(1, "worker"), counted(2_000, "class"), counted(2, "entry of a list"), counted(0, "leaf")
+    ('1 worker', '2,000 classes', '2 entries of a list', '0 leaves')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    head, of, rest = noun.partition(" of ")
+    many = re.sub(r"(s|ch|x)$", r"\1e", re.sub(r"(?<![aeiou])y$", "ie", head)) + "s"
+    return f"{count:,} {_PLURALS.get(head, many)}{of}{rest}"
 
 
 MASK: Final = "***"
@@ -131,8 +150,8 @@ _LETTERS: Final = {
 def _plain(error: UnicodeError) -> tuple[str, int]:
     """Return plain letters for what an encoding lacks.
 
-    >>> "0–255, λ = ½ σ² \u65e5".encode("ascii", PLAIN)
-    b'0-255, lambda = 1/2 sigma2 \\\\u65e5'
+    >>> "0–255, λ = ½ σ² für \u65e5".encode("ascii", PLAIN)
+    b'0-255, lambda = 1/2 sigma2 f\\\\xfcr \\\\u65e5'
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -141,7 +160,8 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 def _letters(character: str) -> str:
     near = unicodedata.normalize("NFKD", character).replace("\N{FRACTION SLASH}", "/")
-    if character in _LETTERS or near[0].isascii():
+    # a letter with an accent stands in names, which are other names without it
+    if character in _LETTERS or (near[0].isascii() and not any(map(unicodedata.combining, near))):
         return _LETTERS.get(character, near.encode("ascii", "ignore").decode())
     name = unicodedata.name(character, "")
     if name.startswith("GREEK") and " LETTER " in name:

@@ -21,9 +21,10 @@ def made(n, seed, classes=3):
     return np.abs(np.hstack(views)).astype(np.float16), labels
 
 
-def write(path, rows, labels=None, identity="model"):
+def write(path, rows, labels=None, identity="model", names=()):
     """Write rows, as those of a model."""
     parts = json.dumps(readout.layout_to_plain(LAYOUT))
     attributes = {**PLAIN, "parts": parts, "identity": identity}
-    save_representation(path, [(0, rows)], len(rows), (24,), rows.dtype.name, attributes, labels=labels)
+    about = path, [(0, rows)], len(rows), (24,), rows.dtype.name, attributes
+    save_representation(*about, labels=labels, names=names)
     return path

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import numba
 import pytest
+import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 from benchmarks.same_bits.data import make_data
-from smtdist.cli import app
+from smtdist.cli import app, commands
 from smtdist.cli.app import Output
 from smtdist.cli.commands import WORDS
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, SmtdistError
 from smtdist.kernels.cpu import jit
 
 MODELS = Path(__file__).parent / "fixtures" / "models"
@@ -214,7 +217,7 @@ def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, mon
         now = getattr(sys, stream)
         now.write("x")
         if stream == "stdout" and words == ("info",):
-            with pytest.raises(type(error)):
+            with pytest.raises(BrokenPipeError if error.errno == 32 else SmtdistError):
                 now.flush()
         else:
             now.flush()
@@ -226,6 +229,102 @@ def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, mon
         monkeypatch.undo()
     said = capsys.readouterr().err
     assert ("cannot be written" in said) == (stream == "stdout" and words[0] == "fit" and error.errno != 32)
+
+
+PRINTING = (
+    *("--help", "--version", "settings --json", "info", "info --json", "info smt-gq.h5", "check smt-gq.h5"),
+    *(f"plan {IMAGES} --no-calibrate", f"evaluate smt-gq.h5 {GROUPS}"),
+    "kernel plan data/tables.h5 --dataset x",
+    *(f"{name} --help" for name in commands.COMMANDS),
+)
+
+
+def printed_by(line, stdout, monkeypatch):
+    """Return the exit code of a command that prints to a file."""
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(stdout), "utf-8"))
+    Output.replace("stdout")
+    with pytest.raises(SystemExit) as ended:
+        app(line.split(), prog_name="smtdist")
+    return ended.value.code
+
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_every_command_says_that_its_result_cannot_be_written(line, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("NO_COLOR", "1")
+    code = printed_by(line, Full(OSError(28, "No space left")), monkeypatch)
+    monkeypatch.undo()
+    said = capsys.readouterr().err.splitlines()
+    assert (code, said[-1]) == (
+        1,
+        "smtdist: Standard output cannot be written (No space left); send it elsewhere.",
+    )
+    assert sum("smtdist:" in one for one in said) == 1
+
+
+FOREIGN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are in UTF-8 always")
+def test_names_are_the_same_in_any_locale(tmp_path):
+    for name in ("größe/Bär", "größe/Bür"):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("L", (8, 8), number).save(tmp_path / name / f"ä{number}.png")
+    line = "import größe --group übung --out"
+    for out, environment in (("here.h5", {}), ("ö.h5", FOREIGN)):
+        how = {"env": os.environ | environment, "capture_output": True, "timeout": 100, "cwd": tmp_path}
+        done = subprocess.run([sys.executable, "-m", "smtdist", *line.split(), out], **how)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "here.h5").read_bytes() == (tmp_path / "ö.h5").read_bytes()
+    in_python = "import sys, smtdist.data.guarded as guarded; print(len(guarded.unlocked(sys.argv[1])['\\xfcbung']))"
+    done = subprocess.run([sys.executable, "-c", in_python, "ö.h5"], **how)
+    assert (done.stdout.strip(), done.stderr) == (b"3", b"")
+    done = subprocess.run([sys.executable, "-m", "smtdist", "info", "ö.h5"], **how)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode("ascii").splitlines()[-1].split()[:4] == [r"\xfcbung", "6", "x", "8"]
+
+
+def test_one_of_a_thing_is_no_plural(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("t/a").mkdir(parents=True)
+    Path("t/a/notes.csv").touch()
+    Image.new("L", (8, 8)).save("t/a/0.png")
+    small = "--set n_components=1 --set dictionary=8"
+    for line in (
+        "import t --out d.h5",
+        "info d.h5",
+        "manifest d.h5 --out d.json",
+        f"plan {folder}/data/images.h5 --dataset 0/images --no-calibrate --workers 1 --threads 1 {small}",
+        f"merge {folder}/smt-gq.h5 --out m.h5 --set n_components=1",
+        f"transform m.h5 {folder}/data/images.h5 --dataset 0/images --limit 1 --out z.h5",
+    ):
+        result = CliRunner().invoke(app, line.split())
+        assert result.exit_code == 0, result.output
+        assert not re.findall(r"(?<![\w.,:+-])1 [a-z]+(?<!s)s\b(?! [x-]|/)", result.output), result.output
+    sources = Path(commands.__file__).parents[1].rglob("*.py")
+    assert not [path for path in sources if re.search(r"[\"']e?s[\"'] \* \(", path.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (ImportError("a.so: failed to map segment from shared object"), True),
+        (OSError("Could not find/load shared object file"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (MemoryError(), True),
+        (RuntimeError("can't start new thread"), True),
+        (RuntimeError("a mistake of ours"), False),
+        (OSError(2, "No such file"), False),
+    ],
+)
+def test_what_finds_no_room_names_the_limit(error, short, monkeypatch, capsys):
+    module = sys.modules[Output.__module__]
+    monkeypatch.setattr(module, "_address_space", lambda: "This process may map little.")
+    with pytest.raises((typer.Exit, RuntimeError)) as ended, module.sentences():
+        raise error
+    assert (capsys.readouterr().err == "smtdist: This process may map little.\n") == short
+    assert short or ended.value is error or isinstance(error, OSError)
 
 
 SIGNALLED = """

@@ -26,7 +26,7 @@ import smtdist
 from smtdist.cli import app
 from smtdist.data.importers import run as run_module
 from smtdist.data.importers import sets
-from smtdist.errors import InterruptedRun
+from smtdist.errors import InterruptedRun, counted
 
 
 def run(*arguments, code=0):
@@ -146,12 +146,11 @@ def test_folders_of_sets_become_groups_with_one_list_of_classes(images, tmp_path
         ("test", 8),
         ("val", 10),
     ]
-    assert (
-        run("import", tmp_path / "tree", "--out", tmp_path / "e.h5", "--group", "all", "--workers", 0)[
-            0
-        ].count("\n")
-        == 1
-    )
+    together = ("import", tmp_path / "tree", "--out", tmp_path / "e.h5", "--workers", 0, "--group")
+    for group in ("all", "Train"):
+        _, err = run(*together, group, code=2)
+        assert f"Train, test, val, which --group {group} would take for classes" in " ".join(err.split())
+    assert run(*together, "all", "--labels-from", "none")[0].count("\n") == 1
     assert sorted(os.listdir(tmp_path)) == ["d.h5", "e.h5", "tree"]
 
 
@@ -375,11 +374,11 @@ def test_what_is_no_file_is_left_out_and_named(root, tmp_path):
     for sentence, name, kind in zip(found["first_left_out"], names, kinds, strict=True):
         assert f"{name}: {kind}" in sentence
         assert sentence in err
-    assert "Left out 5 entries of the folder that hold no image in a known format:" in " ".join(err.split())
+    assert "Left out 5 entries of the folder with no image in a known format:" in " ".join(err.split())
     (root / "class 3").symlink_to(tmp_path / "no folder")
     out, err = run("import", root, "--out", tmp_path / "d.h5", "--overwrite")
     told = " ".join(err.split())
-    assert "Left out 6 entries of the folder that hold no image in a known format, the first of" in told
+    assert "Left out 6 entries of the folder with no image in a known format, the first of" in told
     assert "class 3" not in err
 
 
@@ -419,9 +418,9 @@ def test_what_a_tar_and_an_npz_hold_beside_is_named(tmp_path):
             min(left, 5),
         )
         assert first in found["first_left_out"][0]
-        assert f"Left out {left} parts of the source" in " ".join(err.split())
+        assert f"Left out {counted(left, 'part of the source')}" in " ".join(err.split())
         with pytest.warns(
-            UserWarning, match=f"Left out {left} parts of the source, the first: .*{re.escape(first)}"
+            UserWarning, match=f"Left out {left} parts? of the source, the first: .*{re.escape(first)}"
         ):
             results = smtdist.import_images(tmp_path / name, tmp_path / "e.h5", overwrite=True)
         assert (results["train"].left_out, results["train"].first_left_out) == (
@@ -451,7 +450,7 @@ def test_no_class_is_lost_in_silence(tmp_path):
     Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(root / "ants" / "a.png")
     (root / "bees" / "b.dat").write_bytes(b"x")
     said = " ".join(run("import", root, "--out", out)[1].split())
-    assert "Left out 2 entries of the folder that hold no image in a known format:" in said
+    assert "Left out 2 entries of the folder with no image in a known format:" in said
     for name in ("bees", "cats"):
         assert f"{root / name}: a folder without an image in a known format" in said
     out.unlink()

@@ -156,6 +156,7 @@ def test_figures_have_a_panel_for_each_setting_and_one_for_the_strongest_two():
     assert [axis.get_xlabel() for axis in single.axes if axis.get_xlabel()] == ["drop"]
 
 
+@pytest.mark.filterwarnings("ignore:.*of which .* has no sample")
 def test_evaluate_with_the_linear_probe(data, tmp_path):
     model = tmp_path / "m.h5"
     run("fit", data, "--dataset", "train/images", "--out", model, *settings())

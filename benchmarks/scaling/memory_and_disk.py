@@ -7,7 +7,8 @@
 Every number of images runs on a fresh local cluster with a checkpoint folder that is watched while the fit runs. With
 `--codes` each kind of code is fitted by the command, in a process of its own, without workers and with `--workers`, without
 a checkpoint and with one; peaks of passes beside what was projected. With `--cost` the statistics pass of cifar10-gq without
-and with a checkpoint, in turns; medians of the paired ratios.
+and with a checkpoint, in turns; medians of the paired ratios. With `--at-once` both run at the same time, so that whatever
+else the machine does slows both; the seconds of the processor that each fit takes are recorded, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +47,13 @@ CODES: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     ),
 }
 """By the kind of code: images, and how the command is told."""
+
+
+COUNTED: Final = (
+    "import atexit, resource, sys; from smtdist.cli import main; "
+    "atexit.register(lambda: print('processor:', sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), file=sys.stderr)); main()"
+)
+"""The command, which says last how many seconds of the processor it took."""
 
 
 class Watch:
@@ -114,7 +123,7 @@ def fitted(
 ) -> dict[str, Any]:
     """Fit by the command, in a process of its own, and return what it says of its passes, or why it was refused."""
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        command = [sys.executable, "-c", "from smtdist.cli import main; main()", "fit", options.data]
+        command = [sys.executable, "-c", COUNTED, "fit", options.data]
         command += [
             "--dataset",
             options.dataset,
@@ -129,7 +138,10 @@ def fitted(
         command += ["--checkpoint", str(Path(folder, "checkpoint"))] if stored else []
         with Watch(Path(folder, "checkpoint"), 0.2) as watch:
             done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
-    found = {"samples": samples, "workers": workers, "checkpoint": stored}
+    found: dict[str, Any] = {"samples": samples, "workers": workers, "checkpoint": stored}
+    told = done.stderr.split()
+    if told[-2:-1] == ["processor:"]:
+        found["processor_seconds"] = float(told[-1])
     if done.returncode:
         return {**found, "refused": done.stderr.strip().splitlines()[-1:], "passes": []}
     return {**found, "passes": json.loads(done.stdout)["passes"], "partial_bytes_at_once": watch.bytes}
@@ -160,12 +172,15 @@ def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
 def cost(options: argparse.Namespace, samples: int) -> dict[str, Any]:
     """Return the seconds of the statistics pass without and with a checkpoint, in turns, and the median of their ratios."""
     words, seconds = list(CODES["gq"][1]), {False: list[float](), True: list[float]()}
-    for turn in range(options.turns):
-        for stored in (False, True) if turn % 2 == 0 else (True, False):
-            one = fitted(options, samples, words, 0, stored)
-            seconds[stored].append(
-                next(part["seconds"] for part in one["passes"] if part["name"] == "statistics")
-            )
+    processor = {False: list[float](), True: list[float]()}
+    with ThreadPoolExecutor(2 if options.at_once else 1) as pool:
+        for turn in range(options.turns):
+            order = (False, True) if turn % 2 == 0 else (True, False)
+            fits = pool.map(lambda stored: fitted(options, samples, words, 0, stored), order)
+            for stored, one in zip(order, fits, strict=True):
+                parts = (part["seconds"] for part in one["passes"] if part["name"] == "statistics")
+                seconds[stored].append(next(parts))
+                processor[stored].append(one["processor_seconds"])
     ratios = [kept / plain for plain, kept in zip(seconds[False], seconds[True], strict=True)]
     print(
         f"{samples:,} images: statistics with a checkpoint {statistics.median(ratios):.3f} times as long; {seconds}",
@@ -173,8 +188,11 @@ def cost(options: argparse.Namespace, samples: int) -> dict[str, Any]:
     )
     return {
         "samples": samples,
+        "at_once": options.at_once,
         "without": seconds[False],
         "with": seconds[True],
+        "processor_seconds_without": processor[False],
+        "processor_seconds_with": processor[True],
         "ratio": statistics.median(ratios),
     }
 
@@ -196,6 +214,9 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         "--cost", nargs="+", type=int, metavar="IMAGES", help="measure what a checkpoint costs instead"
     )
     parser.add_argument("--turns", type=int, default=3, help="of --cost")
+    parser.add_argument(
+        "--at-once", action="store_true", help="of --cost: run the two fits of a turn side by side"
+    )
     parser.add_argument("--folder", help="of checkpoints and models; default: a temporary one")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)

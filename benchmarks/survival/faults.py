@@ -52,6 +52,7 @@ class Fault:
     """`strike` is called when the moment has come (`times` times, a leaf apart), `after` when the driver has ended.
 
     `ends`: whether the fit may end early; it must then leave a sentence (unless it was killed) and a folder to resume.
+    `stored`: whether the checkpoint must hold sums by then.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Fault:
     ends: bool = False
     times: int = 1
     after: Strike | None = None
+    stored: bool = False
     says: str = ""
     resumed_says: str = ""
 
@@ -195,12 +197,24 @@ STOP = Fault("SIGSTOP of a worker beyond its time-out", stop_worker)
 SCHEDULER = Fault("SIGKILL of the scheduler", kill_scheduler, ends=True, says="scheduler at tcp")
 DRIVER = Fault("SIGKILL of the driver", kill_driver, ends=True)
 WALLTIME = Fault("SIGTERM of the driver", end_driver, ends=True, says="Stopped as asked")
-DISK = Fault("no room for the checkpoint", fill_disk, ends=True, says="larger than the system allows")
+DISK = Fault(
+    "no room for the checkpoint", fill_disk, ends=True, stored=True, says="larger than the system allows"
+)
 TRUNCATED = Fault(
-    "truncated checkpoint", kill_driver, ends=True, after=truncate, resumed_says="computed again"
+    "truncated checkpoint",
+    kill_driver,
+    ends=True,
+    after=truncate,
+    stored=True,
+    resumed_says="computed again",
 )
 FLIPPED = Fault(
-    "flipped bits in a checkpoint", kill_driver, ends=True, after=flip, resumed_says="computed again"
+    "flipped bits in a checkpoint",
+    kill_driver,
+    ends=True,
+    after=flip,
+    stored=True,
+    resumed_says="computed again",
 )
 SECOND = Fault("two drivers on one folder", second_driver)
 

@@ -111,13 +111,20 @@ class Driver:
     """A fit or resume in a process of its own; `on_event` is called with each of its events, in a thread."""
 
     def __init__(
-        self, arguments: list[str], on_event: Callable[[Event], None] = lambda event: None
+        self,
+        arguments: list[str],
+        on_event: Callable[[Event], None] = lambda event: None,
+        stored_at_once: bool = False,
     ) -> None:
         self._on_event = on_event
         self.events: list[Event] = []
         self.errors: list[BaseException] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.survival.driver", *arguments],
+            [
+                *(sys.executable, "-m", "benchmarks.survival.driver"),
+                *(["--stored-at-once"] if stored_at_once else []),
+                *arguments,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -146,7 +146,8 @@ class Chaos:
                 fault.strike(scene)
 
         words = fit_words(here, self.data, "model.h5", cluster.address, checkpoint)
-        driver = Driver(words, on_event)
+        # what strikes the checkpoint needs one that holds sums; of the other fits every second one has such
+        driver = Driver(words, on_event, fault.stored or case % 2 == 0)
         scene.driver = driver
         try:
             with driver:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import difflib
+import errno
 import gc
 import io
 import os
@@ -28,6 +29,7 @@ from smtdist.errors import (
     PLAIN,
     DataWarning,
     InterruptedRun,
+    MemoryBudgetError,
     OutputExistsError,
     SmtdistError,
     masked,
@@ -72,13 +74,16 @@ class _Group(TyperGroup):
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
             ctx.fail(f"There is no command {args[0]!r}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
+        room = _address_space()
+        if room:  # libraries would end this process in words of their own, or by a signal
+            raise MemoryBudgetError(room)
         return name, command and load(str(name)), rest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep the words of the command line: a checkpoint folder remembers them."""
         WORDS.set(tuple(args))
         CHECKPOINT.set(None)
-        with _readable():
+        with _readable(), sentences():  # help and the version are printed here
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -116,16 +121,24 @@ def sentences() -> Iterator[None]:
     shown, warnings.showwarning = warnings.showwarning, _show
     try:
         yield
-    except (SmtdistError, OSError, MemoryError, KeyboardInterrupt, ImportError) as error:
-        room = _address_space() if isinstance(error, OSError | MemoryError | ImportError) else ""
-        if (
-            DEBUG.is_set()
-            or isinstance(error, BrokenPipeError)
-            or (isinstance(error, ImportError) and not room)
-        ):
+    except (
+        SmtdistError,
+        OSError,
+        MemoryError,
+        KeyboardInterrupt,
+        ImportError,
+        RuntimeError,
+        UnicodeEncodeError,
+    ) as error:
+        faulty = isinstance(
+            error, ImportError | RuntimeError
+        )  # unless a library, or a thread, finds no room
+        short = isinstance(error, MemoryError | ImportError) or "can't start new thread" in str(error)
+        short = short or (isinstance(error, OSError) and error.errno in (None, errno.ENOMEM))
+        room = _address_space() if short else ""
+        if DEBUG.is_set() or isinstance(error, BrokenPipeError) or (faulty and not room):
             raise
-        message, code = _sentence(error)
-        message += room
+        message, code = (room, FAILED) if room else _sentence(error)
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)
         raise typer.Exit(code) from None
     finally:
@@ -144,7 +157,7 @@ def _show(
 
 
 def _address_space() -> str:
-    """Return what a limit of the address space has to do with a library, or an array, that found no room; nothing else does."""
+    """Return the sentence on a limit of the address space which leaves a library, or an array, no room; "" where none does."""
     try:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
@@ -153,8 +166,8 @@ def _address_space() -> str:
     for limit in limits:
         if limit != resource.RLIM_INFINITY and limit - mapped < TIGHT:
             return (
-                f" This process may map {limit / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system); raise that "
-                f"limit."
+                f"This process may map {limit / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system), too little for "
+                f"the libraries that it loads; raise that limit to 2 GiB or more."
             )
     return ""
 
@@ -162,6 +175,8 @@ def _address_space() -> str:
 def _sentence(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         return _with_way_on("Stopped.", "continue with {resume}"), 130
+    if isinstance(error, UnicodeEncodeError):  # a name in a file cannot be what a name of a file can
+        return f"{error.object!r} is not in UTF-8; give a name that is.", FAILED
     if isinstance(error, MemoryError):
         return f"Out of memory ({error}); use a smaller dictionary, or a machine with more memory.", FAILED
     sentence = " ".join(str(error).split())
@@ -229,12 +244,15 @@ class Output(io.RawIOBase):
             except OSError as error:
                 self._failed = True
                 if self._name == "stdout":
-                    if not any(f"{word}=".startswith("--out=") for word in WORDS.get()):
-                        raise
-                    if not isinstance(error, BrokenPipeError):
-                        typer.echo(
-                            f"smtdist: Standard output cannot be written ({error.strerror}).", err=True
-                        )
+                    leaves = any(f"{word}=".startswith("--out=") for word in WORDS.get())
+                    if isinstance(error, BrokenPipeError):
+                        if not leaves:
+                            raise
+                    else:
+                        what = f"Standard output cannot be written ({error.strerror})"
+                        if not leaves:
+                            raise SmtdistError(f"{what}; send it elsewhere.") from error
+                        typer.echo(f"smtdist: {what}.", err=True)
         return len(data)
 
 
@@ -253,11 +271,25 @@ def _root(
     pass
 
 
+def _speak_utf8() -> None:
+    """Start this process again in Python's UTF-8 mode where the locale says that names of files are in another encoding.
+
+    Files keep names in UTF-8, and a name must be the same wherever it is read. What is printed stays in the encoding that
+    the locale asks for.
+    """
+    if "utf" not in sys.getfilesystemencoding() and "utf8" not in sys._xoptions:
+        if sys.stdout is not None:
+            os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
+        os.environ["PYTHONUTF8"] = "1"  # of processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
 def main() -> None:
     """Run the command line.
 
     A process that ends need not look for garbage: doing so takes as long as importing NumPy.
     """
+    _speak_utf8()
     atexit.register(gc.freeze)
     for name in ("stdin", "stdout", "stderr"):  # closed by who started us: files would get their numbers
         if getattr(sys, name) is None:

@@ -20,7 +20,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 
 if TYPE_CHECKING:
     from smtdist.concepts.model import ConceptModel
@@ -145,7 +145,7 @@ def _show(model: ConceptModel, source: Source, result: dict[str, Any]) -> None:
     from smtdist.concepts import reading
 
     console = result_console()
-    line = f"{result['out']}: {model.n_concepts:,} concepts of {model.points:,} points, CKA {model.cka:.4f}"
+    line = f"{result['out']}: {counted(model.n_concepts, 'concept')} of {counted(model.points, 'point')}, CKA {model.cka:.4f}"
     console.print(line, highlight=False, soft_wrap=True)
     if model.advice:
         console.print(model.advice, style="yellow", highlight=False)

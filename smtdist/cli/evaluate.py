@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json as json_text
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.data.table import as_table
+from smtdist.errors import counted
 from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.plan import EvaluationPlan
@@ -232,8 +234,8 @@ def evaluate(
     seen = how.of_images(encoder_at(model, set_))
     known = run.Labelled.open(data, train, seen.model.scaling)
     asked = run.Labelled.open(test_data or data, test, seen.model.scaling)
-    known.require_same_names(asked)
-    known = seen.taken(known.first(limit))
+    known = known.first(limit)
+    known, asked = seen.taken(known), known.matched(asked)
     with engine_for(where, known.source) as engine:
         if limit is None and (count := fitted_on_first(model, train)) and count < known.source.n_samples:
             engine.note(
@@ -274,6 +276,7 @@ def _evaluate_files(
         engine_for(where, as_table((known, "z"))) as engine,
     ):
         near.require_like(far)
+        far = replace(far, labels=near.named.matched(far.named).labels)
         if known.samefile(asked):
             engine.note(
                 f"{known} is evaluated on its own samples, which says nothing about new ones; give another group as the second"
@@ -356,7 +359,7 @@ def say_evaluation(
         about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}
         print_json({**found.to_dict(), **about})
         return
-    title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {found.n_classes} classes"
+    title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {counted(found.n_classes, 'class')}"
     if mirrored:
         title += ", mirrored images too"
     if seen is not None:

@@ -11,7 +11,7 @@ from smtdist.cli.session import result_console
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.errors import InterruptedRun
+from smtdist.errors import InterruptedRun, counted
 from smtdist.evaluate import first_look, metrics, run
 from smtdist.monitor import tables
 
@@ -46,7 +46,7 @@ def say_first_look(look: first_look.Look | None) -> None:
     if look is None or (raw := look.found.raw_pixels) is None:
         return
     found, also = look.found, ", mirrored images among them" if look.mirrored else ""
-    title = f"A first look: {found.n_test:,} images of the fit, classified by {found.n_train:,} others of it{also}"
+    title = f"A first look: {counted(found.n_test, 'image')} of the fit, classified by {found.n_train:,} others of it{also}"
     rows = [
         (run.classifier(found), found.to_dict()),
         ("the same, raw pixels", raw.to_dict()),

@@ -22,7 +22,7 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 from smtdist.kernels import convergence
 from smtdist.models import files, plugins
 from smtdist.models import model as smt_model
@@ -206,7 +206,7 @@ def model_lines(result: dict[str, Any]) -> list[str]:
 def model_line(result: dict[str, Any]) -> str:
     """Return one line about a model that was written."""
     return (
-        f"{result['model']}: {tables.size(result['bytes'])}, {result['n_atoms']:,} atoms "
-        f"({result['n_dead']:,} never fire), rank {result['rank']:,}, {result['n_components']:,} components"
+        f"{result['model']}: {tables.size(result['bytes'])}, {counted(result['n_atoms'], 'atom')} "
+        f"({result['n_dead']:,} never fire), rank {result['rank']:,}, {counted(result['n_components'], 'component')}"
         + tables.skipped_phrase(result.get("skipped", []))
     )

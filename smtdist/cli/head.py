@@ -18,7 +18,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console, s
 from smtdist.data import changing
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 from smtdist.models import readout
 from smtdist.monitor import tables
 from smtdist.report import head_facts
@@ -145,10 +145,12 @@ def _require_rows(path: Path, n: int, landmarks: int | None) -> None:
     """Refuse more rows than the exact kernel is for, and fewer than landmarks are asked for."""
     if landmarks is None and n > EXACT:
         raise DataError(
-            f"{path} has {n:,} rows, and the exact kernel is for {EXACT:,} at most; give --landmarks, such as 8192."
+            f"{path} has {counted(n, 'row')}, and the exact kernel is for {EXACT:,} at most; give --landmarks, such as 8192."
         )
     if landmarks is not None and landmarks > n:
-        raise DataError(f"{path} has {n:,} rows, fewer than {landmarks:,} landmarks; ask for fewer.")
+        raise DataError(
+            f"{path} has {counted(n, 'row')}, fewer than {counted(landmarks, 'landmark')}; ask for fewer."
+        )
 
 
 @head.command("predict", epilog="Example: smtdist head predict head.h5 z.h5 --out predictions.h5")
@@ -175,7 +177,7 @@ def predict(
     The rows must come from the model and the options that the head was fitted with; others are refused.
     Probabilities are a soft-max with one factor, which was fitted on left-out training rows.
     """
-    from smtdist.evaluate import heads, predictions, run, stored
+    from smtdist.evaluate import head_files, heads, predictions, run, stored
 
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model, z))
@@ -197,19 +199,22 @@ def predict(
             else:
                 about = {"title": "Predictions", "head": str(model.absolute()), "source": source.name}
                 size = predictions.save_predictions(
-                    out, told(), n, known.classes_, about, overwrite=overwrite
+                    out, told(), n, known.classes_, about, names=known.names_, overwrite=overwrite
                 )
     result = {
         "out": str(out.absolute()),
         "bytes": size,
         "n_samples": n,
         "classes": known.classes_.tolist(),
+        "names": head_files.names_of(known.classes_, known.names_),
         "seconds": time.perf_counter() - started,
     }
     if json:
         print_json(result)
     else:
-        say(f"{result['out']}: {n:,} samples, {len(known.classes_):,} classes, {tables.size(size)}")
+        say(
+            f"{result['out']}: {counted(n, 'sample')}, {counted(len(known.classes_), 'class')}, {tables.size(size)}"
+        )
 
 
 @head.command("update", epilog="Example: smtdist head update head.h5 zmore.h5")
@@ -312,8 +317,8 @@ def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:
         else f" (top-1 {tables.percent(top)} on rows left out; images that the model has not seen may have less)"
     )
     say(
-        f"{facts['file']}: {tables.size(facts['bytes'])}, {head_facts.head_named(facts)}, {facts['n_samples']:,} rows, "
-        f"{facts['n_classes']:,} classes, penalty {share:g}{judged}"
+        f"{facts['file']}: {tables.size(facts['bytes'])}, {head_facts.head_named(facts)}, {counted(facts['n_samples'], 'row')}, "
+        f"{counted(facts['n_classes'], 'class')}, penalty {share:g}{judged}"
     )
     if line := head_facts.edge_sentence(share, facts["path"]):
         say(line)

@@ -20,7 +20,7 @@ from smtdist.data.importers.items import Listing
 from smtdist.data.importers.run import ImportOptions, ImportResult
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores
-from smtdist.errors import InterruptedRun
+from smtdist.errors import InterruptedRun, counted
 from smtdist.monitor import tables
 from smtdist.monitor.progress import ProgressView
 
@@ -230,7 +230,7 @@ def _show(results: Mapping[str, ImportResult], asked: images.Import, seconds: fl
 def _facts(result: ImportResult, listing: Listing, out: Path, group: str, seconds: float) -> dict[str, Any]:
     """Return the figures of one group, once what was left out was told of."""
     _warn(result.skipped, "unreadable images", result.first_skipped)
-    _warn(result.left_out, listing.left_out_are, result.first_left_out)
+    _warn(result.left_out, listing.left_out_is, result.first_left_out)
     return {
         "out": str(out.absolute()),
         "group": group,
@@ -248,9 +248,9 @@ def _facts(result: ImportResult, listing: Listing, out: Path, group: str, second
 
 def _print_line(found: dict[str, Any], *, alone: bool) -> None:
     size = f"{tables.size(found['bytes'])}, " if alone else ""
-    classes = f" of {found['n_classes']:,} classes" if found["n_classes"] else ""
+    classes = f" of {counted(found['n_classes'], 'class')}" if found["n_classes"] else ""
     line = (
-        f"{found['out']}: {found['n_samples']:,} images{classes} in {found['group']} ({found['layout']}), "
+        f"{found['out']}: {counted(found['n_samples'], 'image')}{classes} in {found['group']} ({found['layout']}), "
         f"{size}{tables.rate(found['images_per_second'], 1.0)} images/s"
     )
     result_console().print(line, highlight=False, soft_wrap=True)
@@ -262,6 +262,6 @@ def _warn(count: int, what: str, first: Sequence[str]) -> None:
         return
     console = error_console()
     more = ", the first of them" if count > len(first) else ""
-    console.print(f"Left out {count:,} {what}{more}:", highlight=False, soft_wrap=True)
+    console.print(f"Left out {counted(count, what)}{more}:", highlight=False, soft_wrap=True)
     for sentence in first:
         console.print(f"  {sentence}", highlight=False, soft_wrap=True, markup=False)

@@ -26,12 +26,10 @@ from smtdist.cli.costs import Plan, say_evaluation_plan
 from smtdist.cli.errors import usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import hdf5, opening, remote
-from smtdist.data.labels import read_labels
-from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 from smtdist.evaluate import judging, run
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.plan import EvaluationPlan, Shape
@@ -223,7 +221,7 @@ def evaluate(
     if json:
         print_json({**found.to_dict(), "model": str(model.absolute())})
         return
-    title = f"{found.n_test:,} test samples, {found.n_train:,} training samples, {found.n_classes} classes"
+    title = f"{found.n_test:,} test samples, {counted(found.n_train, 'training sample')}, {counted(found.n_classes, 'class')}"
     result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
 
 
@@ -243,10 +241,10 @@ def judged(
     sources = [samples_of(place) for place in places]
     run.require_neighbours(settings, sources[0].n_samples)
     with engine_for(where, sources[0]) as engine:
-        y = [
-            checked_labels(_labels(data, name, source), source.n_samples, f"labels of {name}")
-            for (data, name), source in zip(places, sources, strict=True)
-        ]
+        known, asked = (
+            _labelled(data, name, source) for (data, name), source in zip(places, sources, strict=True)
+        )
+        y = known.labels, known.matched(asked).labels
         size = fitted.settings.n_components
         near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
         making = max(embedding_bytes(fitted, source) for source in sources)
@@ -258,10 +256,11 @@ def judged(
         return run.classified(z[0], y[0], z[1], y[1], engine, settings)
 
 
-def _labels(data: str, dataset: str, source: Source) -> NDArray[np.int64]:
-    if isinstance(source, ShardedSource):
-        return opening.open_labels(data, dataset, source)
-    return read_labels(data, labels_beside(data, dataset), source.n_samples)
+def _labelled(data: str, dataset: str, source: Source) -> run.Labelled:
+    labels, names = opening.named_labels(data, dataset, source, labels_beside)
+    return run.Labelled(
+        source, checked_labels(labels, source.n_samples, f"labels of {dataset}"), names=names
+    )
 
 
 def labels_beside(path: str, dataset: str) -> str:

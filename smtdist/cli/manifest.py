@@ -18,6 +18,7 @@ from smtdist.data.locations import Files, Parsed
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
+from smtdist.errors import counted
 from smtdist.monitor import tables
 from smtdist.monitor.progress import ProgressView
 
@@ -90,9 +91,12 @@ def _show(made: Manifest, facts: dict[str, Any], json: bool) -> None:
         print_json({"manifest": made.path, "n_files": len(made.content["files"]), "sets": sets, **facts})
         return
     console = result_console()
-    files = f"{len(made.content['files']):,} files"
-    checked = f", {facts['hashes_checked']:,} samples as they were" if "hashes_checked" in facts else ""
+    files = counted(len(made.content["files"]), "file")
+    checked = (
+        f", {counted(facts['hashes_checked'], 'sample')} as they were" if "hashes_checked" in facts else ""
+    )
     console.print(f"{made.path}: {files}{checked}", highlight=False, soft_wrap=True)
     for name, about in sets.items():
-        line = f"  {name}: {about['samples']:,} {about['kind']} images in {about['files']:,} files, {tables.size(about['bytes'])}"
+        what = counted(about["samples"], f"{about['kind']} image")
+        line = f"  {name}: {what} in {counted(about['files'], 'file')}, {tables.size(about['bytes'])}"
         console.print(line, highlight=False, soft_wrap=True)

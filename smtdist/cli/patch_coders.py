@@ -19,6 +19,7 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
+from smtdist.errors import counted
 from smtdist.kernels import convergence
 from smtdist.models import coded as learned_codes
 from smtdist.models import loading
@@ -71,7 +72,10 @@ def fit_command(
     figures = told(found.summary())
     if isinstance(found, Manifold):
         result["skipped"] = skipped = found.provenance.get("skipped", [])
-        figures = f"{result['n_components']} components of codes of {result['n_atoms']} entries{tables.skipped_phrase(skipped)}"
+        figures = (
+            f"{counted(result['n_components'], 'component')} of codes of {result['n_atoms']} entries"
+            f"{tables.skipped_phrase(skipped)}"
+        )
     say_fitted(result, in_rounds(records), figures, json, convergence.advice(found.summary()))
     if not json:
         say_first_look(seen)

@@ -18,6 +18,7 @@ from smtdist.data.first import limited
 from smtdist.data.source import Source
 from smtdist.engine.memory import readable
 from smtdist.engine.passes import WORTH_TELLING, Engine
+from smtdist.errors import counted
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, planning, ways
 from smtdist.models.coders.files import kind_in
@@ -194,11 +195,11 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
     worker, lines = planned.machines.worker, []
     if worker.alone:
         lines.append(
-            f"This process alone, with {worker.threads} threads and {readable(worker.limit_bytes)}."
+            f"This process alone, with {counted(worker.threads, 'thread')} and {readable(worker.limit_bytes)}."
         )
     else:
         lines.append(
-            f"{worker.workers} workers like this machine, each with {worker.threads} threads and "
+            f"{counted(worker.workers, 'worker')} like this machine, each with {counted(worker.threads, 'thread')} and "
             f"{readable(worker.limit_bytes)}; the peak is for each of them, and the solve runs on the driver "
             f"({readable(planned.machines.driver_limit)})."
         )
@@ -220,7 +221,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         )
         most = planned.largest_dictionary
         bound = ", the maximum," if most == forecast.MOST_ATOMS else ""
-        lines.append(f"Up to {most:,} atoms{bound} would fit. {files}")
+        lines.append(f"Up to {counted(most, 'atom')}{bound} would fit. {files}")
     if planned.model_bytes >= LARGE_MODEL:
         lines.append(
             f"The model file takes up to {readable(planned.model_bytes)}; compression usually leaves a third or a half of that."
@@ -237,7 +238,11 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
     lines.append(
         f"Times from {calibration.seconds:.1f} s of real kernels on some of the data {calibration.where}"
         + "".join(f"; {name} {basis}" for name, basis in guessed.items())
-        + (f"; the solve by n³ from {calibration.solve.size} rows." if calibration.solve else ".")
+        + (
+            f"; the solve by n³ from {counted(calibration.solve.size, 'row')}."
+            if calibration.solve
+            else "."
+        )
     )
     if calibration.others >= MUCH:
         lines.append(

@@ -19,7 +19,7 @@ from smtdist.cli.session import Where, engine_for
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, counted
 from smtdist.models.points import sites as point_sites
 from smtdist.models.points import table as tables_of_points
 from smtdist.models.points.files import load_points, save_points
@@ -155,7 +155,7 @@ def fit(
     size_bytes = save_points(model, out, overwrite=overwrite)
     result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}
     values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])
-    figures = f"{source.n_samples:,} points, {result['n_features']:,} features, eigenvalues {values}"
+    figures = f"{counted(source.n_samples, 'point')}, {counted(result['n_features'], 'feature')}, eigenvalues {values}"
     say_fitted(result, records, figures, json)
 
 

@@ -11,7 +11,6 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.look import class_names
 from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
 from smtdist.evaluate import run
@@ -64,14 +63,11 @@ def report(
     if data is not None and kind not in kinds.OF_IMAGES:
         raise WrongUsage(f"--data is for models of images, but {model} holds {kind}; leave it out.")
     check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
-    looked, names = None, None
+    looked = None
     if data is not None and train is not None and test is not None:
         looked = _looked(model, data, (train, test), limit, Where(workers, cluster, quiet))
-        names = class_names(data, train)
     records = None if run is None else _records(run)
-    size = write_report(
-        model, out, overwrite=overwrite, looked=looked, names=names, records=records, others=and_ or ()
-    )
+    size = write_report(model, out, overwrite=overwrite, looked=looked, records=records, others=and_ or ())
     result = {"report": str(out.absolute()), "file": str(model.absolute()), "kind": kind, "bytes": size}
     if json:
         print_json(result)
@@ -81,9 +77,9 @@ def report(
 
 def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
     fitted = loading.load_transform(model, statistics=False)
-    labelled = [run.Labelled.open([str(data)], group, fitted.scaling) for group in groups]
-    with engine_for(where, labelled[0].source) as engine:
-        return look_at_some(fitted, labelled, limit, engine)
+    known, asked = (run.Labelled.open([str(data)], group, fitted.scaling) for group in groups)
+    with engine_for(where, known.source) as engine:
+        return look_at_some(fitted, known, asked, limit, engine)
 
 
 def _records(run: Path) -> list[dict[str, Any]]:

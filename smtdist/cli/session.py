@@ -27,7 +27,7 @@ from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.engine.memory import size_of
-from smtdist.errors import InterruptedRun, masked, visible
+from smtdist.errors import InterruptedRun, counted, masked, visible
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
@@ -106,7 +106,7 @@ def engine_for(
         if not where.quiet and where.events != STANDARD_ERROR:
             events.subscribe(stack.enter_context(ProgressView(error_console())))
         if workers and where.is_local:
-            events.emit("note", text=f"Starting {workers} worker process{'es' * (workers > 1)}")
+            events.emit("note", text=f"Starting {counted(workers, 'worker process')}")
         elif where.cluster is not None:
             events.emit("note", text=f"Cluster: {where.cluster.name}; waiting for its first worker")
 

@@ -22,7 +22,7 @@ from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.errors import DataError, MissingDatasetError
+from smtdist.errors import DataError, MissingDatasetError, counted
 from smtdist.models import joined, provenance, readout, representations
 from smtdist.models.transform import Represents, as_planned, planned
 from smtdist.monitor import tables
@@ -95,19 +95,16 @@ def transform(
     )
 
 
-def _labels(data: Location, dataset: str, source: Source) -> tuple[NDArray[np.int64] | None, str]:
-    """Return the labels of samples where the data have some, and why they are not copied where they cannot be used."""
+def _labels(
+    data: Location, dataset: str, source: Source
+) -> tuple[NDArray[np.int64] | None, tuple[str, ...], str]:
+    """Return the labels of samples where the data have some, the names of their classes, and why they cannot be copied."""
     try:
-        if opening.label_names(data, dataset, source) and not opening.are_named(data, dataset, source):
-            return None, (
-                f"The labels of {dataset} are texts, and their numbers hold for one file alone; write the names of the classes "
-                f"into it, as the attribute classes of the group."
-            )
-        return opening.open_labels(data, dataset, source), ""
+        return *opening.named_labels(data, dataset, source), ""
     except MissingDatasetError:
-        return None, ""
+        return None, (), ""
     except DataError as error:
-        return None, str(error)
+        return None, (), str(error)
 
 
 def write_representations(
@@ -159,7 +156,7 @@ def write_representations(
         costs.require_room()
         workers = 0 if costs.alone else costs.worker_bytes
         engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
-        labels, unusable = _labels(data, dataset, source)
+        labels, names, unusable = _labels(data, dataset, source)
         pieces = as_planned(costs, model.positions, source, engine)
         size = representations.save_representation(
             out,
@@ -171,6 +168,7 @@ def write_representations(
             overwrite=overwrite,
             ending=lambda: {"skipped": dumps(listed(source, engine))},
             labels=labels,
+            names=names,
         )
         skipped = listed(source, engine)
     features = math.prod(shape)
@@ -188,7 +186,7 @@ def write_representations(
     if json:
         print_json(result)
     else:
-        line = f"{result['out']}: {source.n_samples:,} samples x {features:,} features, {tables.size(size)}"
+        line = f"{result['out']}: {counted(source.n_samples, 'sample')} x {features:,} features, {tables.size(size)}"
         line += tables.skipped_phrase(skipped)
         line += f"; labels are not copied: {unusable}" if unusable else ""
         result_console().print(line, highlight=False, soft_wrap=True)

@@ -19,11 +19,10 @@ from smtdist.cli.evaluate import Metric
 from smtdist.cli.fit import coded_feature, read_atoms
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
-from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.writing import check_target, whole_file
+from smtdist.errors import counted
 from smtdist.evaluate import judging, tuning
-from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.tune import Trial
@@ -148,19 +147,13 @@ def _parts(
     data: Location, train: str, validation: str, limit: int | None, settings: Configuration
 ) -> tuple[Labelled, Labelled]:
     """Return images and labels to learn from and to judge by."""
-    whole = _labelled(data, train, settings)
+    whole = Labelled.open(data, train, settings, fitted=False)
     try:
         judge: float | Labelled = float(validation)
     except ValueError:
-        judge = _labelled(data, validation, settings)
+        judge = Labelled.open(data, validation, settings, fitted=False)
     with usage():
         return tuning.parts(whole, judge, limit, settings.seed)
-
-
-def _labelled(data: Location, group: str, settings: Configuration) -> Labelled:
-    source = opening.open_source(data, group, settings)
-    labels = opening.open_labels(data, group, source)
-    return Labelled(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
 
 
 def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: dict[str, Any]) -> Sheet:
@@ -175,8 +168,8 @@ def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: di
         lines.append([mark, *chosen, tables.percent(row.top1), interval, tables.percent(row.top5)])
     mirrored = ", mirrored too" if result["mirrored"] else ""
     title = (
-        f"{len(rows):,} combinations: {result['n_train']:,} images to learn from{mirrored}, {result['n_validation']:,} to "
-        f"judge by, {result['metric']}"
+        f"{counted(len(rows), 'combination')}: {counted(result['n_train'], 'image')} to learn from{mirrored}, "
+        f"{result['n_validation']:,} to judge by, {result['metric']}"
     )
     return tables.table(title, ("", *varied, "top-1", "95 % interval", "top-5"), lines)
 

@@ -14,6 +14,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console, s
 from smtdist.data.text import TextSource
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
+from smtdist.errors import counted
 from smtdist.models import merge as merging
 from smtdist.models.words import files as word_files
 from smtdist.models.words import fit
@@ -291,8 +292,8 @@ def _report(result: dict[str, Any], as_json: bool) -> None:
             )
             say(f"{word}, {title}: {shown}")
     line = (
-        f"{result['n_words']:,} words ({result['n_apart']:,} take no part), {result['n_positions']:,} tokens, "
-        f"{result['n_pairs']:,} pairs, {result['n_components']} components"
+        f"{counted(result['n_words'], 'word')} ({result['n_apart']:,} take no part), {result['n_positions']:,} tokens, "
+        f"{counted(result['n_pairs'], 'pair')}, {counted(result['n_components'], 'component')}"
     )
     name = f"{result['model']}: {tables.size(result['bytes'])}, " if "model" in result else ""
     say(name + line)

@@ -23,7 +23,7 @@ from smtdist.data.table import as_table, read_rows
 from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 from smtdist.models.parameters import parameters_of, require_columns, settings_in
 
 NAMES = tuple(field.name for field in fields(ConceptSettings))
@@ -168,7 +168,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         source = as_table(X)
         if source.shape[1] != self.n_features_in_:
             raise DataError(
-                f"{source.name} has {source.shape[1]} columns, but the concepts were fitted on {self.n_features_in_}; "
+                f"{source.name} has {counted(source.shape[1], 'column')}, but the concepts were fitted on {self.n_features_in_}; "
                 f"give rows of the same kind."
             )
         parts = [

@@ -32,7 +32,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels.threads import single_blas
 
 STEPS: Final = ("moments", "sweeps")
@@ -308,7 +308,8 @@ def _complete(
         done = descend(scores, start, cool, engine, step=step)
         found = _new(done.concepts, given)
         engine.events.emit(
-            "note", text=f"Replacing {missing:,} concepts: {len(found):,} of {settings.n_concepts:,}"
+            "note",
+            text=f"Replacing {counted(missing, 'concept')}: {len(found):,} of {settings.n_concepts:,}",
         )
         vain = 0 if len(found) > len(kept) else vain + 1
         if not vain:

@@ -31,7 +31,7 @@ from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, counted
 from smtdist.kernels import hashing
 from smtdist.kernels.threads import single_blas
 
@@ -181,7 +181,7 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
             found.save(progress, push)
             engine.events.emit(
                 "note",
-                text=f"Sampling, round {found.rounds}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
+                text=f"Sampling, round {found.rounds}: {counted(len(found.packed), 'concept')} of {settings.n_concepts:,}",
             )
     return found.result(scores, used, engine)
 

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.adapted import as_bytes, shape_of
+from smtdist.data.axes import require_channels_last
+from smtdist.data.hdf5 import place_of
 from smtdist.data.held import held_images, in_memory, is_dask
 from smtdist.data.look import image_sets
 from smtdist.data.opening import EncodedSettings, open_source
@@ -165,6 +167,7 @@ def as_source(
     >>> as_source(np.zeros((2, 3, 3, 1), np.float32)).name
     'array'
     """
+    require_channels_last(image_shape)
     if isinstance(samples, Source):
         return samples
     if isinstance(samples, tuple) and len(samples) == 2:
@@ -191,15 +194,13 @@ def _pictured(samples: Any) -> bool:
 
 
 def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fitted: bool) -> Source:
-    """Return the images of a folder, or the only ones of an HDF5 file."""
+    """Return the images of a folder, or the only ones of an HDF5 file or Zarr store."""
     if not os.path.exists(path):
         raise DataError(f"There is no file or folder {os.fspath(path)}; check the name.")
     if os.path.isdir(path) and not is_zarr(path):
         return picture_files(path, settings)
     if os.path.splitext(path)[1].lower() in endings():
         return picture_files([path], settings)
-    if is_zarr(path):
-        raise DataError(f"{os.fspath(path)} is a Zarr store; give the pair (path, name of the array).")
     sets = image_sets(path)
     if len(sets) != 1:
         hint = f"one of {', '.join(map(repr, sets))}" if sets else "it has none"
@@ -212,16 +213,5 @@ def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fit
 def _place_of(samples: Any) -> tuple[str, str] | None:
     """Return where an array of HDF5 or Zarr lies, so that workers read it there; None for one that lies elsewhere."""
     if isinstance(samples, h5py.Dataset):
-        if not samples:
-            raise DataError(
-                "The HDF5 dataset is of a file that is closed; open the file again, or give (path, name)."
-            )
-        file = samples.file
-        if not os.path.isfile(file.filename) or samples.name is None:
-            raise DataError(
-                f"The HDF5 dataset {samples.name} is in no file that workers could open; give its values, dataset[:]."
-            )
-        if file.mode != "r":
-            file.flush()  # what was written and is still in memory
-        return file.filename, samples.name
+        return place_of(samples)
     return folder_of(samples) if is_zarr_array(samples) else None

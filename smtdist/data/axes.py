@@ -55,6 +55,24 @@ def image_axes(
     return placed_axes(shape, label, image_shape, hint)
 
 
+def require_channels_last(image_shape: Shape | None) -> None:
+    """Refuse a shape that is given in the order (channels, height, width), by the same rule as an array's.
+
+    >>> require_channels_last((12, 12, 3))
+    """
+    if (
+        image_shape is not None
+        and len(image_shape) == 3
+        and 0 < image_shape[0] <= FEW < min(image_shape[1:])
+    ):
+        channels, height, width = image_shape
+        raise DataError(
+            f"image_shape={tuple(image_shape)} means images of {channels} rows, {height} columns and {width} channels; give "
+            f"(height, width, channels) = ({height}, {width}, {channels}), and rows of pixels that are in the other order as "
+            f"X.reshape(-1, {channels}, {height}, {width}); if it is meant, name the dimensions in an xarray DataArray."
+        )
+
+
 def named_axes(names: Sequence[str], label: str) -> tuple[int, ...]:
     """Return the axes of images by the names of their dimensions; one unknown name is the sample's where none is.
 

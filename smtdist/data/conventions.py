@@ -98,7 +98,12 @@ def _value(value: Any, dtype: Any) -> npt.NDArray[Any]:
     """Return the value of an attribute; of several that are one number alone, that."""
     array = np.asarray(value)
     if array.dtype.kind in "SO":
-        array = np.array([one.decode() if isinstance(one, bytes) else str(one) for one in array.flat])
+        array = np.array(
+            [
+                one.decode(errors="backslashreplace") if isinstance(one, bytes) else str(one)
+                for one in array.flat
+            ]
+        )
     array = array.reshape(()) if array.size == 1 else array.ravel()
     if array.dtype.kind == "U" and np.dtype(dtype).kind == "f" and not array.ndim:
         with suppress(ValueError, struct.error):  # as xarray writes floats into the JSON of Zarr's format 3

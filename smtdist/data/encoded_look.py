@@ -168,7 +168,13 @@ def _checked_offsets(data: Any, offsets: Any, name: str) -> tuple[int, int, int]
             )
         first = int(bounds[0]) if at == 0 else first
         largest = max(largest, int(lengths.max()))
-    return n_samples, int(bounds[-1]) - first, largest
+    last = int(bounds[-1])
+    if (first, last) != (0, len(data)):
+        raise DataError(
+            f"{name}/offsets runs from {first:,} to {last:,}, but the bytes of the images from 0 to {len(data):,}, so that an "
+            f"image may be left out; store numpy.cumsum([0, *lengths]) there, a number more than there are images."
+        )
+    return n_samples, last, largest
 
 
 def _headers(data: Any, offsets: Any, name: str, skip_damaged: bool) -> dict[int, Header]:

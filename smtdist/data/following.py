@@ -39,7 +39,7 @@ def require(by: str, *named: str) -> None:
             place = f"{scheme}://" if url else os.path.dirname(os.path.realpath(name))
             raise DataError(
                 f"{by} names {name}, which lies outside its folder and is not read; if you trust it, allow that with --follow "
-                f"{place} (in Python: {ALLOWED})."
+                f"{place}."
             )
 
 

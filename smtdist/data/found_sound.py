@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from typing import Any, Final
 
 import h5py
@@ -13,8 +12,7 @@ import numpy.typing as npt
 
 MOST_FILES: Final = 1000
 
-_Key = tuple[str, tuple[int, ...], str]
-_SOUND: Final[dict[_Key, dict[str, Any]]] = {}
+_SOUND: Final[dict[tuple[int, ...], dict[str, Any]]] = {}
 
 
 def places(stored: Any, seconds: float = 0.0) -> set[Any]:
@@ -41,16 +39,33 @@ def forget(stored: Any) -> None:
     _of(stored).clear()
 
 
+def address(stored: Any) -> tuple[int, int]:
+    """Return where an open HDF5 object lies: the number of its open file, and its place there.
+
+    A name says less: behind a soft link to another file, HDF5 gives the name of the link, which may be that of
+    something else there. Whoever opens a file anew by its name has the same number only if it is still that file.
+    """
+    about = h5py.h5o.get_info(stored.id)
+    return about.fileno, about.addr
+
+
+def state(stored: Any) -> tuple[int, ...]:
+    """Return which file an open HDF5 object lies in, whatever has its name now, and when that was changed: (device, inode,
+    bytes, time of its content, time of it), () for a file that this system has not opened.
+    """
+    file = h5py.h5i.get_file_id(stored.id)
+    if file.get_access_plist().get_driver() != h5py.h5fd.SEC2:
+        return ()
+    about = os.fstat(file.get_vfd_handle())
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
 def _of(stored: Any, seconds: float = 0.0) -> dict[str, Any]:
-    path, state, latest = os.fsdecode(h5py.h5f.get_name(stored.id)), tuple[int, ...](), 0
-    with suppress(OSError):
-        about = os.stat(path)
-        state = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-        latest = max(about.st_mtime_ns, about.st_ctime_ns)
-    if not state:  # behind an address: for as long as it is open
+    now = state(stored)
+    if not now:  # behind an address: for as long as it is open
         return stored.__dict__.setdefault("_found_sound", {})  # type: ignore[no-any-return]
-    if seconds and time.time_ns() < latest + seconds * 1e9:
+    if seconds and time.time_ns() < max(now[-2:]) + seconds * 1e9:
         return {}
     if len(_SOUND) >= MOST_FILES:
         _SOUND.clear()
-    return _SOUND.setdefault((path, state, stored.name), {})
+    return _SOUND.setdefault((*now, address(stored)[1]), {})

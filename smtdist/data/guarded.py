@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import h5py
 
-from smtdist.data import checksums, following
+from smtdist.data import checksums, following, found_sound
 from smtdist.data.inflating import Inflating, is_packed
 from smtdist.data.remote import is_url
 from smtdist.errors import DataError
@@ -41,6 +41,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
     def __getitem__(self, name: Any) -> Any:
         """Open an object; raise a DataError for one whose data may not be read."""
         if isinstance(name, str):
+            name = name.encode(errors="surrogateescape")  # as HDF5 keeps names, whatever the locale
             self._require_links(name)
         return self._checked(super().__getitem__(name))
 
@@ -53,21 +54,25 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         except KeyError:
             return default
 
-    def _require_links(self, name: str, left: int = MOST_LINKS) -> None:
+    def _require_links(self, name: bytes, left: int = MOST_LINKS) -> None:
         """Refuse a link to another file before that is opened, wherever links of this file, or of that, lead to it."""
-        place, waiting = b"/" if name.startswith("/") else b"", _steps(os.fsencode(name))
+        place, waiting = b"/" if name.startswith(b"/") else b"", _steps(name)
         while waiting:
             step = waiting.pop(0)
             here = place + step
             try:
                 kind = self.id.links.get_info(here).type
             except (KeyError, RuntimeError, ValueError):
+                if left < MOST_LINKS:
+                    raise BrokenLink(
+                        f"{_shown(name)} is a link to {_shown(here)} in {self.where}, which is not there"
+                    ) from None
                 return  # who opens it says what is missing
             if kind == h5py.h5l.TYPE_HARD:
                 place = here + b"/"
                 continue
             if not left:
-                raise BrokenLink(f"{name} is a link that leads in a circle")
+                raise BrokenLink(f"{_shown(name)} is a link that leads in a circle")
             left -= 1
             if kind == h5py.h5l.TYPE_SOFT:
                 target = self.id.links.get_val(here)
@@ -75,7 +80,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
                 waiting = _steps(target) + waiting
                 continue
             if kind != h5py.h5l.TYPE_EXTERNAL:
-                raise BrokenLink(f"{name} is a link of an unknown kind")
+                raise BrokenLink(f"{_shown(name)} is a link of an unknown kind")
             file, inside = self.id.links.get_val(here)
             beside = self._beside(file)
             following.require(self.where, beside)
@@ -84,8 +89,17 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             if not os.path.isfile(beside):
                 raise BrokenLink(f"{beside}, which a link names, is no file")
             with unlocked(beside) as other:
-                other._require_links("/" + os.fsdecode(b"/".join([*_steps(inside), *waiting])), left)
+                other._require_links(b"/" + b"/".join([*_steps(inside), *waiting]), left)
             return
+
+    def leads_to(self, name: str, stored: Any) -> bool:
+        """Say whether a name leads to an open object, of whatever file."""
+        with suppress(DataError, KeyError, OSError, RuntimeError, ValueError):
+            raw = name.encode(errors="surrogateescape")
+            self._require_links(raw)
+            about = h5py.h5o.get_info(self.id, raw)
+            return (about.fileno, about.addr) == found_sound.address(stored)
+        return False
 
     def _beside(self, name: bytes) -> str:
         return os.path.join("" if is_url(self.where) else os.path.dirname(self.where), os.fsdecode(name))
@@ -118,11 +132,11 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             _require_raw(path, int(offset) + taken, f"{where}:{found.name.strip('/')}")
             left -= taken
         if plist.get_layout() == h5py.h5d.VIRTUAL:
-            self._require_sources(plist, where, found.name)
+            self._require_sources(plist, where, found)
 
-    def _require_sources(self, plist: Any, lies_in: str, name: str) -> None:
+    def _require_sources(self, plist: Any, lies_in: str, found: Any) -> None:
         """Look at all that a virtual dataset is made of, once for each state of its file: sources may be virtual, too."""
-        key = (os.path.realpath(lies_in), _state(lies_in), name)
+        key = (lies_in, found_sound.state(found), found_sound.address(found)[1])
         if key in _SOUND:
             return
         _SOUND.add(key)  # first: a dataset may be made of itself
@@ -184,14 +198,16 @@ def unlocked(path: str | os.PathLike[str], **cache: Any) -> GuardedFile:
         raise
 
 
-def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
+def walk(
+    group: h5py.Group, links: bool = False, broken: dict[str, str] | None = None
+) -> Iterator[tuple[str, Any]]:
     """Yield all that lies below a group, (name, object), each once, in the order of names.
 
-    With `links` those that lead elsewhere are followed at the end, as far as that may be and works.
+    With `links` those that lead elsewhere are followed at the end, as far as that may be and works; `broken` takes the
+    names of others, and why they cannot be followed.
     The time grows with the number of objects, however deep they lie; h5py's own walk looks each up from the top.
     """
-    root = h5py.h5o.get_info(group.id)
-    seen = {(root.fileno, root.addr)}
+    seen = {found_sound.address(group)}
     waiting = [("", group, iter(sorted(group)))]
     leading: list[tuple[h5py.Group, str, str]] = []
     while waiting or leading:
@@ -210,10 +226,11 @@ def walk(group: h5py.Group, links: bool = False) -> Iterator[tuple[str, Any]]:
             here, name, place = leading.pop(0)
             try:
                 found = here[name]
-            except (DataError, KeyError, OSError):
+            except (DataError, KeyError, OSError) as error:
+                if broken is not None:
+                    broken[place] = str(error.args[0]).rstrip(".")
                 continue
-        about = h5py.h5o.get_info(found.id)
-        address = about.fileno, about.addr
+        address = found_sound.address(found)
         if address in seen:
             continue
         seen.add(address)
@@ -234,12 +251,9 @@ def _require_raw(path: str, needed: int, name: str) -> None:
     )
 
 
+def _shown(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
 def _steps(name: bytes) -> list[bytes]:
     return [step for step in name.split(b"/") if step not in (b"", b".")]
-
-
-def _state(path: str) -> tuple[int, ...]:
-    with suppress(OSError):
-        about = os.stat(path)
-        return about.st_size, about.st_mtime_ns
-    return ()

@@ -6,9 +6,10 @@ import difflib
 import math
 import os
 import re
+import zipfile
 from array import array
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -37,8 +38,8 @@ from smtdist.data.source import (
     read_boxes,
 )
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
-from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
-from smtdist.data.zarr_source import is_zarr
+from smtdist.data.virtual import MOST_OPEN, FewOpen, sources_of
+from smtdist.data.zarr_source import METADATA, is_zarr
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
 
 CACHED_CHUNK_ROWS: Final = (
@@ -123,6 +124,9 @@ class Hdf5Source(Source):
             shape = image_shape(stored.shape, name)
             filters.require_readable(stored, where)
             sample_bytes = math.prod(shape[1:]) * dtype.itemsize
+            virtual_bytes, gaps = None, gaps_of(stored, name)
+            if stored.is_virtual:
+                virtual_bytes, gaps = looked_through(stored, where)
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
                 path=where,
@@ -134,10 +138,10 @@ class Hdf5Source(Source):
                 filtered=stored.id.get_create_plist().get_nfilters() > 0,
                 has_channels=stored.ndim == 4,
                 file_bytes=file_size(where),
-                virtual_bytes=_virtual_bytes(stored, where),
+                virtual_bytes=virtual_bytes,
                 dimensions=_dimensions(stored),
                 attributes=attributes_of(stored),
-                gaps=_gaps(stored, name),
+                gaps=gaps,
             )
 
     @property
@@ -331,7 +335,8 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         ) from None
     except (KeyError, OSError, ValueError):
         near = _near_names(file, dataset.strip("/"))
-        hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
+        nothing = broken_links(file) or "it holds no dataset at all"
+        hint = f"use one of {', '.join(near)}" if near else nothing
         if any(str(name).endswith("_schema") for name in file.attrs):
             hint = "it holds results of smtdist, not data; smtdist info says which"
         elif dataset.strip("/").rpartition("/")[2] == "labels":
@@ -346,12 +351,51 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
             f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]
         ]
         if not inside:
-            raise DataError(f"{path}: the group {dataset!r} is empty; name another, or a dataset.")
+            why = broken_links(found) or "name another, or a dataset"
+            raise DataError(f"{path}: {dataset!r} is a group without a dataset; {why}.")
         raise DataError(
             f"{path}: {dataset!r} is a group, but a dataset is needed; name one, such as {', '.join(inside)}."
         )
     filters.missing_filter(found)  # registers what it needs, in each process that reads
     return found
+
+
+def require_open(stored: Any) -> None:
+    """Raise a DataError for a dataset or group of h5py whose file was closed."""
+    if not stored:
+        kind = "dataset" if isinstance(stored, h5py.Dataset) else "group"
+        raise DataError(
+            f"The HDF5 {kind} is of a file that is closed; open the file again, or give (path, name)."
+        )
+
+
+def place_of(stored: Any) -> tuple[str, str]:
+    """Return the path and the name by which workers find a dataset that h5py has open.
+
+    Raises DataError where they would find another, or none: by the name alone, the values of what has it now
+    would be read.
+    """
+    require_open(stored)
+    file, values = stored.file, "give its values, dataset[:]"
+    path = os.path.abspath(file.filename)
+    if not os.path.isfile(path):
+        raise DataError(
+            f"The HDF5 dataset {stored.name} is in no file that workers could open, for there is no {path}; open its file by "
+            f"the full path, or {values}."
+        )
+    if file.mode != "r":
+        file.flush()  # what was written and is still in memory
+    with open_file(path) as now:
+        for name in (
+            stored.name,
+            (h5py.h5r.get_name(stored.ref, file.id) or b"").decode(errors="surrogateescape"),
+        ):
+            if name and now.leads_to(name, stored):
+                return path, name
+    raise DataError(
+        f"The HDF5 dataset {stored.name or 'without a name'} cannot be read from {path} by workers: the file was replaced since "
+        f"it was opened, or holds it in memory alone; open it again, or {values}."
+    )
 
 
 def _why_unopened(path: str, error: OSError) -> str:
@@ -370,6 +414,8 @@ def _why_unopened(path: str, error: OSError) -> str:
     if "truncated" in str(error):
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
+        if _is_zipped_zarr(path):
+            return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
         for mark, kind in _NOT_IMPORTED.items():
             if start.startswith(mark) and not path.lower().endswith(".npz"):
                 return f"{path} is not an HDF5 file but {kind}."
@@ -382,6 +428,12 @@ _NOT_IMPORTED: Final = {
     b"PK": "a zip archive; unpack it",
     b"CDF": "one of NetCDF 3; write it as NetCDF 4, as xarray.load_dataset(...).to_netcdf(...) does",
 }
+
+
+def _is_zipped_zarr(path: str) -> bool:
+    with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
+        return any(os.path.basename(name) in METADATA for name in archive.namelist())
+    return False
 
 
 def _start(path: str) -> bytes:
@@ -423,6 +475,22 @@ def _dataset_names(group: Any) -> list[str]:
     return [name for name in names if name not in parts]
 
 
+def broken_links(group: Any) -> str:
+    """Say that a group holds links that cannot be followed, for the end of a sentence; "" where it holds none."""
+    broken: dict[str, str] = {}
+    for _ in islice(walk(group, links=True, broken=broken), VISITED_OBJECTS):
+        pass
+    return said_of_links(broken)
+
+
+def said_of_links(broken: dict[str, str]) -> str:
+    """Say which links cannot be followed, for the end of a sentence; "" where there are none."""
+    if not broken:
+        return ""
+    name, why = next(iter(broken.items()))
+    return f"it holds {'a link' if len(broken) == 1 else f'{len(broken)} links'} that cannot be followed, {name}: {why}"
+
+
 def _near_names(file: Any, dataset: str) -> list[str]:
     names = _dataset_names(file)
     above = [name for name in names if dataset.startswith(f"{name}/")]
@@ -438,7 +506,7 @@ def _dimensions(stored: Any) -> tuple[str, ...]:
     return tuple(names) if all(names) else ()
 
 
-def _gaps(stored: Any, name: str) -> str:
+def gaps_of(stored: Any, name: str) -> str:
     """Return a sentence on chunks that were never written, or got lost with a writer: HDF5 gives the fill value there."""
     if stored.chunks is None:
         written = stored.is_virtual or stored.external or stored.id.get_storage_size()
@@ -457,17 +525,23 @@ def _gaps(stored: Any, name: str) -> str:
     return gaps_said(name, numbers, grid, stored.chunks)
 
 
-def _virtual_bytes(stored: Any, path: str) -> int | None:
-    """Return the bytes that reading a virtual dataset holds of its files, which are checked; None for another dataset."""
-    if not stored.is_virtual:
-        return None
+def looked_through(stored: Any, path: str) -> tuple[int, str]:
+    """Check the files of a virtual dataset; return the bytes that reading it holds of them, and a sentence on their gaps."""
+    name, largest, gaps = f"{path}:{stored.name.strip('/')}", 0, list[str]()
     if is_url(path):
         raise DataError(
-            f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them "
-            f"here."
+            f"{name} is a virtual dataset, whose files cannot be found from an address; copy them here."
         )
-    reading = READ_CHUNK_BYTES * MOST_CHUNKS
-    return MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * check_sources(stored, path, unlocked) + reading
+    for where, source in sources_of(stored, path):
+        filters.require_readable(source, where)
+        largest = max(largest, math.prod(source.chunks or (0,)) * source.dtype.itemsize)
+        if said := gaps_of(source, f"{where}:{source.name.strip('/')}"):
+            gaps.append(said)
+    more = (
+        f" So it is in {len(gaps) - 1:,} more of the datasets that {name} is made of." if gaps[1:] else ""
+    )
+    held = MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * largest + READ_CHUNK_BYTES * MOST_CHUNKS
+    return held, "".join([*gaps[:1], more])
 
 
 def require_plain(stored: Any, path: str) -> None:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.axes import IN_MEMORY, image_axes
 from smtdist.data.decode import one_size, resized, with_channels
-from smtdist.data.hdf5 import LISTED_NAMES
+from smtdist.data.hdf5 import LISTED_NAMES, open_dataset, place_of, require_open, require_plain
 from smtdist.data.opening import EncodedSettings, refuse_scaling
 from smtdist.data.pillow import GREY_MODES
 from smtdist.data.source import aligned_samples
@@ -214,6 +215,14 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
         return np.asarray(samples.data)
     if isinstance(samples, np.ndarray):
         return samples
+    if isinstance(samples, h5py.Dataset | h5py.Group):
+        require_open(samples)
+    if isinstance(samples, h5py.Dataset) and (samples.is_virtual or samples.external):
+        # h5py alone makes up what is missing in other files
+        path, dataset = place_of(samples)
+        with open_dataset(path, dataset) as stored:
+            require_plain(stored, path)
+            return np.asarray(stored[()])
     found = None
     if hasattr(samples, "__array__") or hasattr(samples, "__array_interface__"):
         with contextlib.suppress(TypeError, ValueError, RuntimeError):

@@ -20,7 +20,7 @@ from smtdist.data.fingerprint import fingerprint, sample_digests
 from smtdist.data.remote import is_url
 from smtdist.data.retry import opened_patiently
 from smtdist.data.source import Source
-from smtdist.errors import UnreadableError
+from smtdist.errors import UnreadableError, counted
 from smtdist.kernels import hashing
 
 SAMPLED: Final = 6
@@ -78,7 +78,7 @@ def data_differences(then: dict[str, Any], now: dict[str, Any], name: str) -> li
 def _shapes(name: str, old: list[int], new: list[int]) -> list[str]:
     found = []
     if new[0] != old[0]:
-        found.append(f"{name} has {new[0]:,} samples, had {old[0]:,}")
+        found.append(f"{name} has {counted(new[0], 'sample')}, had {old[0]:,}")
     if new[1:] != old[1:]:
         found.append(
             f"its samples are {' x '.join(map(str, new[1:]))}, were {' x '.join(map(str, old[1:]))}"
@@ -88,7 +88,7 @@ def _shapes(name: str, old: list[int], new: list[int]) -> list[str]:
 
 def _times(name: str, old: list[int], new: list[int], about: dict[str, Any]) -> list[str]:
     if len(old) != len(new):
-        return [f"{name} is {len(new)} files, was {len(old)}"]
+        return [f"{name} is {counted(len(new), 'file')}, was {len(old)}"]
     index = next(i for i, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1])
     at, before = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t[index] / 1e9)) for t in (new, old))
     compared = ", ".join(about.get("sampled", {}))

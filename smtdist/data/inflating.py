@@ -3,7 +3,7 @@
 A chunk of 3 MB may unpack to 3 GB. One that unpacks to less than it should is worse: HDF5 takes the rest from whatever
 lies behind it in the memory of the process, or crashes. So each chunk of gzip or bzip2 is unpacked here first, in pieces
 that are thrown away, up to the size that it must have; of LZF the lengths are added up; the others say how long they
-are. Once for each state of a file in a process. That takes a fraction of the time that HDF5 takes for it, in
+and their blocks are. Once for each state of a file in a process. That takes a fraction of the time that HDF5 takes for it, in
 the first pass alone.
 """
 
@@ -15,6 +15,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import h5py
@@ -42,6 +43,13 @@ ATOMIC: Final = 1
 HARMLESS: Final = 4 * 2**20
 """What a chunk of Zarr may unpack to without being looked at."""
 PIECE: Final = 2**20
+BLOSC_HEAD: Final = 16
+BLOSC_COPIED: Final = 2
+"""The flag of a chunk that blosc did not compress."""
+BLOCKS_HEAD: Final = 12
+"""Bytes before the blocks of LZ4 and bitshuffle."""
+RLE: Final = 1
+"""The kind of block of Zstandard that repeats one byte."""
 _DAMAGED: Any = isal_zlib.error
 _SAID: Final = "inflate() failed"
 """What HDF5 says of what cannot be unpacked."""
@@ -134,7 +142,11 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
                 wide = self.dtype.itemsize if SHUFFLE in before else 1
                 found = size * _has_all_bits(used[0], content, wide, size, self.dtype.itemsize)
             else:
-                found = len(packed) if packer is None else PACKERS[codes[packer]](packed, framed)
+                found = (
+                    len(packed)
+                    if packer is None
+                    else PACKERS[codes[packer]](packed, framed, used[packer][2])
+                )
         if found != framed:
             raise UnreadableError(
                 f"{self._called()}: the chunk at {place} unpacks to {'more' if found > framed else 'less'} than its "
@@ -215,23 +227,64 @@ def stated(form: str, place: int) -> Callable[[bytes, int], int]:
     return length
 
 
+def blosc_bytes(packed: Any, most: int) -> int:
+    """Look at the lengths in the header, unpacked and packed: blosc believes both; 0 for a chunk that has been cut."""
+    if len(packed) < BLOSC_HEAD:
+        return 0
+    unpacked, _, whole = struct.unpack_from("<III", packed, 4)
+    copied = BLOSC_HEAD + unpacked if packed[2] & BLOSC_COPIED else 0
+    return int(unpacked) if max(whole, copied) <= len(packed) else 0
+
+
+def _blocks_of(packed: bytes, most: int, values: tuple[int, ...], grouped: bool = False) -> int:
+    """Look at a chunk in blocks of LZ4 or of bitshuffle, each with its length; 0 for one that has been cut.
+
+    grouped : bitshuffle leaves the last numbers as they are, where they are no group of eight.
+    """
+    if len(packed) < BLOCKS_HEAD:
+        return 0
+    unpacked, block = struct.unpack_from(">QI", packed)
+    number = values[2] if grouped and len(values) > 2 else 1
+    left = unpacked % (8 * number) if grouped else 0
+    if unpacked <= most and block:
+        place, count = BLOCKS_HEAD, -(-(unpacked - left) // block)
+        for _ in range(count):
+            if place + 4 > len(packed):
+                return 0
+            place += 4 + int.from_bytes(packed[place : place + 4], "big")
+        if place + left > len(packed):
+            return 0
+    return int(unpacked) if block else 0
+
+
 def _zstandard_bytes(packed: bytes, most: int) -> int:
-    """Look at the length in the header of a frame (RFC 8878, 3.1.1.1); without one, the filter unpacks nothing."""
+    """Look at the length in the header of a frame (RFC 8878, 3.1.1.1), which must be all of the chunk.
+
+    Without one, the filter unpacks nothing; where its library fails, it does not tell.
+    """
     described = packed[4] if len(packed) > 4 else 0
     single = described >> 5 & 1
     form = ("<B" if single else "", "<H", "<I", "<Q")[described >> 6]
-    place = 5 + (1 - single) + (0, 1, 2, 4)[described & 3]
-    return stated(form, place)(packed, most) + 256 * (form == "<H") if form else 0
+    place, last = 5 + (1 - single) + (0, 1, 2, 4)[described & 3], 0
+    length = stated(form, place)(packed, most) + 256 * (form == "<H") if form else 0
+    place += struct.calcsize(form or "<")
+    while not last and place + 3 <= len(packed):
+        head = int.from_bytes(packed[place : place + 3], "little")
+        last, kind, size = head & 1, head >> 1 & 3, head >> 3
+        place += 3 + (1 if kind == RLE else size)
+    return length if last and place + 4 * (described >> 2 & 1) == len(packed) else 0
 
 
-PACKERS: Final[dict[int, Callable[[bytes, int], int]]] = {
-    DEFLATE: lambda packed, most: sum(map(len, _inflated(packed, most))),
-    SZIP: stated("<I", 0),
-    BZIP2: _bunzipped,
-    LZF: _lzf_bytes,
-    BLOSC: stated("<I", 4),
-    LZ4: stated(">Q", 0),
-    BITSHUFFLE: stated(">Q", 0),
-    ZSTANDARD: _zstandard_bytes,
+PACKERS: Final[dict[int, Callable[[bytes, int, tuple[int, ...]], int]]] = {
+    DEFLATE: lambda packed, most, _: sum(map(len, _inflated(packed, most))),
+    SZIP: lambda packed, most, _: stated("<I", 0)(packed, most),
+    BZIP2: lambda packed, most, _: _bunzipped(packed, most),
+    LZF: lambda packed, most, _: _lzf_bytes(packed, most),
+    BLOSC: lambda packed, most, _: blosc_bytes(packed, most),
+    LZ4: _blocks_of,
+    BITSHUFFLE: partial(_blocks_of, grouped=True),
+    ZSTANDARD: lambda packed, most, _: _zstandard_bytes(packed, most),
 }
-"""Compressions, and how much a chunk unpacks to: that, or some number above so many bytes; OSError for a damaged one."""
+"""Compressions, and how much a chunk unpacks to, by the values of the filter: that, or some number above so many bytes, or 0
+for one whose library would read beyond its end; OSError for a damaged one.
+"""

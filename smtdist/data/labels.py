@@ -6,24 +6,31 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
+from smtdist import errors
+from smtdist.data import checksums, zarr_source
 from smtdist.data.conventions import attributes_of, decoded, said
-from smtdist.data.guarded import unlocked, walk
-from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
-from smtdist.data.look import class_names
+from smtdist.data.guarded import walk
+from smtdist.data.hdf5 import damage_named, gaps_of, looked_through, open_dataset, open_file, reason_of
+from smtdist.data.look import CLASSES, class_names
 from smtdist.data.remote import full_path
 from smtdist.data.source import read_boxes
-from smtdist.data.virtual import FewOpen, check_sources
+from smtdist.data.virtual import FewOpen
 from smtdist.data.zarr_source import is_zarr, open_array, open_node
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 AT_ONCE: Final = 2**16
 """Texts that are read at once."""
+SHORT_ATTRIBUTE: Final = 60_000
+"""Bytes: HDF5 keeps no longer attribute than 64 KiB."""
+MOST_MEMBERS: Final = 2**16
+"""Larger numbers of an enumerated type are no numbers of classes."""
 
 
 def read_labels(
@@ -31,7 +38,7 @@ def read_labels(
 ) -> npt.NDArray[np.int64]:
     """Return the labels of `n_samples` samples as int64 (N,); further axes of length 1 do not count.
 
-    Texts are numbered by `classes`, or by `names_of`. Memory: 8 bytes a sample. Raises DataError for a dataset that
+    Texts are numbered by `classes`, or as `numbering_of` says. Memory: 8 bytes a sample. Raises DataError for a dataset that
     is missing, neither of integers nor of texts, or of another length, and for a label that the attributes of the
     dataset call missing.
     """
@@ -48,9 +55,11 @@ def read_labels(
                 f"{name} has the shape {stored.shape}, but there are {n_samples} samples; "
                 f"give one label a sample."
             )
+        if gaps := zarr_source.gaps_of(stored, path, dataset) if is_zarr(path) else gaps_of(stored, name):
+            errors.warn(gaps, DataWarning)
         virtual = getattr(stored, "is_virtual", False)  # arrays of Zarr do not say
         if text:
-            return _numbered(stored, classes or names_of(path, dataset), name)
+            return _numbered(stored, classes or numbering_of(path, dataset).names, name)
         if not virtual:
             labels = _read(stored, name, 0, n_samples)
     if virtual:
@@ -70,18 +79,63 @@ def read_labels(
     return labels.astype(np.int64)
 
 
-def names_of(path: str | os.PathLike[str], dataset: str) -> tuple[str, ...]:
-    """Return the names that texts as labels are numbered by, () for labels that are numbers.
+@dataclass(frozen=True)
+class Numbering:
+    """What the numbers of labels mean.
 
-    Those are the classes that the file names, else all texts of this and other labels of the same name in the file,
+    Attributes
+    ----------
+    texts : whether the labels are stored as texts. names : of the classes, by their numbers ("" for a number without a
+        name); () where nothing in the file names them.
+    """
+
+    texts: bool
+    names: tuple[str, ...]
+
+
+def numbering_of(path: str | os.PathLike[str], dataset: str) -> Numbering:
+    """Return what the numbers of labels mean: by the members of HDF5's enumerated type, or the classes that the file names.
+
+    Texts in a file that names no classes are numbered by all texts of this and other labels of the same name in it,
     sorted: training and test images of one file are numbered alike.
     """
     with damage_named(path), _opened(path, dataset) as stored:
-        if not _is_text(stored):
-            return ()
-    named = class_names(path, dataset)
-    if named is not None:
-        return named
+        texts, members = _is_text(stored), _members(stored)
+    named = members or class_names(path, dataset)
+    if named or not texts:
+        return Numbering(texts, named or ())
+    return Numbering(texts, _all_texts(path, dataset))
+
+
+def write_names(group: Any, names: Sequence[str]) -> None:
+    """Write the names of classes into an open HDF5 file or group: as the attribute `classes`, or a dataset if there are many."""
+    names = [name.encode(errors="backslashreplace").decode() for name in names]
+    if 16 * len(names) < SHORT_ATTRIBUTE:  # strings lie elsewhere, 16 bytes point to each
+        group.attrs[CLASSES] = names
+    else:
+        group.create_dataset(CLASSES, data=names, dtype=h5py.string_dtype())
+
+
+def record_names(file: Any, names: Sequence[str], sums: dict[str, Any]) -> None:
+    """Write the names of classes, if there are some, into a file with checksums; note that of a dataset."""
+    if names:
+        write_names(file, names)
+    if CLASSES in file:
+        sums[CLASSES] = checksums.crc_of(file[CLASSES][()])
+
+
+def _members(stored: Any) -> tuple[str, ...]:
+    """Return the names of HDF5's enumerated type by their numbers; () for another type, and numbers that are no classes."""
+    members = h5py.check_enum_dtype(stored.dtype) if isinstance(stored.dtype, np.dtype) else None
+    if not members or min(members.values()) < 0 or max(members.values()) >= MOST_MEMBERS:
+        return ()
+    names = [""] * (1 + max(members.values()))
+    for name, number in members.items():
+        names[number] = name
+    return tuple(names)
+
+
+def _all_texts(path: str | os.PathLike[str], dataset: str) -> tuple[str, ...]:
     leaf, found = dataset.strip("/").rpartition("/")[2], set[str]()
     with damage_named(path), _every(path) as every:
         for place, stored in every:
@@ -143,7 +197,9 @@ def _read(stored: Any, name: str, start: int, stop: int) -> npt.NDArray[Any]:
 def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:
     """Read labels that lie in other files, which HDF5 would make up where one is missing."""
     with damage_named(path), open_file(path) as file:
-        check_sources(file[dataset], path, unlocked)
+        _, gaps = looked_through(file[dataset], path)
+        if gaps:
+            errors.warn(gaps, DataWarning)
         parts = []
         for start, stop, stored in FewOpen(file, dataset, path).ranges(0, n_samples):
             parts.append(_read(stored, f"{path}:{dataset}", start, stop))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import h5py
@@ -15,7 +16,7 @@ from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path
 from smtdist.data.source import PIXEL_KINDS, Source
-from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node, pyramid_of
+from smtdist.data.zarr_source import ZarrSource, arrays_in, is_zarr, open_node, pyramid_of
 from smtdist.errors import DataError, MissingDatasetError, masked
 
 IMAGES: Final = "images"
@@ -45,7 +46,13 @@ def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False)
         with open_file(full_path(path)) as file:
             group = _group(file, name)
             encoded = group is not None and is_encoded(group)
-            inside = _named(name, group is not None and IMAGES in group)
+            plain = group is not None and IMAGES in group
+            inside = _named(name, plain)
+            if encoded and plain:
+                raise DataError(
+                    f"{os.fspath(path)}: {name!r} holds encoded images (bytes and offsets) and plain ones ({IMAGES}); name "
+                    f"{inside} for these, or move one of both to a group of its own."
+                )
         if encoded:
             return EncodedLook.at(path, name, skip_damaged)
         try:
@@ -67,9 +74,21 @@ def _images_named(path: str | os.PathLike[str], name: str) -> MissingDatasetErro
     )
 
 
-def image_sets(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names in an HDF5 file that mean images: groups of encoded ones, and datasets as images are stored."""
+def image_sets(
+    path: str | os.PathLike[str], broken: dict[str, str] | None = None, most: int | None = None
+) -> list[str]:
+    """Return the names in an HDF5 file or Zarr store that mean images: groups of encoded ones, and arrays like images.
+
+    `broken` takes links that cannot be followed (`smtdist.data.guarded.walk`). With `most`, no more than so many objects
+    of a file are looked at.
+    """
     found: list[str] = []
+    if is_zarr(path):
+        return [
+            name
+            for name, stored in arrays_in(full_path(path))
+            if stored.ndim in (3, 4) and stored.size and stored.dtype.kind in PIXEL_KINDS
+        ]
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Group):
@@ -80,7 +99,7 @@ def image_sets(path: str | os.PathLike[str]) -> list[str]:
 
     with damage_named(path), open_file(full_path(path)) as file:
         visit("/", file)
-        for name, item in walk(file, links=True):
+        for name, item in islice(walk(file, links=True, broken=broken), most):
             visit(name, item)
     return found
 
@@ -96,28 +115,36 @@ def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | No
     They are the attribute `classes` of the images' group, or its dataset of that name, or the attribute of
     the file.
     """
+    place = _beside(path, name, "").rstrip("/")
     if is_zarr(path):
-        return None
-    place = _beside(path, name, "").rstrip("/") or "/"
+        node = open_node(full_path(path), place)
+        return class_list(node, open_node(full_path(path), ""))
     with damage_named(path), open_file(full_path(path)) as file:
-        group = file.get(place)
+        group = file.get(place or "/")
         if not isinstance(group, h5py.Group):
             return None
-        found: Any = group.attrs.get(CLASSES)
-        if found is None and isinstance(group.get(CLASSES), h5py.Dataset):
-            found = group[CLASSES][()]
-        for whole in (file, group.file):  # they differ behind a link
-            found = whole.attrs.get(CLASSES) if found is None else found
-        if found is None:
-            return None
-        return tuple(
-            text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-            for text in np.ravel(found)
-        )
+        return class_list(group, file, group.file)  # the last two differ behind a link
+
+
+def class_list(group: Any, *whole: Any) -> tuple[str, ...] | None:
+    """Return the list of names that an open group has as `classes`, or the attribute of a file that it lies in."""
+    found: Any = group.attrs.get(CLASSES)
+    if found is None and hasattr(group.get(CLASSES), "shape"):
+        found = group[CLASSES][...]
+    for node in whole:
+        found = node.attrs.get(CLASSES) if found is None else found
+    if found is None or isinstance(found, int | np.integer):  # how many there are
+        return None
+    return tuple(
+        text.decode(errors="backslashreplace") if isinstance(text, bytes) else str(text)
+        for text in np.ravel(found)
+    )
 
 
 def has_labels(path: str | os.PathLike[str], name: str) -> bool:
-    """Say whether an HDF5 file has labels beside images."""
+    """Say whether an HDF5 file or Zarr store has labels beside images."""
+    if is_zarr(path):
+        return any(found == labels_name(path, name) for found, _ in arrays_in(full_path(path)))
     with damage_named(path), open_file(full_path(path)) as file:
         return isinstance(file.get(labels_name(path, name)), h5py.Dataset)
 
@@ -132,7 +159,7 @@ def require_same_classes(
         named, unnamed = (one, other) if other[1] is None else (other, one)
         raise DataError(
             f"{named[0]} names its {len(named[1] or ())} classes, but {unnamed[0]} does not, so that labels cannot be "
-            f"compared; write the same class names into both."
+            f"compared; write the same names into both, as the attribute classes of the group."
         )
     pairs = zip(one[1], other[1], strict=False)
     number = next((index for index, (a, b) in enumerate(pairs) if a != b), None)
@@ -142,7 +169,8 @@ def require_same_classes(
         else f"{one[1][number]!r} and {other[1][number]!r} for class {number}"
     )
     raise DataError(
-        f"{one[0]} and {other[0]} number their classes differently ({differ}); import them with one list of classes."
+        f"{one[0]} and {other[0]} number their classes differently ({differ}); import the images of both together, from one "
+        f"folder, or number the labels by the same names in both."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -11,15 +12,15 @@ import numpy.typing as npt
 from smtdist import errors
 from smtdist.data.adapted import RangeSettings, adapted
 from smtdist.data.first import First
-from smtdist.data.labels import names_of, read_labels
+from smtdist.data.labels import numbering_of, read_labels
 from smtdist.data.locations import Files, Location, Parsed, resolved
-from smtdist.data.look import class_names, file_named, labels_name, look_at, require_same_classes
+from smtdist.data.look import file_named, labels_name, look_at, require_same_classes
 from smtdist.data.manifest import Manifest
 from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
-from smtdist.errors import ConfigurationError, DataWarning
+from smtdist.errors import ConfigurationError, DataError, DataWarning
 
-__all__ = ["EncodedSettings", "labels_name", "open_labels", "open_source", "refuse_scaling"]
+__all__ = ["EncodedSettings", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]
 
 
 class EncodedSettings(RangeSettings, Protocol):
@@ -81,52 +82,49 @@ def open_source(
 
 
 def open_labels(location: Location, name: str, source: Source) -> npt.NDArray[np.int64]:
-    """Return the labels of a source that `open_source` made of the same location and name, as int64 (N,).
+    """Return the labels of a source that `open_source` made of the same location and name, as int64 (N,): see `named_labels`."""
+    return named_labels(location, name, source)[0]
 
-    Labels of several files follow one another. Memory: 8 bytes a sample, twice for several files. Raises
-    DataError for labels that are missing or of another number, and where two files name their classes
-    differently.
+
+def named_labels(
+    location: Location, name: str, source: Source, beside: Callable[[str, str], str] = labels_name
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Return the labels of a source as int64 (N,), and the names of the classes by these numbers; () where they have none.
+
+    Labels of several files follow one another. beside : what names the labels that go with samples. Memory: 8 bytes a
+    sample, twice for several files. Raises DataError for labels that are missing or of another number, and where two
+    files name their classes differently.
     """
     if isinstance(source, First):
-        return open_labels(location, name, source.source)[: source.count]
-    if not isinstance(source, ShardedSource):
+        labels, names = named_labels(location, name, source.source, beside)
+        return labels[: source.count], names
+    if isinstance(source, ShardedSource):
+        # all that lies in files has a path
+        parts = [(shard.path, shard.n_samples) for shard in source.shards]  # type: ignore[attr-defined]
+    else:
         found = resolved(location)
-        path = found if isinstance(found, str) else source.path  # type: ignore[attr-defined]
-        return read_labels(path, labels_name(path, name), source.n_samples)
-    parts, first = [], None
-    names = label_names(location, name, source)
-    for shard in source.shards:
-        path = shard.path  # type: ignore[attr-defined]  # all that lies in files has one
+        parts = [(found if isinstance(found, str) else source.path, source.n_samples)]  # type: ignore[attr-defined]
+    first, every = None, set[str]()
+    for path, _ in parts:
         with file_named(path):
-            parts.append(read_labels(path, labels_name(path, name), shard.n_samples, names))
-            classes = (path, class_names(path, name))
-        first = first or classes
-        require_same_classes(first, classes)
-    return np.concatenate(parts)
-
-
-def label_names(location: Location, name: str, source: Source) -> tuple[str, ...]:
-    """Return the names that texts as labels are numbered by (`open_labels`), () for labels that are numbers."""
-    if isinstance(source, First):
-        return label_names(location, name, source.source)
-    if not isinstance(source, ShardedSource):
-        found = resolved(location)
-        path = found if isinstance(found, str) else source.path  # type: ignore[attr-defined]
-        return names_of(path, labels_name(path, name))
-    every = []
-    for shard in source.shards:
-        path = shard.path  # type: ignore[attr-defined]
+            own = numbering_of(path, beside(path, name))
+        first = first or (path, own)
+        if first[1].texts != own.texts:
+            raise DataError(
+                f"The labels in {path if own.texts else first[0]} are texts, and those in {first[0] if own.texts else path} "
+                f"are numbers; store them alike in all files."
+            )
+        if not own.texts:
+            require_same_classes((first[0], first[1].names or None), (path, own.names or None))
+        every.update(own.names)
+    assert first is not None  # a source has samples
+    # texts of files that list other names are numbered together
+    names = first[1].names if every == set(first[1].names) else tuple(sorted(every))
+    every_label = []
+    for path, n_samples in parts:
         with file_named(path):
-            every.append(names_of(path, labels_name(path, name)))
-    # files that name their classes name the same
-    return every[0] if len(set(every)) == 1 else tuple(sorted(set[str]().union(*every)))
-
-
-def are_named(location: Location, name: str, source: Source) -> bool:
-    """Say whether the file, or the first of several, names the classes of the labels."""
-    first = source.shards[0] if isinstance(source, ShardedSource) else source
-    found = resolved(location)
-    return class_names(found if isinstance(found, str) else first.path, name) is not None  # type: ignore[attr-defined]
+            every_label.append(read_labels(path, beside(path, name), n_samples, names))
+    return np.concatenate(every_label) if len(every_label) > 1 else every_label[0], names
 
 
 def refuse_scaling(name: str, settings: EncodedSettings) -> None:

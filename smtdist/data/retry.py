@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.source import Reader, Source
-from smtdist.errors import DataError, UnreachableError, UnreadableError
+from smtdist.errors import DataError, UnreachableError, UnreadableError, counted
 
 T = TypeVar("T")
 
@@ -196,4 +196,4 @@ def phrase(ranges: Ranges, shown: int = 3) -> str:
         str(start) if stop == start + 1 else f"{start} to {stop - 1}" for start, stop in ranges[:shown]
     ]
     more = len(ranges) - shown
-    return ", ".join(parts) + (f" and {more:,} more range{'s' * (more > 1)}" if more > 0 else "")
+    return ", ".join(parts) + (f" and {counted(more, 'more range')}" if more > 0 else "")

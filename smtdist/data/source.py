@@ -330,6 +330,17 @@ def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
             f"{name} has values of variable length, such as encoded images; store these end to end in a group, as the datasets "
             f"bytes = numpy.concatenate(dataset[:]) and offsets = numpy.cumsum([0, *map(len, dataset[:])])."
         )
+    if native.subdtype is not None:
+        base, shape = native.subdtype
+        raise DataError(
+            f"{name} has an array of {base.name} {shape} in each value; write these axes as axes of the dataset, as those of "
+            f"dataset[:] are."
+        )
+    if native.names is not None:
+        raise DataError(
+            f"{name} has the fields {', '.join(native.names)} in each value; write one of them, dataset[{native.names[0]!r}], as "
+            f"a dataset of its own."
+        )
     if native.kind not in PIXEL_KINDS or native.itemsize > 8:
         raise DataError(
             f"{name} has the type {native.name}, but pixels are whole numbers, floats of at most 64 bits, or booleans; "

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from smtdist import errors
 from smtdist.data.array import ArraySamples
 from smtdist.data.conventions import require_plain_numbers
-from smtdist.data.hdf5 import READ_CHUNK_BYTES, open_dataset, reason_of, require_plain
+from smtdist.data.hdf5 import READ_CHUNK_BYTES, gaps_of, open_dataset, reason_of, require_plain
 from smtdist.data.held import in_memory, numbers_of
 from smtdist.data.source import MOST_CHUNKS, Reader, Source, aligned_samples, read_boxes, require_countable
-from smtdist.errors import DataError, masked
+from smtdist.errors import DataError, DataWarning, masked
 
 TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
 
@@ -123,9 +124,12 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
         path = os.path.abspath(os.fsdecode(rows[0]))
         with open_dataset(path, rows[1]) as stored:
             require_plain(stored, path)
-            require_plain_numbers(stored, f"{path}:{rows[1].strip('/')}")
+            require_plain_numbers(stored, name := f"{path}:{rows[1].strip('/')}")
             chunk = None if stored.chunks is None else int(stored.chunks[0])
-            return _stored_table(path, rows[1].strip("/"), stored.shape, stored.dtype, chunk)
+            table = _stored_table(path, rows[1].strip("/"), stored.shape, stored.dtype, chunk)
+            if gaps := gaps_of(stored, name):
+                errors.warn(gaps, DataWarning)
+            return table
     if isinstance(rows, str | os.PathLike):
         path = os.path.abspath(os.fspath(rows))
         array = _npy(path)

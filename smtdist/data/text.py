@@ -17,7 +17,7 @@ import numpy.typing as npt
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source
 from smtdist.data.unzip import WINDOW_BYTES, SeekIndex, build_index, open_gzip
-from smtdist.errors import DataError, masked
+from smtdist.errors import DataError, counted, masked
 
 BLOCK: Final = 2**14
 """Bytes of text that a block begins in; it ends with the last paragraph that begins in them."""
@@ -85,7 +85,7 @@ class TextSource(Source):
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: the path, or the first of how many."""
         more = len(self.files) - 1
-        return masked(self.files[0].path) + (f" and {more} more file{'s' * (more > 1)}" if more else "")
+        return masked(self.files[0].path) + (f" and {counted(more, 'more file')}" if more else "")
 
     @property
     def text_bytes(self) -> int:

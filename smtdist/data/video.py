@@ -20,7 +20,7 @@ from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
 from smtdist.data.source import Reader, Source, read_boxes
 from smtdist.data.video_frames import LOW_PASS, fourier_whitened
-from smtdist.errors import ConfigurationError, DataError, masked
+from smtdist.errors import ConfigurationError, DataError, counted, masked
 from smtdist.kernels import hashing
 
 WHITEN: Final = ("none", "fourier")
@@ -200,7 +200,7 @@ class PatchSequences(Source):
         if len(self.clips) == 1:
             return self.clips[0].name
         more = len({clip.path for clip in self.clips}) - 1
-        return masked(self.clips[0].path) + (f" and {more} more file{'s' * (more > 1)}" if more else "")
+        return masked(self.clips[0].path) + (f" and {counted(more, 'more file')}" if more else "")
 
     @property
     def reader_bytes(self) -> int:

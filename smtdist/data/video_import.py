@@ -19,7 +19,7 @@ from smtdist.data.importers.items import LeftOut
 from smtdist.data.video import Clip, open_clips
 from smtdist.data.video_frames import centre_crop, cuts_of, down_sampled
 from smtdist.data.writing import check_target, lenient, whole_file
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, counted
 
 BATCH: Final = 64
 HDF5_SUFFIXES: Final = (".h5", ".hdf5", ".nc")
@@ -103,7 +103,7 @@ def import_videos(
                 )
     if left.count:
         note(
-            f"Left out {left.count:,} parts of the files that are no clip, the first: {'; '.join(left.first)}."
+            f"Left out {counted(left.count, 'part of the files')} with no clip, the first: {'; '.join(left.first)}."
         )
     return written
 

@@ -23,7 +23,7 @@ from numcodecs.abc import Codec
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec
 
-from smtdist.data.inflating import HARMLESS, PIECE, SLACK, stated
+from smtdist.data.inflating import HARMLESS, PIECE, RLE, SLACK, blosc_bytes, stated
 from smtdist.errors import DataError
 
 NUMBERS: Final = "biufc"
@@ -36,7 +36,6 @@ SKIPPED: Final = 0x184D2A50
 """How Zstandard's frames begin (RFC 8878), and those without content."""
 BLOCK: Final = 128 * 2**10
 """The most that a packed block of theirs unpacks to."""
-RLE: Final = 1
 PACKED: Final = 2
 
 Beyond = Callable[[Any, int], bool]
@@ -204,8 +203,15 @@ def _states(place: int) -> Beyond:
     return lambda packed, most: length(packed, most) > most
 
 
+def _blosc_beyond(packed: Any, most: int) -> bool:
+    unpacked = blosc_bytes(packed, most)
+    if not unpacked:
+        raise ValueError("a chunk is shorter than its header says, so it was cut")
+    return unpacked > most
+
+
 BEYOND: Final[dict[str, Beyond]] = {
-    "blosc": _states(4),
+    "blosc": _blosc_beyond,
     "lz4": _states(0),
     "zstd": _zstandard_beyond,
     "gzip": _read_beyond(lambda file: gzip.GzipFile(fileobj=file), RATIO),

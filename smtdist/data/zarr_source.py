@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -79,7 +79,7 @@ class ZarrSource(Source):
                 f"channels; give an array without the others, in Python zarr.open({where!r})[{array!r}][...] with an index for "
                 f"each of them."
             )
-        chunks = tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
+        chunks = _stored_together(stored)
         return cls(
             path=where,
             array=array,
@@ -90,7 +90,7 @@ class ZarrSource(Source):
             has_channels=stored.ndim == 4,
             dimensions=dimensions,
             attributes=attributes_of(stored),
-            gaps="" if is_url(where) else _gaps(stored, os.path.join(where, array), chunks, name),
+            gaps=gaps_of(stored, where, array),
         )
 
     @property
@@ -165,16 +165,77 @@ class _ZarrReader(Reader):
         return out.nbytes
 
 
-def _gaps(stored: Any, folder: str, chunks: tuple[int, ...], name: str) -> str:
-    """Return a sentence on chunks without a file in the folder of an array."""
-    grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, chunks, strict=True))
-    numbers = (
-        place_number(place, grid)
-        for above, _, files in os.walk(folder)
-        for file in files
-        if (place := _place(os.path.relpath(os.path.join(above, file), folder), grid)) is not None
-    )
-    return gaps_said(name, numbers, grid, chunks)
+def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
+    """Return a sentence on chunks without a file in the folder of an array, or without a place in a file of shards.
+
+    Behind an address nothing is counted.
+    """
+    if is_url(path):
+        return ""
+    where, array = full_path(path), array.strip("/")
+    folder, name = os.path.join(where, array), f"{where}:{array}"
+    chunks = _stored_together(stored)
+    index = _index_of(stored)
+    inner = chunks if index is None else tuple(int(length) for length in stored.chunks)
+    outer = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, chunks, strict=True))
+    grid = tuple(-(-length // chunk) for length, chunk in zip(stored.shape, inner, strict=True))
+    each = tuple(shard // chunk for shard, chunk in zip(chunks, inner, strict=True))
+
+    def numbers() -> Iterator[int]:
+        for above, _, files in os.walk(folder):
+            for file in files:
+                path = os.path.join(above, file)
+                place = _place(os.path.relpath(path, folder), outer)
+                if place is None:
+                    continue
+                if index is None:
+                    yield place_number(place, grid)
+                    continue
+                at = np.argwhere(index(path).reshape(each)) + np.multiply(place, each)
+                inside = at[(at < grid).all(axis=1)]  # the last shard of an axis may go on behind its end
+                yield from np.ravel_multi_index(tuple(inside.T), grid).tolist()
+
+    return gaps_said(name, numbers(), grid, inner)
+
+
+def _stored_together(stored: Any) -> tuple[int, ...]:
+    """Return the lengths of what has a file of its own: chunks, or shards of several."""
+    return tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
+
+
+def _index_of(stored: Any) -> Callable[[str], npt.NDArray[np.bool_]] | None:
+    """Return what tells which chunks a file of shards holds; None for an array without shards, or with an index in another way.
+
+    The index has two numbers for each chunk, its place and its length, all ones where it is not there, and a
+    checksum.
+    """
+    if not getattr(stored, "shards", None) or len(stored.metadata.codecs) != 1:
+        return None
+    (sharding,) = stored.metadata.codecs
+    ways = [codec.to_dict() for codec in sharding.index_codecs]
+    endian = ways[0].get("configuration", {}).get("endian", "little")
+    if ways[0]["name"] != "bytes" or [way["name"] for way in ways[1:]] not in ([], ["crc32c"]):
+        return None
+    count = math.prod(stored.shards) // math.prod(stored.chunks)
+    room = 16 * count + 4 * len(ways[1:])
+    at_end = str(getattr(sharding.index_location, "value", sharding.index_location)) == "end"
+
+    def look(path: str) -> npt.NDArray[np.bool_]:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - room) if at_end else 0)
+            index = file.read(16 * count)
+        if size < room:
+            raise DataError(
+                f"{path} has {size:,} bytes, but its index alone takes {room:,}; restore it from a good copy."
+            )
+        kind = ">u8" if endian == "big" else "<u8"
+        held: npt.NDArray[np.bool_] = (np.frombuffer(index, kind).reshape(count, 2) != 2**64 - 1).any(
+            axis=1
+        )
+        return held
+
+    return look
 
 
 def _place(key: str, grid: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -238,6 +299,14 @@ def open_array(path: str, array: str) -> Any:
     from smtdist.data.zarr_chunks import guarded  # imports Zarr, which is there now
 
     return guarded(found)
+
+
+def arrays_in(path: str) -> list[tuple[str, Any]]:
+    """Return (name, array) of all arrays of a Zarr store, in the order of their names; an array alone has the name ""."""
+    node = open_node(path, "")
+    if hasattr(node, "chunks"):
+        return [("", node)]
+    return sorted((name, one) for name, one in node.members(max_depth=None) if hasattr(one, "chunks"))
 
 
 def open_node(path: str, name: str) -> Any:

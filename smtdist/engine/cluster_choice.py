@@ -14,21 +14,26 @@ from smtdist.errors import ConfigurationError
 
 
 class Queue(NamedTuple):
-    """A batch queue: its name, dask-jobqueue's class for it, the command that submits, and words that only ask it."""
+    """A batch queue: its name, dask-jobqueue's class for it, the command that submits, words that show a job, and words that
+    ask whether it would take one.
+    """
 
     name: str
     cluster: str
     submit: str
+    showing: str
     asking: tuple[str, ...] = ()
 
 
 QUEUES = {
-    "slurm": Queue("SLURM", "SLURMCluster", "sbatch", ("sbatch", "--test-only")),
-    "pbs": Queue("PBS", "PBSCluster", "qsub"),
-    "sge": Queue("Grid Engine", "SGECluster", "qsub"),
-    "lsf": Queue("LSF", "LSFCluster", "bsub"),
-    "oar": Queue("OAR", "OARCluster", "oarsub"),
-    "moab": Queue("Moab", "MoabCluster", "msub"),
+    "slurm": Queue(
+        "SLURM", "SLURMCluster", "sbatch", "squeue --noheader --jobs", ("sbatch", "--test-only")
+    ),
+    "pbs": Queue("PBS", "PBSCluster", "qsub", "qstat -f"),
+    "sge": Queue("Grid Engine", "SGECluster", "qsub", "qstat -j"),
+    "lsf": Queue("LSF", "LSFCluster", "bsub", "bjobs -noheader -o stat"),
+    "oar": Queue("OAR", "OARCluster", "oarsub", "oarstat -fj"),
+    "moab": Queue("Moab", "MoabCluster", "msub", "checkjob"),
 }
 """Batch queues, whose jobs are workers."""
 KINDS = ("local", *QUEUES, "ssh", "kubernetes", "cuda")

@@ -45,8 +45,8 @@ from smtdist.engine.local_cluster import (
     on_this_machine,
     require_descriptors,
 )
-from smtdist.engine.queues import queue_cluster
-from smtdist.errors import ConfigurationError
+from smtdist.engine.queues import Jobs, queue_cluster
+from smtdist.errors import ConfigurationError, counted
 
 JOB_DESCRIPTORS = 4
 """Connections of the scheduler, which is in this process, with each worker of a batch queue, some to spare."""
@@ -62,7 +62,7 @@ def executor_of(
     choice.checked()
     if choice.max_workers is not None and choice.max_workers < max(1, workers or 1):
         raise ConfigurationError(
-            f"--max-workers {choice.max_workers} is less than the {workers} workers to start with."
+            f"--max-workers {choice.max_workers} is less than the {counted(workers or 0, 'worker')} to start with."
         )
     if choice.is_address:
         return _address(choice)
@@ -169,8 +169,17 @@ def _queue(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
     with queue_cluster(choice) as (cluster, processes):
         jobs = -(-workers // processes)
         most = -(-(choice.max_workers or workers) // processes)
-        require_descriptors(DESCRIPTORS + JOB_DESCRIPTORS * most * processes, f"{most * processes} workers")
-        with _following(cluster, jobs * processes, most * processes, waiting) as executor:
+        require_descriptors(
+            DESCRIPTORS + JOB_DESCRIPTORS * most * processes, counted(most * processes, "worker")
+        )
+        submitted = Jobs(cluster, choice.name)
+
+        def waiting_for_jobs() -> None:
+            submitted.require_some()
+            if waiting is not None:
+                waiting()
+
+        with _following(cluster, jobs * processes, most * processes, waiting_for_jobs) as executor:
             yield executor
 
 
@@ -186,7 +195,7 @@ def _ssh(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) ->
         )
     if workers and workers > len(hosts) - 1:
         raise ConfigurationError(
-            f"--workers asks for {workers}, but the section ssh has {len(hosts) - 1} hosts for workers; add hosts "
+            f"--workers asks for {workers}, but the section ssh has {counted(len(hosts) - 1, 'host')} for workers; add hosts "
             f"(a host may stand more than once)."
         )
     hosts = hosts[: 1 + (workers or len(hosts))]

@@ -26,7 +26,7 @@ from smtdist.engine.executor import Handle, TaskLost, writers
 from smtdist.engine.lastwords import NOBODY_SECONDS, Attendance
 from smtdist.engine.memory import memory_limit, process_limits, readable, settle_heap
 from smtdist.engine.window import Key, Sight, ask_aside
-from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError
+from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError, counted
 
 TOPIC = "smtdist"
 """Where a cluster's runs tell how they are doing; the scheduler keeps the last 1,000 events."""
@@ -165,8 +165,9 @@ class DaskExecutor:
         memory = readable(sum(worker["metrics"].get("memory", 0) for worker in workers))
         limit = readable(sum(worker["memory_limit"] or 0 for worker in workers))
         return (
-            f"All {len(workers)} workers of {self._address} are paused by Dask, since they use {memory} of {limit}, and start "
-            f"no task; restart them with more memory, or with distributed.worker.memory.pause: false, then resume."
+            f"Dask has paused every worker of {self._address} ({counted(len(workers), 'worker')} with {memory} of {limit} in "
+            f"use), so that none starts a task; restart them with more memory, or with distributed.worker.memory.pause: false, "
+            f"then resume."
         )
 
     @contextmanager

@@ -20,7 +20,7 @@ from smtdist.engine.adaptive import Demand
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import available_cores
 from smtdist.engine.memory import worker_limit
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.errors import ConfigurationError, SmtdistError, counted
 
 LOOPBACK = "127.0.0.1"
 SILENT = 50
@@ -130,7 +130,7 @@ def require_processes(workers: int) -> None:
             "This process may start no others: it belongs to a pool of processes, of multiprocessing or joblib, or is a "
             "worker of Dask itself; leave --workers out here, or start the pool with one process."
         )
-    require_descriptors(DESCRIPTORS + WORKER_DESCRIPTORS * workers, f"{workers} workers")
+    require_descriptors(DESCRIPTORS + WORKER_DESCRIPTORS * workers, counted(workers, "worker"))
 
 
 GUARD = (
@@ -181,8 +181,8 @@ def require_descriptors(needed: int, what: str) -> None:
     if resource.RLIM_INFINITY != soft < needed:
         if resource.RLIM_INFINITY != hard < needed:
             raise SmtdistError(
-                f"{what} need about {needed:,} files and connections open at once, and this process may open {hard:,} "
-                f"(ulimit -n); use fewer --workers, or raise that limit."
+                f"For {what} this process must have about {needed:,} files and connections open at once, and it may open "
+                f"{hard:,} (ulimit -n); use fewer --workers, or raise that limit."
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 

@@ -31,7 +31,14 @@ from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, STOP_SECONDS, Reduction, count_failure
 from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
-from smtdist.errors import CheckpointError, ClusterLostError, ConfigurationError, DataError, InterruptedRun
+from smtdist.errors import (
+    CheckpointError,
+    ClusterLostError,
+    ConfigurationError,
+    DataError,
+    InterruptedRun,
+    counted,
+)
 from smtdist.kernels.device import gpu_available
 from smtdist.statistics.base import State, Statistic
 
@@ -363,7 +370,8 @@ class Engine:
             raise DataError(f"No sample of {source.name} can be read; restore the file from a good copy.")
         if n_skipped and place not in self.skipped:
             self.note(
-                f"{name}: {n_skipped:,} of {source.n_samples:,} samples cannot be read and are skipped: {retry.phrase(ranges)}"
+                f"{name}: {n_skipped:,} of {counted(source.n_samples, 'sample')} cannot be read and "
+                f"{'is' if n_skipped == 1 else 'are'} skipped: {retry.phrase(ranges)}"
             )
         self.skipped.setdefault(place, ranges)
         return n_skipped

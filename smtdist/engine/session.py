@@ -12,7 +12,7 @@ from typing import Any
 
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.executor import Executor, SerialExecutor
-from smtdist.engine.memory import stated_limit
+from smtdist.engine.memory import require_room, stated_limit
 from smtdist.errors import ConfigurationError, SmtdistError
 
 
@@ -40,6 +40,7 @@ def executor_for(
             with stated_limit(memory):
                 yield SerialExecutor()
         else:
+            require_room()  # for what this process solves: Dask's threads take what is left
             with _loading():
                 from smtdist.engine.clusters import executor_of
 

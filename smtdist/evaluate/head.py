@@ -40,6 +40,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     layout: readout.Layout | None
     layout_: readout.Layout | None
     classes_: NDArray[Any]
+    names_: tuple[str, ...] = ()
     n_features_in_: int
     representation_: tuple[str, ...] | None
     path_: list[dict[str, float]]
@@ -128,6 +129,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.path_,
             self.audit_,
             {},
+            self.names_,
         )
         return head_files.save(path, about, self._groups(), overwrite=overwrite)
 
@@ -146,7 +148,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Read a head of this kind from an open file."""
         head = cls._read(file, about)
         head.classes_, head.n_features_in_ = about.classes, about.n_features
-        head.representation_ = about.representation
+        head.representation_, head.names_ = about.representation, about.names
         head.path_, head.audit_ = [dict(one) for one in about.path], [dict(one) for one in about.audit]
         return head
 
@@ -156,6 +158,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         source = as_table(X)
         labels = classes.checked(y, source.n_samples)
         self.classes_, places = classes.classes_of(labels)
+        self.names_ = stored.names_for(source, labels) or ()
         self.n_features_in_ = source.shape[1]
         self.representation_ = stored.representation_of(source)
         self.layout_ = self.layout
@@ -164,6 +167,23 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 json.loads(self.representation_[stored.ASKED.index("parts")])
             )
         return source, places
+
+    @property
+    def own_classes(self) -> classes.Named:
+        """The classes, and what they mean: names, or numbers with the names that the file of the fit had."""
+        if self.classes_.dtype.kind == "U":
+            return classes.Named(np.arange(len(self.classes_)), tuple(self.classes_.tolist()), "the head")
+        return classes.Named(self.classes_.astype(np.int64), self.names_, "the head")
+
+    def _places(self, source: Source, y: Any) -> Int64:
+        """Return the place of each label among the classes; those of a file of representations mean what the file says."""
+        labels = classes.checked(y, source.n_samples)
+        names = stored.names_for(source, labels)
+        if names is None:
+            return classes.places_in(self.classes_, labels)
+        own = self.own_classes
+        found = own.renumbered(classes.Named(labels.astype(np.int64), names, source.name))
+        return classes.places_in(own.labels, found.labels, found.names)
 
     def known(self, X: Any) -> Source:
         """Return rows like those of the fit; DataError for others."""

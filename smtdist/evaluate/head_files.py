@@ -44,7 +44,7 @@ class About:
     kind : "ridge" or "kernel". settings : its parameters, plain JSON. numbers : what was chosen in the fit, plain JSON.
     layout : where parts of a row are, or None. classes : (c,). n_features : of a row. representation : what rows depend on
         (`smtdist.evaluate.stored`), or None. path : of each penalty its error and top-1 share. audit : rows added and
-        withdrawn. versions : of what wrote the file.
+        withdrawn. versions : of what wrote the file. names : what numbers of classes mean, by these numbers; () for nothing.
     """
 
     kind: str
@@ -57,6 +57,7 @@ class About:
     path: Sequence[Mapping[str, float]]
     audit: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
+    names: tuple[str, ...] = ()
 
     @property
     def mirrored(self) -> bool:
@@ -67,6 +68,16 @@ class About:
 def rows_of(audit: Sequence[Mapping[str, Any]]) -> int:
     """Return the rows that a head was fitted on: those added, without those withdrawn."""
     return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in audit)
+
+
+def names_of(classes: NDArray[Any], names: Sequence[str]) -> list[str]:
+    """Return the names of classes that are numbers, by names of numbers; [] where there are none.
+
+    >>> names_of(np.array([0, 2]), ("ape", "bee", "cat"))
+    ['ape', 'cat']
+    """
+    by_number = dict(enumerate(names))
+    return [by_number.get(number, "") for number in classes.tolist()] if names else []
 
 
 def save(
@@ -102,7 +113,10 @@ def _root(about: About) -> Group:
     if about.representation is not None:
         attributes |= dict(zip(("identity", "parts"), about.representation, strict=True))
     labels = classes.astype(np.uint8) if classes.dtype.kind == "b" else classes
-    return Group({"label": ("class", labels)}, attributes)
+    variables = {"label": ("class", labels)}
+    if about.names:
+        variables["name"] = "class", np.array(names_of(classes, about.names))
+    return Group(variables, attributes)
 
 
 @contextmanager
@@ -126,6 +140,10 @@ def _about(file: Any) -> About:
     classes = classes.astype(bool) if kind == "b" else classes
     if classes.ndim != 1 or len(classes) < 2 or classes.dtype.kind != kind:
         raise ValueError("its classes are not what was written")
+    named = [""] * (int(classes.max()) + 1 if "name" in file else 0)
+    if "name" in file:
+        for label, text in zip(classes.tolist(), file["name"].asstr()[()].tolist(), strict=True):
+            named[label] = text
     layout = json.loads(attributes["layout"])
     names = ("penalty", "error", "top1")
     columns = [file["path"][name][()].tolist() for name in names]
@@ -141,6 +159,7 @@ def _about(file: Any) -> About:
         [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
         file_groups.read_audit(file["audit"]),
         json.loads(attributes["versions"]),
+        tuple(named),
     )
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from smtdist.data.table import read_rows
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.errors import DataError, MemoryBudgetError, ModelError
-from smtdist.evaluate import head_files
+from smtdist.evaluate import head_files, stored
+from smtdist.evaluate.classes import Named
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import KernelEvaluation, Progress, judged
 from smtdist.evaluate.metrics import checked_labels
@@ -59,18 +60,25 @@ def pieces(head: AnyHead, X: Any) -> Iterator[tuple[int, Float64]]:
 
 
 def evaluate(head: AnyHead, X: Any, y: Any, progress: Progress | None = None) -> KernelEvaluation:
-    """Count how many rows a head gets right. Raises DataError for a head whose classes are no numbers from 0.
+    """Count how many rows a head gets right, by classes of the same names where it has some.
 
-    Labels that the head does not know count as wrong.
+    Warns of labels that the head does not know: they count as wrong. Raises DataError for a head whose classes are
+    neither names nor numbers from 0.
     """
-    if head.classes_.dtype.kind not in "iu":
+    if head.classes_.dtype.kind not in "iuU":
         raise DataError(
-            f"The classes of the head are {', '.join(map(str, head.classes_[:3]))} ..., and labels of representations are "
-            f"whole numbers; evaluate it with its method score."
+            f"The classes of the head are {', '.join(map(str, head.classes_[:3]))} ..., but whole numbers or names are needed; "
+            f"evaluate it with its method score."
         )
-    classes = checked_labels(head.classes_, len(head.classes_), "classes of the head")
-    n = head.known(X).n_samples
-    labels = checked_labels(y, n, "test labels")
+    source, own = head.known(X), head.own_classes
+    n = source.n_samples
+    asked = Named.of(y, n, source.name)
+    if (names := stored.names_for(source, asked.labels)) is not None and not asked.names:
+        asked = Named(asked.labels, names, source.name)
+    elif not asked.names and head.names_:  # numbers of the caller are those of the fit
+        asked = Named(asked.labels, head.names_, source.name)
+    classes = checked_labels(own.labels, len(own.labels), "classes of the head")
+    labels = own.matched(asked).labels
     found = np.empty((n, len(classes)))
     for first, decision in pieces(head, X):
         found[first : first + len(decision)] = decision

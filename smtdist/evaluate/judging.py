@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource, as_source
@@ -18,7 +17,8 @@ from smtdist.engine import session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate import classes, metrics, run
+from smtdist.evaluate import run
+from smtdist.evaluate.classes import Named
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import given, joined, readout
 from smtdist.models.model import Model
@@ -302,30 +302,26 @@ def evaluate(
     with session.executor_for(estimator.cluster, estimator.workers) as executor:
         on_event = getattr(estimator, "on_event", None)
         engine = Engine(executor, EventStream(*([on_event] if on_event else [])))
-        train, test = classes.numbered(train, test)
         if not hasattr(model, "representer"):
             near, far = (estimator.transform(X) for X, _ in (train, test))
-            (near_y, far_y) = (_labels(y, len(z)) for (_, y), z in ((train, near), (test, far)))
+            ours = Named.of(train[1], len(near), "the training samples")
+            theirs = ours.matched(Named.of(test[1], len(far), "the test samples"))
             settings = how.settings(Configuration())
             run.require_neighbours(settings, len(near))
-            return run.classified(near, near_y, far, far_y, engine, settings)
+            return run.classified(near, ours.labels, far, theirs.labels, engine, settings)
         seen, shape = how.of_images(model), getattr(estimator, "image_shape", None)
         known, far_images = (labelled(*part, seen.model.scaling, shape) for part in (train, test))
-        known.require_same_names(far_images)
-        return judged(seen, seen.taken(known), far_images, engine, how)
+        return judged(seen, seen.taken(known), known.matched(far_images), engine, how)
 
 
 def labelled(
     X: Any, y: Any, settings: EncodedSettings | None = None, image_shape: tuple[int, ...] | None = None
 ) -> run.Labelled:
-    """Return samples and their class numbers; without `y` those of the file of a (path, group) pair."""
+    """Return samples and their classes; without `y` those of the file of a (path, group) pair."""
     if y is None:
         if not (isinstance(X, tuple) and len(X) == 2):
             raise DataError("Samples in memory need labels beside them; give y and y_test.")
         return run.Labelled.open(*X, settings)
     source = as_source(X, settings, fitted=True, image_shape=image_shape)
-    return run.Labelled(source, _labels(y, source.n_samples))
-
-
-def _labels(y: Any, n_samples: int) -> NDArray[np.int64]:
-    return metrics.checked_labels(np.asarray(y), n_samples, "labels")
+    found = Named.of(y, source.n_samples, source.name)
+    return run.Labelled(source, found.labels, names=found.names)

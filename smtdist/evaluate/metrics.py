@@ -214,7 +214,7 @@ def label_array(y: Any) -> npt.NDArray[Any]:
     """
     array: npt.NDArray[Any] = np.asarray(y)
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "replace")
+        array = np.char.decode(array, "utf-8", "backslashreplace")
     if array.dtype.kind in "OT":  # of pandas, or of strings of any length
         for kinds in ((str,), (bool, np.bool_), (int, np.integer)):
             if array.size and all(isinstance(one, kinds) for one in array.flat):

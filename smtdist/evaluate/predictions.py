@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import checksums
+from smtdist.data.labels import record_names
 from smtdist.data.writing import lenient, whole_file
 
 SCHEMA: Final = 1
@@ -28,9 +29,13 @@ def save_predictions(
     classes: NDArray[Any],
     attributes: dict[str, Any],
     *,
+    names: Sequence[str] = (),
     overwrite: bool = False,
 ) -> int:
-    """Write `label(sample)` and `probability(sample, class)` piece by piece; return the file's bytes. Memory: one piece."""
+    """Write `label(sample)` and `probability(sample, class)` piece by piece; return the file's bytes. Memory: one piece.
+
+    names : what labels mean that are numbers, by these numbers; they become `classes`, as in files of images.
+    """
     with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
         file.attrs.update({"predictions_schema": SCHEMA, **attributes})
         kind = h5py.string_dtype() if classes.dtype.kind == "U" else classes.dtype
@@ -50,9 +55,9 @@ def save_predictions(
             probability[first : first + len(labels)] = shares
             raw.check()
         found = {name: one.value for name, one in sums.items()}
-        checksums.record(
-            file, found | {"class": checksums.crc_of(_plain(classes))}, {"": tuple(file.attrs)}
-        )
+        found["class"] = checksums.crc_of(_plain(classes))
+        record_names(file, names, found)
+        checksums.record(file, found, {"": tuple(file.attrs)})
     return Path(path).stat().st_size
 
 

@@ -21,7 +21,7 @@ from smtdist.data.table import read_rows
 from smtdist.engine import folder, session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate import classes, head_files
+from smtdist.evaluate import head_files
 from smtdist.evaluate.cosine_rows import (
     LARGEST,
     Comparer,
@@ -354,7 +354,7 @@ class RidgeHead(Head):
         self, X: Any, y: Any, engine: Engine | None, *, withdraw: bool, repeats: bool = True
     ) -> Self:
         source = self.known(X)
-        places = classes.places_in(self.classes_, classes.checked(y, source.n_samples))
+        places = self._places(source, y)
         table, sums = _table(source, places), self._statistic()
         given = {"the head": self.fingerprint}
         with (

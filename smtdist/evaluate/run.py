@@ -26,7 +26,8 @@ from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError
+from smtdist.evaluate.classes import Named
 from smtdist.evaluate.cosine_rows import Part, parts_of
 from smtdist.evaluate.kernel_ridge import (
     KernelEvaluation,
@@ -60,14 +61,15 @@ class Labelled:
     views: int = 1
     """2: mirror images are there, too, behind the images; `labels` are those of both."""
     names: tuple[str, ...] = ()
-    """Of the classes, where the labels are texts in a file: their numbers are by these."""
+    """Of the classes by their numbers; () where they have none."""
 
     @classmethod
-    def open(cls, path: Location, group: str, settings: EncodedSettings | None = None) -> Labelled:
-        """Look at the images of a group, as a model with these settings takes them, and read its labels."""
-        source = opening.open_source(path, group, settings, fitted=True)
-        labels = opening.open_labels(path, group, source)
-        names = opening.label_names(path, group, source)
+    def open(
+        cls, path: Location, group: str, settings: EncodedSettings | None = None, *, fitted: bool = True
+    ) -> Labelled:
+        """Look at the images of a group, as a model that is `fitted` with these settings takes them, and read its labels."""
+        source = opening.open_source(path, group, settings, fitted=fitted)
+        labels, names = opening.named_labels(path, group, source)
         return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"), names=names)
 
     def first(self, count: int | None) -> Labelled:
@@ -78,13 +80,11 @@ class Labelled:
         """Return these images and, after them, their mirror images, with the same labels; each image is read once."""
         return Labelled(self.source, np.concatenate([self.labels, self.labels]), 2, self.names)
 
-    def require_same_names(self, other: Labelled) -> None:
-        """Refuse other images whose labels are numbered by other names."""
-        if self.names != other.names:
-            raise DataError(
-                f"{self.source.name} and {other.source.name} number the texts that are their labels differently; write the "
-                f"same names of classes, as the attribute classes, into both groups, or keep both in one file."
-            )
+    def matched(self, other: Labelled) -> Labelled:
+        """Return other images with labels that number classes as these do: see `smtdist.evaluate.classes.Named.matched`."""
+        ours, theirs = (Named(one.labels, one.names, one.source.name) for one in (self, other))
+        found = ours.matched(theirs)
+        return replace(other, labels=found.labels, names=found.names)
 
     def seen_by(self, model: Represents) -> Represents:
         """Return the model as it represents these images."""

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import VOTING, Configuration
 from smtdist.data import checksums, guarded, hdf5
+from smtdist.data.look import class_list
 from smtdist.data.source import Source
 from smtdist.data.table import StoredTable
 from smtdist.errors import DataError
+from smtdist.evaluate.classes import Named
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.models import readout
 from smtdist.models.kinds import kind_in
@@ -32,13 +34,15 @@ class StoredFeatures:
 
     Attributes
     ----------
-    path : of the file. rows : (n, F), read by slices. labels : (n,). layout : where parts are in a row.
+    path : of the file. rows : (n, F), read by slices. labels : (n,). names : of the classes by these numbers, () where
+        they have none. layout : where parts are in a row.
     votes : settings of the model, which say how neighbours vote. asked : what rows depend on, hashed, and their parts.
     """
 
     path: str
     rows: Any
     labels: NDArray[np.int64]
+    names: tuple[str, ...]
     layout: readout.Layout
     votes: Configuration
     asked: tuple[str, ...]
@@ -52,6 +56,11 @@ class StoredFeatures:
         """Return rows and labels for a classifier that knows no mirror images: of images, and then of mirror images if asked."""
         rows = _Views(self.rows, self.layout, mirrored) if self.has_mirrored else self.rows
         return rows, np.concatenate([self.labels, self.labels]) if mirrored else self.labels
+
+    @property
+    def named(self) -> Named:
+        """The labels, and what they mean."""
+        return Named(self.labels, self.names, self.path)
 
     def require_like(self, other: StoredFeatures) -> None:
         """Refuse representations by another model, or read out in another way."""
@@ -114,6 +123,16 @@ def representation_of(source: Source) -> tuple[str, ...] | None:
         return _asked(file)
 
 
+def names_for(source: Source, labels: NDArray[Any]) -> tuple[str, ...] | None:
+    """Return the names of classes in a file of representations if these are its labels; None for others, and other rows."""
+    if representation_of(source) is None or labels.dtype.kind not in "iu":
+        return None
+    with hdf5.open_file(source.path) as file:  # type: ignore[attr-defined]
+        if "labels" not in file or not np.array_equal(file["labels"][:], labels):
+            return None
+        return class_list(file) or ()
+
+
 def _asked(file: Any) -> tuple[str, ...]:
     return tuple(str(file.attrs[key]) for key in ASKED)
 
@@ -160,13 +179,16 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
             f"Some samples of {name} could not be read and have no representation; transform undamaged data."
         )
     z: h5py.Dataset = file["z"]
-    labels = np.empty(0, np.int64)
+    labels, names = np.empty(0, np.int64), None
     if labelled:
         labels = checked_labels(file["labels"][:], len(z), f"labels of {name}")
+        names = class_list(file)
     layout = readout.layout_from(json.loads(about["parts"]))
     if not layout or not all(layout) or readout.width(layout) != z.shape[1]:
         raise ValueError(f"its parts do not make up its {z.shape[1]} columns")
-    return StoredFeatures(name, z, labels, layout, _votes(str(about["configuration"])), _asked(file))
+    return StoredFeatures(
+        name, z, labels, names or (), layout, _votes(str(about["configuration"])), _asked(file)
+    )
 
 
 def _votes(text: str) -> Configuration:

@@ -16,7 +16,7 @@ from smtdist.engine import session
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate import classes, judging, knn, run
+from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning import split as splitting
@@ -201,10 +201,6 @@ def tune(
     if metric not in ("knn", "linear"):
         raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
     values = grids.checked_grid(grid, learnt=learnt)
-    if isinstance(validation, tuple):
-        (X, y), validation = classes.numbered((X, y), validation)
-    else:
-        ((X, y),) = classes.numbered((X, y))
     shape = getattr(estimator, "image_shape", None)
     if learnt:
         trials, scaling = Trials.of_learnt(estimator.given_settings(), values), None
@@ -217,8 +213,6 @@ def tune(
     judge = (
         validation if isinstance(validation, float | int) else judging.labelled(*validation, scaling, shape)
     )
-    if isinstance(judge, Labelled):
-        whole.require_same_names(judge)
     known, asked = parts(whole, judge, limit, trials.votes.seed)
     trials.require_neighbours(known, metric, neighbours)
     with session.executor_for(estimator.cluster, estimator.workers) as executor:
@@ -237,6 +231,7 @@ def parts(
                 f"channels); use images of the same shape."
             )
         some = splitting.limited(source, limit, seed)
-        return Labelled(some.source, whole.labels[some.samples]), validation
+        learnt = Labelled(some.source, whole.labels[some.samples], names=whole.names)
+        return learnt, learnt.matched(validation)
     known, asked = splitting.split(whole.source, validation, limit, seed)
     return tuple(Labelled(one.source, whole.labels[one.samples]) for one in (known, asked))  # type: ignore[return-value]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ModelError
+from smtdist.errors import ModelError, counted
 from smtdist.solve.solution import Solution
 
 
@@ -32,7 +32,7 @@ def chosen_components(
     stored = len(embedding.components)
     if count < 1 or first < 0 or first + count > stored:
         raise ModelError(
-            f"The model stores {stored} components, so {count} after dropping {first} cannot be taken; "
+            f"The model stores {counted(stored, 'component')}, so {count} after dropping {first} cannot be taken; "
             f"ask for fewer, or fit with a larger n_components."
         )
     return np.ascontiguousarray(embedding.components[first : first + count].T, np.float32)

@@ -22,7 +22,7 @@ from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, counted
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.types import Encoder
 from smtdist.models.calibrate import Asked, Measured, measured
@@ -82,7 +82,7 @@ class FitPlan(Shown):
     def line(self) -> str:
         """Return passes, memory and time in a few words."""
         passes = self.total()["passes"]
-        told = [f"{passes} passes", f"{readable(self.worker_bytes)} of memory"]
+        told = [counted(passes, "pass"), f"{readable(self.worker_bytes)} of memory"]
         if not self.machines.worker.alone:
             told[1] += f" a worker, {readable(self.driver_bytes)} of the driver"
         if self.seconds_range is not None:
@@ -300,7 +300,7 @@ class Planner:
         atoms = slack.largest_dictionary()
         if atoms:
             tiles = slack._of(atoms)._in_tiles()
-            found.append(f"at most {atoms:,} atoms here (dictionary={atoms}){tiles}")
+            found.append(f"at most {counted(atoms, 'atom')} here (dictionary={atoms}){tiles}")
         fewer = slack._fewer_workers()
         if fewer is not None:
             found.append(f"--workers {fewer}" if fewer else "--workers 0, this process alone")
@@ -442,7 +442,9 @@ def calibrated(
     compiling = max(found.compile_seconds for _, found in answers)
     if where is None:
         alone = planner.machines.worker.alone
-        where = "in this process" if alone else f"in {len(answers)} processes of this machine at once"
+        where = (
+            "in this process" if alone else f"in {counted(len(answers), 'process')} of this machine at once"
+        )
     calibration = Calibration(
         timing.mean_paces([found.paces for _, found in answers]),
         rates,

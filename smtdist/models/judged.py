@@ -24,8 +24,9 @@ class Evaluates:
     ) -> Any:
         """Classify test samples by training samples, with the settings that `smtdist evaluate` has.
 
-        Samples are as in `fit`. Labels are class numbers, or None for a (path, group) pair whose file has
-        them. Nothing is fitted but the classifier. Memory: as `smtdist evaluate --plan` states it.
+        Samples are as in `fit`. Labels are numbers or names of classes, or None for a (path, group) pair whose
+        file has them; names are compared with the names that a file gives its numbers. Nothing is
+        fitted but the classifier. Memory: as `smtdist evaluate --plan` states it.
 
         metric : "knn" (soft k-NN), "linear", "svm" or "kernel" (kernel ridge regression).
         others : estimators, models or files whose representations are appended.
@@ -37,7 +38,7 @@ class Evaluates:
         `raw_pixels`, what the same classifier finds by raw pixels, and `advice` if that is no worse; not with
         "svm", nor with "kernel" and more than 10,000 training images.
         Raises ConfigurationError for settings that cannot be combined, DataError for labels that do not
-        match.
+        match, such as names on one side alone. Warns of test classes without a training sample.
         """
         for samples in (X, X_test):
             require_columns(self, samples, reset=False)

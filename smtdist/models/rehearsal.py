@@ -25,7 +25,7 @@ from smtdist.engine.memory import resident_bytes
 from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits
-from smtdist.errors import MemoryBudgetError
+from smtdist.errors import MemoryBudgetError, counted
 from smtdist.kernels.threads import set_threads
 from smtdist.models.forecast import FitPlan, with_seconds
 from smtdist.models.plan import Machines, PassCost, PlannedCluster, Step, step_cost
@@ -121,7 +121,7 @@ class Rehearsal(Engine):
                     digests.append(sample_digests(images))
                 at, batch = stop, min(2 * batch, most)
         counters = Counters(at, digests={0: np.concatenate(digests)} if digests else {})
-        basis = f"measured on {at:,} samples"
+        basis = f"measured on {counted(at, 'sample')}"
         return Partial(state, ((0, 1),), counters), Pace(read, ((1.0, add),), 0.0, basis)
 
     def loop(

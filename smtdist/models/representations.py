@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import checksums
+from smtdist.data.labels import record_names
 from smtdist.data.writing import lenient, whole_file
 from smtdist.models.files import SCHEMA
 
@@ -43,12 +44,13 @@ def save_representation(
     overwrite: bool = False,
     ending: Callable[[], dict[str, Any]] = dict,
     labels: NDArray[np.int64] | None = None,
+    names: Sequence[str] = (),
 ) -> int:
     """Write `z(sample, feature)` piece by piece as they come, in any order; return the file's bytes.
 
     A feature runs pooled row, pooled column, component; where models are concatenated, `feature_shape` is
-    (features,). `labels` are those of the samples, where there are some. `ending` returns attributes that are
-    known once all pieces have come. Memory: one piece.
+    (features,). `labels` are those of the samples, where there are some, `names` what these numbers mean.
+    `ending` returns attributes that are known once all pieces have come. Memory: one piece.
     """
     features = int(np.prod(feature_shape))
     with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
@@ -70,6 +72,9 @@ def save_representation(
             raw.check()
         file.attrs.update(ending())
         z.attrs[checksums.BLOCKS] = blocks.values()
-        sums = {"z": together} if labels is None else {"z": together, "labels": checksums.crc_of(labels)}
+        sums: dict[str, Any] = {"z": together}
+        if labels is not None:
+            sums["labels"] = checksums.crc_of(labels)
+        record_names(file, names, sums)
         checksums.record(file, sums, {"": tuple(file.attrs)})
     return Path(path).stat().st_size

@@ -15,7 +15,7 @@ from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.errors import MemoryBudgetError, SmtdistError
+from smtdist.errors import MemoryBudgetError, SmtdistError, counted
 from smtdist.kernels.threads import set_threads
 from smtdist.models.represent import Representer
 
@@ -156,8 +156,8 @@ class TransformPlan:
         """
         each = self.features * self.itemsize
         return (
-            f"{self.n_samples:,} images x {self.features:,} numbers of {self.itemsize} bytes: {readable(each)} an image, "
-            f"{readable(self.size_bytes)} in all"
+            f"{counted(self.n_samples, 'image')} x {self.features:,} numbers of {self.itemsize} bytes: "
+            f"{readable(each)} an image, {readable(self.size_bytes)} in all"
         )
 
 

@@ -20,7 +20,7 @@ from bokeh.models import (
 from bokeh.palettes import Category20_20
 from bokeh.plotting import figure
 
-from smtdist.errors import visible, without_folders
+from smtdist.errors import counted, visible, without_folders
 from smtdist.monitor.state import SILENT_SECONDS, share
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock, preview_title, tasks
@@ -133,8 +133,8 @@ class Page:
         plot.x_range.start = at[0] if at else 0
         _reach(plot, x=at[-1] if at else 1, y=1.1 * max(self.rates.data["rate"], default=1.0))
         plot.xaxis.axis_label = TIME.format(unit)
-        counted = [one["unit"] for one in found["passes"] if one.get("positions")]
-        plot.yaxis.axis_label = f"{counted[-1] if counted else 'patches'} a second"
+        units = [one["unit"] for one in found["passes"] if one.get("positions")]
+        plot.yaxis.axis_label = f"{units[-1] if units else 'patches'} a second"
 
     def _draw_spectrum(self, preview: dict[str, Any]) -> None:
         spectrum, plot = preview["spectrum"], self.figures["spectrum"]
@@ -143,7 +143,7 @@ class Page:
         plot.title.text = preview_title(preview).capitalize()
         atoms = ""
         if "atoms_in_use" in preview:
-            atoms = f"; {preview['atoms_in_use']:,} of {preview['atoms']:,} atoms in use"
+            atoms = f"; {preview['atoms_in_use']:,} of {counted(preview['atoms'], 'atom')} in use"
         plot.xaxis.axis_label = f"component{atoms}"
 
     def _draw_passes(self, passes: Sequence[dict[str, Any]]) -> None:
@@ -259,7 +259,7 @@ def _set_rows(plot: Any, names: Sequence[str]) -> None:
 def _pass_label(one: dict[str, Any]) -> str:
     if one["status"] == "waiting":
         return "waiting"
-    parts = [f"{one['samples']:,} of {one['n_samples']:,} samples"] if one["n_samples"] else []
+    parts = [f"{one['samples']:,} of {counted(one['n_samples'], 'sample')}"] if one["n_samples"] else []
     if one["positions"]:
         parts.append(f"{rate(one['positions'], one['seconds'])} {one['unit']}/s")
     parts.append(f"{clock(one['left'])} left" if one["left"] is not None else clock(one["seconds"]))
@@ -268,9 +268,9 @@ def _pass_label(one: dict[str, Any]) -> str:
 
 def _worker_label(one: dict[str, Any]) -> str:
     if not one.get("present", True):
-        return f"{one['leaves']} leaves; gone"
+        return f"{counted(one['leaves'], 'leaf')}; gone"
     use = f", GPU {one['gpu']} %" if one.get("gpu") is not None else ""
-    return f"{one['leaves']} leaves{use}"
+    return f"{counted(one['leaves'], 'leaf')}{use}"
 
 
 def _memory_label(one: dict[str, Any]) -> str:
@@ -289,9 +289,7 @@ def _head(found: dict[str, Any]) -> str:
         parts.append(f"no news for {clock(found['silent'])}: its driver may have been killed")
     if found.get("lost_workers"):
         lost = found["lost_workers"]
-        parts.append(
-            f"<span style='color:{GONE}'>{lost} worker{'s' * (lost != 1)} lost, work done again</span>"
-        )
+        parts.append(f"<span style='color:{GONE}'>{counted(lost, 'worker')} lost, work done again</span>")
     made = f"<b>{escape(visible(found['model']))}</b>" if found["model"] else "smtdist run"
     read = f" from {escape(visible(without_folders(found['data'])))}" if found["data"] else ""
     done = round(100 * found["share"])

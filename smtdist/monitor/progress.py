@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from smtdist.engine.events import Event
-from smtdist.errors import visible
+from smtdist.errors import counted, visible
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock
 
@@ -65,7 +65,7 @@ class ProgressView:
         self._units[name] = event.get("unit", "patches")
         self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
         if event["resumed_leaves"]:
-            done = f"{event['resumed_leaves']} of {leaves} leaves"
+            done = f"{event['resumed_leaves']} of {counted(leaves, 'leaf')}"
             self._on_note({"text": f"{name}: {done} are in the checkpoint already"})
         if self._bars is not None:
             total = samples or None
@@ -105,7 +105,7 @@ class ProgressView:
 def _line(name: str, event: Event, seconds: float, unit: str, memory: str, resumed: bool) -> str:
     parts = [f"{seconds:.1f} s"]
     if event.get("n_samples"):
-        parts.insert(0, f"{event['n_samples']:,} samples")
+        parts.insert(0, counted(event["n_samples"], "sample"))
     if event.get("n_positions") and not resumed:  # the time is that of this run, what was counted is of all
         parts.append(f"{rate(event['n_positions'], seconds)} {unit}/s")
     if memory:

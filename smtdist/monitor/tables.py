@@ -11,7 +11,7 @@ from rich.table import Table
 
 from smtdist.data import retry
 from smtdist.engine.memory import readable
-from smtdist.errors import visible
+from smtdist.errors import counted, visible
 from smtdist.monitor.sheet import Sheet
 
 WIDE = 100
@@ -44,19 +44,16 @@ def unit_of(units: Iterable[str]) -> str:
 
 
 def _record_row(record: Mapping[str, Any]) -> list[str]:
-    samples, counted = record["n_samples"], record["n_positions"]
-    name = (
-        f"{record['name']} (in {record['rounds']} passes)"
-        if record.get("rounds", 1) > 1
-        else record["name"]
-    )
+    samples, sites = record["n_samples"], record["n_positions"]
+    rounds = record.get("rounds", 1)
+    name = f"{record['name']} (in {counted(rounds, 'pass')})" if rounds > 1 else record["name"]
     return [
         name,
         number(samples),
-        number(counted),
+        number(sites),
         f"{record['seconds']:.1f}",
         # the time is that of this run, what was counted is of all runs
-        rate(0 if record.get("resumed_leaves") else counted, record["seconds"]),
+        rate(0 if record.get("resumed_leaves") else sites, record["seconds"]),
         size(record["read_bytes"]),
         size(record["peak_bytes"]),
         size(record["projected_bytes"]),
@@ -79,7 +76,7 @@ def plan_table(
     columns_of_memory = ("pass", "batch", "sum", "before", "peak", "driver", "disk at once")
     memory = [_memory_row(cost) for cost in costs]
     if total is not None:
-        row = [f"in all, {total['passes']} passes", "", number(total["leaves"])]
+        row = [f"in all, {counted(total['passes'], 'pass')}", "", number(total["leaves"])]
         row += [number(total["tasks"] + total["merges"]), number(total["depth"])]
         row += [size(total[f"{name}_bytes"]) for name in ("read", "network")]
         row += [size(total["written_bytes"])] if checkpointed else []
@@ -263,7 +260,8 @@ def skipped_phrase(skipped: Sequence[Mapping[str, Any]]) -> str:
     '; 9 samples of a.h5:x could not be read and were skipped: 3 to 11'
     """
     return "".join(
-        f"; {one['n_samples']:,} samples of {one['source']} could not be read and were skipped: "
+        f"; {counted(one['n_samples'], 'sample')} of {one['source']} could not be read and "
+        f"{'was' if one['n_samples'] == 1 else 'were'} skipped: "
         f"{retry.phrase(tuple((int(start), int(stop)) for start, stop in one['ranges']))}"
         for one in skipped
     )

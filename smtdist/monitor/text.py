@@ -10,6 +10,7 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from smtdist.errors import counted
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.sheet import Sheet
 from smtdist.monitor.state import ENDED, SILENT_SECONDS, share
@@ -108,7 +109,7 @@ def _sums(snapshot: dict[str, Any]) -> Text:
     current = next((one for one in snapshot["passes"] if one["status"] == "running"), None)
     total = current["n_leaves"] if current else 0
     covered = sum(one["leaves"] for one in snapshot["sums"])
-    many = f"{len(snapshot['sums'])} partial sum{'s' * (len(snapshot['sums']) != 1)}"
+    many = counted(len(snapshot["sums"]), "partial sum")
     return Text(f"{many} over {covered} of {total} leaves{tasks(snapshot['running'])}", style="dim")
 
 
@@ -118,13 +119,13 @@ def tasks(running: int) -> str:
     >>> tasks(2), tasks(0)
     (', 2 tasks under way', '')
     """
-    return f", {running} task{'s' * (running != 1)} under way" if running else ""
+    return f", {counted(running, 'task')} under way" if running else ""
 
 
 def _preview(found: dict[str, Any]) -> Text:
     parts = [preview_title(found)]
     if "atoms_in_use" in found:
-        parts.append(f"{found['atoms_in_use']:,} of {found['atoms']:,} atoms in use")
+        parts.append(f"{found['atoms_in_use']:,} of {counted(found['atoms'], 'atom')} in use")
     text = Text(", ".join(parts), style="dim")
     if found.get("spectrum"):
         text.append(f"\nspectrum {sparkline(found['spectrum'])} ")

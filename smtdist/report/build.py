@@ -15,7 +15,7 @@ from smtdist.data.writing import check_target, whole_file
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, without_folders
-from smtdist.evaluate import classes, judging
+from smtdist.evaluate import judging
 from smtdist.models import given
 from smtdist.report import sections
 from smtdist.report.facts import facts_of
@@ -34,7 +34,7 @@ def build(
 ) -> str:
     """Return the report on a file as HTML.
 
-    looked : labelled images as a model of images sees them. names : of their classes.
+    looked : labelled images as a model of images sees them. names : of their classes, if not those that they have.
     records : what a fit printed of its passes. called : what the page calls the file.
     others : further files for the same page, such as the concepts of the model's representations.
 
@@ -45,7 +45,7 @@ def build(
     facts = _without_folders(facts_of(path))
     if called is not None:
         facts["file"] = called
-    found = [] if looked is None else sections.of_looks(looked, names)
+    found = [] if looked is None else sections.of_looks(looked, names or looked.names)
     found += sections.BY_KIND.get(facts["kind"], _nothing)(path)
     last = sections.about(facts)
     if records:
@@ -94,7 +94,7 @@ def write_report(
     model : a file written by smtdist, or an estimator or model in memory.
     train, test : images and class numbers (X, y), for neighbours and mistakes of a model of images; y is
         None for a (path, group) pair whose file has them. limit : use at most this many of each. names :
-        names of the classes.
+        names of the classes; None: those of the data.
     records : records of the passes of the fit; an estimator has them.
     others : further files for the same page. cluster, workers : as in `SMT`.
 
@@ -107,9 +107,8 @@ def write_report(
     if train is not None and test is not None:
         with session.executor_for(cluster, workers) as executor:
             fitted = given.encoder_of(model)
-            pairs = [judging.labelled(*pair, fitted.scaling) for pair in classes.numbered(train, test)]
-            pairs[0].require_same_names(pairs[1])
-            looked = look_at_some(fitted, pairs, limit, Engine(executor))
+            known, asked = (judging.labelled(*pair, fitted.scaling) for pair in (train, test))
+            looked = look_at_some(fitted, known, asked, limit, Engine(executor))
     contents: dict[str, Any] = {"looked": looked, "names": names, "others": [Path(one) for one in others]}
     if isinstance(model, str | os.PathLike):
         page = build(Path(model), records=records, **contents)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from smtdist.errors import counted
 from smtdist.kernels import convergence
 
 Facts = dict[str, Any]
@@ -102,7 +103,7 @@ def video_readable(facts: Facts) -> list[tuple[str, str]]:
     rows = []
     for number, layer in enumerate(facts["layers"], 1):
         low, high = layer["eigenvalues"]
-        sizes = f"{layer['n_atoms']:,} atoms, {layer['n_components']:,} components"
+        sizes = f"{counted(layer['n_atoms'], 'atom')}, {counted(layer['n_components'], 'component')}"
         rows.append((f"layer {number}", f"{sizes}, eigenvalues {low:.4g} to {high:.4g}"))
         for what, ended in (("dictionary", layer), ("mini-batches", layer["mini_batches"])):
             if ended:

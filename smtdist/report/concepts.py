@@ -12,7 +12,7 @@ from smtdist import plot
 from smtdist.concepts import drawing
 from smtdist.concepts.analogram import analogram
 from smtdist.concepts.model import ConceptModel
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 from smtdist.report.page import Picture, address, drawn
 
 LARGEST: Final = 6
@@ -25,8 +25,8 @@ def sizes_picture(model: ConceptModel) -> Picture:
     members = np.sort(model.members)[::-1]
 
     return drawn(
-        f"Members of each of the {len(members):,} concepts among {model.points:,} points.",
-        f"A falling curve of the sizes of {len(members)} concepts.",
+        f"Members of each of the {counted(len(members), 'concept')} among {counted(model.points, 'point')}.",
+        f"A falling curve of the sizes of {counted(len(members), 'concept')}.",
         lambda: plot.curve(members, "concept, by size", "members"),
     )
 
@@ -48,5 +48,5 @@ def analogram_picture(model: ConceptModel) -> Picture | None:
         f"Analogram of the {len(chosen)} largest concepts: a node is a combination of them with the number of its points, an "
         "edge is the one concept that changes, small nodes have no points."
     )
-    words = f"A graph of {len(graph)} nodes joined by edges in the colours of {len(chosen)} concepts."
+    words = f"A graph of {len(graph)} nodes joined by edges in the colours of {counted(len(chosen), 'concept')}."
     return Picture(caption, words, picture)

@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 
 from smtdist.configuration import nearest_preset
-from smtdist.data import hdf5, opening
+from smtdist.data import hdf5, look, opening
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.zarr_source import is_zarr
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence
 from smtdist.models import groups as file_groups
 from smtdist.models import kinds
@@ -31,6 +31,8 @@ from smtdist.report.head_facts import head_facts, head_readable, prediction_fact
 Facts = dict[str, Any]
 MOST_GROUPS = 100
 """Groups of images that are looked at in a file that has more."""
+MOST_OBJECTS = 1000
+"""Objects of a file among which images are looked for below its top."""
 
 
 class Kind(NamedTuple):
@@ -41,11 +43,9 @@ class Kind(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return which kind of file it is: a name in `KINDS`; ModelError for one that is not there or not HDF5."""
-    if is_zarr(path):
-        raise ModelError(
-            f"{path} is a Zarr store, of which nothing is shown here; smtdist plan says what images it holds under a name."
-        )
+    """Return which kind of file it is: a name in `KINDS`; ModelError for one that is not there, or neither HDF5 nor Zarr."""
+    if is_zarr(path) and path.is_dir():
+        return "images"
     if path.is_dir():
         raise ModelError(
             f"{path} is a folder; give one file. smtdist import brings a folder of images into a file."
@@ -64,7 +64,8 @@ def kind_of(path: Path) -> str:
 def facts_of(path: Path) -> Facts:
     """Return the facts about a file as plain JSON types: name, `kind`, `bytes`, `configuration`, `audit`, and its kind's own."""
     kind = kind_of(path)
-    name, size = str(path.absolute()), path.stat().st_size
+    inside = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
+    name, size = str(path.absolute()), sum(one.stat().st_size for one in inside)
     facts = {"file": name, "kind": kind, "bytes": size, **KINDS[kind].described(path)}
     try:
         json.dumps(facts, allow_nan=False, default=float)
@@ -142,7 +143,7 @@ def _votes(settings: dict[str, Any]) -> str:
         "hard": "one vote",
     }
     mirrored = "; mirrored training images vote too" if settings["mirrored_votes"] else ""
-    return f"{settings['neighbours']:,} neighbours, {weights[settings['vote']]} each{mirrored}"
+    return f"{counted(settings['neighbours'], 'neighbour')}, {weights[settings['vote']]} each{mirrored}"
 
 
 def _model_readable(facts: Facts) -> list[tuple[str, str]]:
@@ -190,7 +191,7 @@ def _words(path: Path) -> Facts:
     model = word_files.load_words(path, statistics=False)
     with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
         sums = file.get("statistics")
-        counted = (
+        counts = (
             {} if sums is None else {name: int(sums[name][()]) for name in ("n_samples", "n_positions")}
         )
         pairs = 0 if sums is None else int(sums["column"].shape[0])
@@ -202,7 +203,7 @@ def _words(path: Path) -> Facts:
         "n_words": len(model.vocabulary),
         "most_frequent": list(model.vocabulary.words[:10]),
         "n_pairs": pairs,
-        **counted,
+        **counts,
     }
     if model.embedding is not None:
         values = model.embedding.eigenvalues
@@ -221,7 +222,10 @@ def _audit(group: Any) -> list[Facts]:
     columns = {}
     for name in ("action", "fingerprint", "n_samples", "source"):
         values = group[name][()].tolist()
-        columns[name] = [value.decode() if isinstance(value, bytes) else value for value in values]
+        columns[name] = [
+            value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
+            for value in values
+        ]
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -336,7 +340,7 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
     return [
         (
             "concepts",
-            f"{facts['n_concepts']:,} of {facts['n_points']:,} points, {facts['n_dense']:,} of them dense",
+            f"{facts['n_concepts']:,} of {counted(facts['n_points'], 'point')}, {facts['n_dense']:,} of them dense",
         ),
         ("members", f"{members['fewest']:,} to {members['most']:,}, median {members['median']:,.0f}"),
         ("alignment", f"{facts['cka']:.4f}"),
@@ -370,26 +374,41 @@ def _representation(path: Path) -> Facts:
 def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
     shape = " x ".join(f"{length:,}" for length in facts["feature_shape"])
     return [
-        ("representation", f"{facts['n_samples']:,} samples x {facts['n_features']:,} features ({shape})"),
+        (
+            "representation",
+            f"{counted(facts['n_samples'], 'sample')} x {facts['n_features']:,} features ({shape})",
+        ),
         ("type", facts["dtype"]),
         *((name.replace("_", " "), value) for name, value in facts["provenance"].items()),
     ]
 
 
 def _images(path: Path) -> Facts:
-    with hdf5.open_file(str(path)) as file:
-        items = {name: file.get(name) for name in list(file)[:MOST_GROUPS]}
-        meant = {
-            name: isinstance(item, h5py.Group) and (is_encoded(item) or "images" in item)
-            for name, item in items.items()
-            if isinstance(item, h5py.Group | h5py.Dataset)  # a link that leads nowhere is neither
-        }
-    groups = [found for name, told in meant.items() if (found := _group(path, name, told)) is not None]
+    meant = {} if is_zarr(path) else _groups_in(path)
+    broken: dict[str, str] = {}
+    sets = look.image_sets(path, broken, MOST_OBJECTS)
+    names = [*meant, *(name.removesuffix("/images") for name in sets)]
+    told = {name: meant.get(name, False) for name in list(dict.fromkeys(names))[:MOST_GROUPS]}
+    groups = [found for name in told if (found := _group(path, name, told[name])) is not None]
     if not groups:
-        raise ModelError(
-            f"{path} holds neither a model nor images that smtdist reads; give a file written by smtdist."
-        )
+        why = hdf5.said_of_links(broken) or "give a file written by smtdist"
+        raise ModelError(f"{path} holds neither a model nor images that smtdist reads; {why}.")
     return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups}
+
+
+def _groups_in(path: Path) -> dict[str, bool]:
+    """Return the names at the top of an HDF5 file, and whether they are meant to be images, as what may not be read may be."""
+    meant = {}
+    with hdf5.open_file(str(path)) as file:
+        for name in list(file)[:MOST_GROUPS]:
+            try:
+                item = file.get(name)
+            except DataError:
+                meant[name] = True
+                continue
+            if isinstance(item, h5py.Group | h5py.Dataset):  # a link that leads nowhere is neither
+                meant[name] = isinstance(item, h5py.Group) and (is_encoded(item) or "images" in item)
+    return meant
 
 
 def _group(path: Path, name: str, meant: bool) -> Facts | None:
@@ -401,9 +420,9 @@ def _group(path: Path, name: str, meant: bool) -> Facts | None:
         if not meant:
             return None
         problem, (shape, dtype, size) = _several_sizes(path, name) or str(error), _sound(path, name)
-    labels = opening.labels_name(path, name)
-    with hdf5.open_file(str(path)) as file:
-        labelled = labels in file
+    labelled = False
+    with contextlib.suppress(DataError):
+        labelled = look.has_labels(path, name)
     return {
         "name": name,
         "shape": shape,
@@ -424,8 +443,8 @@ def _sound(path: Path, name: str) -> tuple[list[int], str, int]:
     with contextlib.suppress(DataError):
         return _looked_at(path, name, skip_damaged=True)
     with contextlib.suppress(DataError):  # images of several sizes
-        look = EncodedLook.at(path, name, skip_damaged=True)
-        return [look.samples], "uint8", look.stored
+        encoded = EncodedLook.at(path, name, skip_damaged=True)
+        return [encoded.samples], "uint8", encoded.stored
     return [], "", 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from smtdist.data import hdf5
+from smtdist.errors import counted
 from smtdist.monitor import tables
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def head_facts(path: Path) -> Facts:
             "n_features": about.n_features,
             "n_classes": len(about.classes),
             "classes": about.classes.tolist(),
+            "names": head_files.names_of(about.classes, about.names),
             "mirrored": about.mirrored,
             "numbers": about.numbers,
             # an error that is not finite is none
@@ -53,7 +55,7 @@ def head_facts(path: Path) -> Facts:
 
 def head_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
-    numbers, names = facts["numbers"], [str(one) for one in facts["classes"]]
+    numbers, names = facts["numbers"], [str(one) for one in facts["names"] or facts["classes"]]
     share, top = penalty_of(facts)
     rows = [
         ("head", head_named(facts)),
@@ -130,7 +132,7 @@ def head_named(facts: Facts) -> str:
     if facts["head"] == "kernel":
         return f"exact kernel ridge regression {kernel}"
     if "n_landmarks" in facts:
-        return f"ridge regression through {facts['n_landmarks']:,} landmarks {kernel}, from exact sums"
+        return f"ridge regression through {counted(facts['n_landmarks'], 'landmark')} {kernel}, from exact sums"
     return "ridge regression, from exact sums"
 
 
@@ -150,5 +152,7 @@ def prediction_facts(path: Path) -> Facts:
 
 def prediction_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
-    rows = [("predictions", f"{facts['n_samples']:,} samples, {facts['n_classes']:,} classes")]
+    rows = [
+        ("predictions", f"{counted(facts['n_samples'], 'sample')}, {counted(facts['n_classes'], 'class')}")
+    ]
     return rows + [(name, value) for name, value in facts["provenance"].items()]

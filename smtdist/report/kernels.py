@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist import plot
+from smtdist.errors import counted
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.files import load_kernel
 from smtdist.models.kernel.model import KernelModel
@@ -40,7 +41,7 @@ def kernel_sections(path: Path) -> list[Section]:
     if min(height, width) > 1 and rows.shape[1] == height * width * channels:
         some = rows[:SAMPLES].reshape(-1, height, width, channels)
         mosaic = drawn(
-            f"The first {len(some):,} of {len(rows):,} samples that the model remembers.",
+            f"The first {len(some):,} of {counted(len(rows), 'sample')} that the model remembers.",
             "A sheet of the images that the model was fitted on.",
             lambda: plot.filter_axes(some),
             plain=True,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +31,7 @@ class Looked:
     z : (m, rows', columns', L) of the test images, for the map. found : classes found (m,). rows, cosines :
         the nearest
     images to learn from, (m, NEIGHBOURS). evaluation : of the soft k-NN. known, asked : the images
-        themselves, uint8.
+        themselves, uint8. names : of the classes, where they have some.
     """
 
     model: Transform
@@ -46,16 +45,25 @@ class Looked:
     found: NDArray[np.int64]
     rows: NDArray[np.int64]
     cosines: NDArray[np.float32]
+    names: tuple[str, ...] = ()
 
 
 Labelled = tuple[Source, NDArray[np.int64]]
 
 
-def look_at_some(model: Transform, pairs: Sequence[run.Labelled], limit: int, engine: Engine) -> Looked:
-    """Look at so many samples of each of two groups, drawn by the seed of the model."""
-    parts = [splitting.limited(one.source, limit, model.settings.seed) for one in pairs]
-    known, asked = ((part.source, one.labels[part.samples]) for part, one in zip(parts, pairs, strict=True))
-    return look(model, known, asked, engine)
+def look_at_some(
+    model: Transform, known: run.Labelled, asked: run.Labelled, limit: int, engine: Engine
+) -> Looked:
+    """Look at so many samples of each of two groups, drawn by the seed of the model; classes are matched by their names."""
+
+    def some(whole: run.Labelled) -> run.Labelled:
+        part = splitting.limited(whole.source, limit, model.settings.seed)
+        return run.Labelled(part.source, whole.labels[part.samples], names=whole.names)
+
+    known = some(known)
+    asked = known.matched(some(asked))
+    looked = look(model, (known.source, known.labels), (asked.source, asked.labels), engine)
+    return replace(looked, names=asked.names)
 
 
 def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> Looked:

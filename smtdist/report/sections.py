@@ -10,6 +10,7 @@ import numpy as np
 
 from smtdist import plot
 from smtdist.concepts.files import load as load_concepts
+from smtdist.errors import counted
 from smtdist.evaluate import metrics
 from smtdist.models import coded as learned_codes
 from smtdist.models import files
@@ -105,7 +106,7 @@ def _of_transform(model: Transform) -> list[Section]:
         lambda: plot.spectrum(model),
     )
     mosaic = drawn(
-        f"The most active atoms as patches, unwhitened, each on its own scale; {dead:,} of {atoms:,} atoms never fire.",
+        f"The most active atoms as patches, unwhitened, each on its own scale; {dead:,} of {counted(atoms, 'atom')} never fire.",
         "A mosaic of small patches, the atoms of the dictionary.",
         lambda: plot.dictionary(model),
         plain=True,
@@ -124,8 +125,8 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
     found = looked.evaluation
     low, high = found.interval
     text = (
-        f"{100 * found.top1:.2f} % of {found.n_test:,} test images are right by their {found.k} nearest of "
-        f"{found.n_train:,} images (95 % interval {100 * low:.1f} to {100 * high:.1f})"
+        f"{100 * found.top1:.2f} % of {counted(found.n_test, 'test image')} are right by their {found.k} nearest of "
+        f"{counted(found.n_train, 'image')} (95 % interval {100 * low:.1f} to {100 * high:.1f})"
     )
     many = found.n_classes > 5
     text += f"; {100 * found.top5:.2f} % have their class among the first five." if many else "."
@@ -147,12 +148,12 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
     names = names if names and len(names) == len(found.confusion) else None
     matrix = drawn(
         "Which classes are taken for which: counts, and shares of the true class.",
-        f"Confusion matrix of {found.n_classes} classes.",
+        f"Confusion matrix of {counted(found.n_classes, 'class')}.",
         lambda: plot.confusion(found.confusion, names),
     )
     some = slice(0, MAPPED)
     where = drawn(
-        f"{min(MAPPED, len(looked.asked)):,} test images in the plane of their two largest principal components, in "
+        f"{counted(min(MAPPED, len(looked.asked)), 'test image')} in the plane of their two largest principal components, in "
         "frames of the colour of their class.",
         "Thumbnails of test images, placed so that similar ones lie together.",
         lambda: plot.image_map(

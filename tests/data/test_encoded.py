@@ -343,6 +343,8 @@ OFFSETS = {
         np.array([0, 3, 2**64 - 1], np.uint64),
         "index 2: the offset 18446744073709551615 lies outside",
     ),
+    "no first": ([3, 5], "runs from 3 to 5, but the bytes of the images from 0 to [0-9]+"),
+    "no last": ([0, 3, 5], r"runs from 0 to 5, but .*store numpy\.cumsum"),
     "none": ([0], "one more than there are samples"),
     "floats": ([0.0, 3.0], "whole numbers"),
     "table": ([[0, 3]], "whole numbers"),
@@ -358,6 +360,17 @@ def test_offsets_are_checked_when_the_group_is_opened(tmp_path, name):
         file["train/offsets"] = offsets
     with pytest.raises(DataError, match=f"train/offsets.*{sentence}"):
         EncodedSource.open(path, "train")
+
+
+def test_a_group_of_encoded_and_plain_images_is_asked_about(tmp_path):
+    path = write(tmp_path, pngs(random_images(0, 3)))
+    with h5py.File(path, "a") as file:
+        file["train/images"] = np.zeros((5, 4, 4), np.uint8)
+    with pytest.raises(
+        DataError, match=r"encoded images \(bytes and offsets\) and plain.*name train/images"
+    ):
+        open_source(path, "train")
+    assert open_source(path, "train/images").n_samples == 5
 
 
 def test_bytes_are_checked_when_the_group_is_opened(tmp_path):

@@ -87,6 +87,10 @@ def test_a_group_is_not_a_dataset(path: Path, group: str) -> None:
     [
         (np.zeros((3, 4), np.uint8), r"\(3, 4\), but images are"),
         (np.zeros((3, 4, 4, 1, 1), np.uint8), "but images are"),
+        (
+            np.zeros((5, 2, 2), [("a", np.uint8), ("b", np.float32)]),
+            r"fields a, b in each value; write .*\['a'\]",
+        ),
         (np.zeros((0, 4, 4), np.uint8), "is empty"),
         (np.zeros((3, 4, 4), np.complex64), "has the type complex64"),
         (h5py.Empty("uint8"), "has no shape"),
@@ -98,6 +102,15 @@ def test_datasets_that_are_not_images_are_refused(path: Path, data: Any, message
     with pytest.raises(DataError, match=message) as error:
         Hdf5Source.open(path, "images")
     assert str(error.value).startswith(f"{path}:images ")
+
+
+def test_values_that_are_arrays_are_told_of(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", (5,), np.dtype((np.uint8, (12, 12))))
+    with pytest.raises(
+        DataError, match=r"images has an array of uint8 \(12, 12\) in each value; write these axes"
+    ):
+        Hdf5Source.open(path, "images")
 
 
 def test_a_sparse_matrix_in_parts_is_told_of(path: Path) -> None:

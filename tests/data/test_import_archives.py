@@ -362,6 +362,36 @@ def test_a_tar_of_class_folders_has_the_labels_of_the_folder(top, tmp_path):
     assert "labels" not in contents(tmp_path / "q.h5")
 
 
+@pytest.mark.parametrize("kind", ["a tar", "a folder"])
+@pytest.mark.parametrize(
+    ("names", "twins"),
+    [
+        (["images/1.png", "images/2.png", "masks/1.png"], "images and masks"),  # some pictures have none
+        (
+            ["Photos/1.jpg.png", "Photos/2.png", "Masks/a/1_mask.png", "Masks/b/2-mask.png"],
+            "Masks and Photos",
+        ),
+        (["cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"], ""),
+        (["masks/1.png", "no masks/2.png"], ""),
+    ],
+)
+def test_pictures_in_two_roles_are_no_classes(kind, names, twins, tmp_path):
+    image = png(pixels(4, 4))
+    for name in names:
+        (tmp_path / "d" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "d" / name).write_bytes(image)
+    path = tmp_path / "d"
+    if kind == "a tar":
+        path = shard(tmp_path / "a.tar", [(f"top/{name}", image) for name in names])
+    if twins:
+        refused(
+            f"The folders {twins} of {path} hold the same pictures in two roles", path, tmp_path / "o.h5"
+        )
+        assert imported(path, tmp_path / "o.h5", wanted=Selection(use_labels=False)).samples == len(names)
+    else:
+        assert imported(path, tmp_path / "o.h5").n_classes == 2
+
+
 def test_folders_in_a_tar_that_are_no_classes(tmp_path):
     image, out = png(pixels(4, 4)), tmp_path / "o.h5"
 

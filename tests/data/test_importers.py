@@ -7,6 +7,8 @@ import itertools
 import lzma
 import os
 import struct
+import sys
+import tarfile
 import zipfile
 from contextlib import nullcontext
 
@@ -142,6 +144,24 @@ def test_resize_and_crop(tmp_path):
     (first, second) = (np.asarray(Image.open(io.BytesIO(part))) for part in parts(tmp_path / "o.h5"))
     np.testing.assert_array_equal(first, wide[3:7, 8:12])
     assert second.shape == (4, 4, 3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+@pytest.mark.parametrize("packed", [False, True])
+def test_names_of_classes_that_are_in_no_utf8_stay_apart(packed, tmp_path):
+    names = [b"B\xe4r", b"B\xf6r"]
+    root = os.fsencode(tmp_path / "t")
+    for name in names:
+        os.makedirs(root + b"/" + name)
+        with open(root + b"/" + name + b"/0.png", "wb") as file:
+            file.write(png(pixels(4, 4)))
+    source = tmp_path / "t"
+    if packed:
+        source = tmp_path / "t.tar"
+        with tarfile.open(source, "w", format=tarfile.GNU_FORMAT) as archive:
+            archive.add(tmp_path / "t", "t")
+    imported(source, tmp_path / "o.h5")
+    assert sorted(contents(tmp_path / "o.h5")["@classes"]) == [r"B\udce4r", r"B\udcf6r"]
 
 
 def test_links_are_followed_but_not_in_circles(classes, tmp_path):

@@ -9,12 +9,16 @@ import pytest
 from encoding import pillow_bytes, write_encoded
 
 import smtdist
+from smtdist.data import found_sound
 from smtdist.data.array import as_source
+from smtdist.data.guarded import unlocked
 from smtdist.data.labels import read_labels
 from smtdist.data.look import class_names, image_sets
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_labels, open_source
-from smtdist.errors import DataError
+from smtdist.data.table import as_table
+from smtdist.errors import DataError, ModelError
+from smtdist.report.facts import facts_of
 
 N, PLACE = 6, "x/deep"
 SHAPE = (N, 8, 8)
@@ -130,6 +134,20 @@ def test_what_links_lead_to_is_read(files, tmp_path, way):
         assert np.array_equal(reader.read(2, 3)[0, ..., 0], pixels(seed)[2])
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_an_open_dataset_is_read_whatever_its_name_is_in_the_file_it_lies_in(files, tmp_path, way):
+    way(files)
+    for name in ("part", "other"):
+        files[name].require_group("train")["images"] = pixels(9)
+    with h5py.File(tmp_path / "all.h5") as file:
+        opened = file["train"].get("images")
+        if opened is None:
+            return  # encoded images are two datasets
+        assert np.array_equal(opened, pixels(WAYS[way]))
+        with as_source(opened).opened() as reader:
+            assert np.array_equal(reader.read(0, N)[..., 0], pixels(WAYS[way]))
+
+
 @pytest.fixture
 def one(tmp_path):
     """A file whose only images are behind a link, and a decoy."""
@@ -197,3 +215,148 @@ def test_external_storage_that_is_not_there_in_full_is_refused(tmp_path, monkeyp
         with pytest.raises(DataError, match=said):
             read_labels("x.h5", "images", N)
         raw.write_bytes(whole)
+
+
+def replaced(path, monkeypatch):
+    path.with_name("new.h5").write_bytes(path.read_bytes())
+    os.replace(path.with_name("new.h5"), path)
+
+
+def gone(path, monkeypatch):
+    path.unlink()
+
+
+def in_a_folder_with_a_file_of_that_name(path, monkeypatch):
+    (path.parent / "sub").mkdir()
+    (path.parent / "sub" / path.name).write_bytes(path.read_bytes())
+    monkeypatch.chdir(path.parent / "sub")
+
+
+def in_another_folder(path, monkeypatch):
+    (path.parent / "sub").mkdir()
+    monkeypatch.chdir(path.parent / "sub")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (replaced, r"the file was replaced since it was opened.*open it again, or give its values"),
+        (in_a_folder_with_a_file_of_that_name, "the file was replaced"),
+        (gone, r"there is no .*a\.h5; open its file by the full path"),
+        (in_another_folder, r"there is no .*sub/a\.h5; open its file by the full path"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_an_open_dataset_whose_name_leads_to_another_file_is_refused(
+    tmp_path, monkeypatch, change, said, mode
+):
+    monkeypatch.chdir(tmp_path)
+    plain(tmp_path / "a.h5", "train", 1)
+    with h5py.File("a.h5", mode) as file:
+        with as_source(file["train/images"]).opened() as reader:
+            assert np.array_equal(reader.read(0, N)[..., 0], pixels(1))
+        change(tmp_path / "a.h5", monkeypatch)
+        with pytest.raises(DataError, match=said):
+            as_source(file["train/images"])
+
+
+def test_what_memory_alone_holds_of_a_file_is_refused(tmp_path):
+    plain(tmp_path / "a.h5", "train", 1)
+    with h5py.File(tmp_path / "a.h5", "a", driver="core", backing_store=False) as file:
+        file["train/images"][...] = pixels(2)
+        with pytest.raises(DataError, match=r"in memory alone.*dataset\[:\]"):
+            as_source(file["train/images"])
+
+
+def test_what_was_looked_at_counts_for_the_file_that_is_open(tmp_path):
+    """Not for one that has its name by then, nor for an object that has its name elsewhere."""
+    names = [tmp_path / name for name in ("a.h5", "b.h5")]
+    for path in names:
+        plain(path, "train", 1)
+    with unlocked(names[0]) as file, unlocked(names[1]) as other:
+        before, shape = file["train/images"], (3, 1, 1)
+        found_sound.chunks(before, shape)[0] = True
+        assert found_sound.chunks(before, shape).ravel().tolist() == [True, False, False]
+        os.replace(names[1], names[0])
+        assert not found_sound.chunks(other["train/images"], shape).any()
+        with unlocked(names[0]) as now:
+            assert not found_sound.chunks(now["train/images"], shape).any()
+
+
+def test_rows_of_an_open_dataset_are_never_made_up(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.raw").write_bytes(bytes(30))
+    layout = h5py.VirtualLayout((8, 5), np.uint8)
+    layout[:] = h5py.VirtualSource("gone.h5", "x", (8, 5))
+    with h5py.File("a.h5", "w") as file:
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("outside", (8, 5), np.uint8, external=[("a.raw", 0, 40)])
+        file["whole"] = np.ones((8, 5))
+    with h5py.File("a.h5") as file:
+        assert as_table(file["whole"]).shape == (8, 5)
+        with pytest.raises(DataError, match=r"a\.h5:virtual is a virtual dataset"):
+            as_table(file["virtual"])
+        with pytest.raises(DataError, match=r"a\.raw, which has 30 bytes, but 40 are needed"):
+            as_table(file["outside"])
+        group = file["/"]
+    for closed in (file, group):
+        with pytest.raises(DataError, match="group is of a file that is closed; open the file again"):
+            as_source(closed)
+
+
+@pytest.fixture
+def astray(tmp_path):
+    """A file of links that lead nowhere, or outside its folder."""
+    (tmp_path / "a").mkdir()
+    plain(tmp_path / "b.h5", "train", 1)
+    with h5py.File(tmp_path / "a" / "x.h5", "w") as file:
+        file["away/set"] = h5py.ExternalLink("../b.h5", "/train")
+        file["gone"] = h5py.SoftLink("/nowhere")
+        file["loop"] = h5py.SoftLink("/loop")
+        file.create_group("nothing")
+    return tmp_path / "a" / "x.h5"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "away",
+            "'away' is a group without a dataset; it holds a link that cannot be followed, set: .*outside its folder",
+        ),
+        ("away/set", r"b\.h5, which lies outside its folder and is not read"),
+        (
+            "gone",
+            r"no dataset 'gone': gone is a link to /nowhere in .*x\.h5, which is not there; restore what it",
+        ),
+        ("loop", "a link that leads in a circle"),
+        ("nothing", "'nothing' is a group without a dataset; name another"),
+        (
+            "other",
+            "no dataset 'other'; it holds 3 links that cannot be followed, away/set: .* outside its folder",
+        ),
+    ],
+)
+def test_links_that_cannot_be_followed_are_named(astray, name, said):
+    with pytest.raises(DataError, match=said):
+        open_source(astray, name)
+
+
+def test_a_file_tells_of_links_that_cannot_be_followed(astray):
+    with pytest.raises(
+        ModelError, match=r"holds neither.*it holds 3 links that cannot be followed, away/set"
+    ):
+        facts_of(astray)
+    with h5py.File(astray, "a") as file:
+        file["out"] = h5py.ExternalLink("../b.h5", "/train")
+        file["deep/here"] = pixels(1)
+    groups = {group["name"]: group for group in facts_of(astray)["groups"]}
+    assert set(groups) == {"deep/here", "out"}
+    assert (groups["deep/here"]["shape"], groups["deep/here"]["problem"]) == ([*SHAPE, 1], None)
+    assert "lies outside its folder" in groups["out"]["problem"]
+
+
+def test_python_is_told_of_the_variable_once(astray):
+    with pytest.raises(DataError) as told:
+        open_source(astray, "away/set")
+    assert str(told.value).endswith(f"the environment variable SMTDIST_FOLLOW={astray.parent.parent}.")

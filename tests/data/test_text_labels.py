@@ -4,11 +4,10 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist import SMT
 from smtdist.cli import transform
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import open_labels, open_source
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 TRAIN, TEST = ["dog", "cat", "owl", "cat"] * 5, ["owl", "dog"] * 10
 KINDS = {"variable": h5py.string_dtype(), "fixed": "S5", "a column": h5py.string_dtype()}
@@ -63,20 +62,24 @@ def test_texts_that_are_no_class_are_refused(tmp_path):
         read_labels(path, "train/labels", 20)
 
 
-def test_files_that_number_texts_differently_are_not_compared(tmp_path):
-    one = write(tmp_path / "a.h5")
-    other = write(tmp_path / "b.h5", groups=[("test", TEST)])
-    smt = SMT(patch=3, dictionary=16, n_components=4).fit((one, "train"))
-    assert smt.evaluate((one, "train"), None, (one, "test"), None, neighbours=3).n_test == 20
-    with pytest.raises(DataError, match="number the texts that are their labels differently"):
-        smt.evaluate((one, "train"), None, (other, "test"), None, neighbours=3)
+def test_transform_keeps_the_names_of_numbers(tmp_path):
+    """Files of representations hold numbers, which are compared with those of other files by these names."""
+    for name, classes in (("a.h5", None), ("b.h5", ["owl", "cat", "dog"])):
+        path = write(tmp_path / name, classes=classes)
+        labels, names, why = transform._labels(path, "train", open_source(path, "train"))
+        assert ([names[label] for label in labels], why) == (TRAIN, "")
 
 
-def test_transform_keeps_numbers_only_where_classes_are_named(tmp_path):
-    """Files of representations hold numbers, and are compared with those of other files."""
-    path = write(tmp_path / "a.h5")
-    labels, why = transform._labels(path, "train", open_source(path, "train"))
-    assert (labels, "write the names of the classes into it" in why) == (None, True)
-    path = write(tmp_path / "b.h5", classes=["cat", "dog", "owl"])
-    labels, why = transform._labels(path, "train", open_source(path, "train"))
-    assert (labels[:4].tolist(), why) == ([1, 0, 2, 0], "")
+def test_chunks_of_labels_that_are_not_stored_are_named(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        labels = file.create_dataset("train/labels", (20,), np.int64, chunks=(5,))
+        labels[:5] = labels[10:] = 1
+    with pytest.warns(DataWarning, match=r"train/labels: 1 of 4 chunks is not stored, at \[5\]"):
+        assert read_labels(path, "train/labels", 20).sum() == 15
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    labels = group.create_array("train/labels", shape=(20,), chunks=(5,), dtype=np.int64)
+    labels[5:] = 1
+    with pytest.warns(DataWarning, match=r"train/labels: 1 of 4 chunks is not stored, at \[0\]"):
+        assert read_labels(tmp_path / "a.zarr", "train/labels", 20).sum() == 15

@@ -2,6 +2,7 @@
 
 import os
 import resource
+from contextlib import contextmanager
 
 import h5py
 import numpy as np
@@ -13,7 +14,7 @@ from smtdist.data.labels import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.table import as_table
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning
 
 FILES, EACH = 40, 6
 
@@ -39,16 +40,45 @@ def path(tmp_path):
 
 
 EXPECTED = np.repeat(np.arange(1, FILES + 1), EACH)
+TOTAL = FILES * EACH
+WHOLE = ([(slice(None), slice(None))],)
+TURNED = ([(slice(0, TOTAL - 9), slice(9, None)), (slice(TOTAL - 9, None), slice(0, 9))],)
+MIXED = ([(slice(0, None, 2), slice(0, TOTAL // 2)), (slice(1, None, 2), slice(TOTAL // 2, None))],)
 
 
-@pytest.fixture
-def few_files():
-    """A process that may open 30 more files than it has open."""
+def outside(path, layers):
+    """Return a file of virtual datasets of those of a file, and so on, by (their samples, samples of those) in each, and what
+    it should hold.
+    """
+    expected = EXPECTED
+    for number, pieces in enumerate(layers):
+        outer, old = path.with_name(f"outer-{number}.h5"), expected
+        expected = np.zeros_like(old)
+        with h5py.File(path) as inner, h5py.File(outer, "w") as file:
+            for name in ("train/images", "train/labels"):
+                layout = h5py.VirtualLayout(inner[name].shape, inner[name].dtype)
+                for here, there in pieces:
+                    whole = there == slice(None)
+                    source = h5py.VirtualSource(path.name, name, inner[name].shape)
+                    layout[here] = source if whole else source[there]
+                    expected[here] = old[there]
+                file.create_virtual_dataset(name, layout)
+        path = outer
+    return path, expected
+
+
+@contextmanager
+def files_left(count):
+    """Let this process open so many files beside those that it has open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    now = max(int(name) for name in os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (now + 30, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    free = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]  # the lowest numbers that are free
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1] + 1, before[1]))
+    for descriptor in free:
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def open_files():
@@ -56,15 +86,18 @@ def open_files():
 
 
 @pytest.mark.parametrize("step", [1, 5, 30, FILES * EACH])
-def test_no_value_is_made_up_where_a_process_may_open_few_files(path, few_files, step):
+@pytest.mark.parametrize("pieces", [(), WHOLE, TURNED, (*TURNED, WHOLE[0])])
+def test_no_value_is_made_up_where_a_process_may_open_few_files(path, step, pieces):
+    path, expected = outside(path, pieces)
     source, before = open_source(path, "train"), open_files()
-    with source.opened() as reader:
+    with files_left(30), source.opened() as reader:
         found = []
         for start in range(0, source.n_samples, step):
             found.append(reader.read(start, min(start + step, source.n_samples))[:, 0, 0, 0])
-            assert open_files() <= before + virtual.MOST_OPEN + 1
-    assert np.array_equal(np.concatenate(found), EXPECTED)
-    assert np.array_equal(open_labels(path, "train", source), EXPECTED)
+            assert open_files() <= before + virtual.MOST_OPEN + 1 + len(pieces)
+    assert np.array_equal(np.concatenate(found), expected)
+    with files_left(30):
+        assert np.array_equal(open_labels(path, "train", source), expected)
     assert open_files() == before
 
 
@@ -152,3 +185,85 @@ def test_virtual_datasets_in_a_manifest(path):
     write_manifest(describe_files([str(path)], out))
     one, other = open_source(out, "train"), open_source(path, "train")
     assert one == other
+
+
+def test_virtual_datasets_in_any_order_need_their_files_at_once(path):
+    outer, expected = outside(path, MIXED)
+    source = open_source(outer, "train")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, TOTAL)[:, 0, 0, 0], expected)
+    with (
+        files_left(30),
+        source.opened() as reader,
+        pytest.raises(DataError, match=r"4[01] files at once.*ulimit"),
+    ):
+        reader.read(0, 1)
+
+
+@pytest.mark.parametrize("layers", [WHOLE, (*TURNED, WHOLE[0]), MIXED])
+def test_what_a_source_lacks_that_is_virtual_itself_is_not_made_up(path, layers):
+    outer, _ = outside(path, layers)
+    (path.parent / "part-39.h5").unlink()
+    for name in ("train", "train/labels"):
+        with pytest.raises(DataError, match=r"all\.h5:train.*part-39\.h5 does not exist; restore it"):
+            open_source(outer, name) if name == "train" else read_labels(outer, name, TOTAL)
+
+
+def test_a_file_of_a_source_that_goes_missing_after_opening_is_named(path):
+    outer, _ = outside(path, WHOLE)
+    source = open_source(outer, "train")
+    with source.opened() as reader:
+        reader.read(0, 6)
+        (path.parent / "part-7.h5").unlink()
+        with pytest.raises(DataError, match=r"part-7\.h5 does not exist; restore it"):
+            reader.read(0, source.n_samples)
+        path.unlink()
+        with pytest.raises(DataError, match=r"all\.h5 does not exist; restore it"):
+            reader.read(60, 66)
+
+
+@pytest.mark.parametrize("layers", [(), WHOLE])
+def test_chunks_that_sources_do_not_store_are_named(path, layers):
+    outer, _ = outside(path, layers)
+    for number in (3, 4, 5):
+        with h5py.File(path.parent / f"part-{number}.h5", "a") as file:
+            del file["x"]
+            file.create_dataset("x", (EACH, 4, 4), np.uint8, chunks=(4, 4, 4))[:2] = 1
+            del file["y"]
+            file.create_dataset("y", (EACH,), np.int64, chunks=(4,))[:2] = 1
+    reading = {
+        "x": lambda: open_source(outer, "train"),
+        "y": lambda: read_labels(outer, "train/labels", TOTAL),
+    }
+    for name, read in reading.items():
+        said = rf"part-3\.h5:{name}: 1 of 2 chunks is not stored.* in 2 more of the datasets"
+        with pytest.warns(DataWarning, match=said):
+            read()
+
+
+def test_chunks_of_rows_that_are_not_stored_are_named(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("rows", (8, 5), np.float32, chunks=(4, 5))[4:] = 1
+    with pytest.warns(DataWarning, match=r"a\.h5:rows: 1 of 2 chunks is not stored, at \[0, 0\]"):
+        as_table((tmp_path / "a.h5", "rows"))
+
+
+def test_pieces_that_overlap_hide_no_gap(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.ones((6, 4, 4), np.uint8)
+    layout = h5py.VirtualLayout((8, 4, 4), np.uint8)
+    layout[:6] = layout[1:7] = h5py.VirtualSource("a.h5", "x", (6, 4, 4))
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+    with pytest.raises(DataError, match="takes 112 of its 128 values"):
+        open_source(tmp_path / "v.h5", "x")
+
+
+def test_a_virtual_dataset_of_itself_is_refused(tmp_path):
+    for name, other in (("v", "w"), ("w", "v")):
+        layout = h5py.VirtualLayout((6, 4, 4), np.uint8)
+        layout[:] = h5py.VirtualSource(f"{other}.h5", "x", (6, 4, 4))
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_virtual_dataset("x", layout)
+    with pytest.raises(DataError, match="made of itself"):
+        open_source(tmp_path / "v.h5", "x")

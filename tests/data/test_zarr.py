@@ -2,6 +2,7 @@
 
 import builtins
 import pickle
+import shutil
 
 import h5py
 import numpy as np
@@ -14,10 +15,12 @@ from smtdist import SMT
 from smtdist.data.array import as_source
 from smtdist.data.labels import read_labels
 from smtdist.data.leaves import leaf_bounds
+from smtdist.data.look import image_sets
 from smtdist.data.opening import labels_name, open_source
 from smtdist.data.table import as_table
 from smtdist.data.zarr_source import ZarrSource
 from smtdist.errors import ConfigurationError, DataError, DataWarning
+from smtdist.report.facts import facts_of
 
 zarr = pytest.importorskip("zarr")
 
@@ -110,6 +113,34 @@ def test_a_file_of_hdf5_may_be_called_as_a_store_is(store, tmp_path):
         as_table((store, "images"))
 
 
+def test_what_a_store_holds_is_shown(store, tmp_path):
+    store = shutil.copytree(store, tmp_path / "copy.zarr")
+    write(store, "deep/more", IMAGES[..., 0])
+    write(store, "flat", IMAGES[:, 0, 0], (8, 3))
+    groups = {group["name"]: group for group in facts_of(store)["groups"]}
+    assert {name: (one["shape"], one["labelled"]) for name, one in groups.items()} == {
+        "train": ([*IMAGES.shape], True),
+        "deep/more": ([*IMAGES.shape[:3], 1], False),
+    }
+    assert image_sets(store) == ["deep/more", "train/images"]
+    with pytest.raises(
+        DataError, match=r"give the pair \(path, name\): one of 'deep/more', 'train/images'"
+    ):
+        as_source(store)
+    alone = zarr.create_array(tmp_path / "alone.zarr", data=IMAGES)
+    assert image_sets(tmp_path / "alone.zarr") == [""]
+    with as_source(tmp_path / "alone.zarr").opened() as reader:
+        assert np.array_equal(reader.read(0, 37), alone)
+
+
+def test_a_store_in_an_archive_is_called_so(store, tmp_path):
+    shutil.make_archive(str(tmp_path / "a.zarr"), "zip", store)
+    with pytest.raises(
+        DataError, match=r"a\.zarr\.zip is a Zarr store in a zip archive; unpack it into a folder"
+    ):
+        open_source(tmp_path / "a.zarr.zip", "train")
+
+
 def test_what_is_missing_is_named(store, tmp_path):
     with pytest.raises(DataError, match=r"b\.zarr does not exist"):
         open_source(tmp_path / "b.zarr", "images")
@@ -150,9 +181,31 @@ def test_chunks_without_a_file_are_counted(tmp_path, zarr_format, shards):
     open_source(path, "train")  # a warning would be an error
     key = "2.0.0.0" if zarr_format == 2 else "c/2/0/0/0"
     (path / "train" / "images" / key).unlink()
-    total, place = (3, 32) if shards else (20, 16)
+    total, place = (5, 32) if shards else (20, 16)
     with pytest.warns(DataWarning, match=rf"1 of {total} chunks is not stored, at \[{place}, 0, 0, 0\]"):
         open_source(path, "train")
+
+
+@pytest.mark.parametrize("where", ["start", "end"])
+@pytest.mark.parametrize("checked", [False, True])
+def test_chunks_that_shards_do_not_hold_are_counted(tmp_path, where, checked):
+    images = IMAGES.copy()
+    images[8:16] = 0  # left out: it is the fill value
+    codecs = [zarr.codecs.BytesCodec(), *([zarr.codecs.Crc32cCodec()] if checked else [])]
+    sharding = zarr.codecs.ShardingCodec(
+        chunk_shape=(8, 6, 5, 3), index_codecs=codecs, index_location=where
+    )
+    zarr.create(
+        store=tmp_path / "a.zarr",
+        shape=images.shape,
+        chunks=(16, 6, 5, 3),
+        codecs=[sharding],
+        dtype=np.uint8,
+    )[:] = images
+    with pytest.warns(DataWarning, match=r"1 of 5 chunks is not stored, at \[8, 0, 0, 0\]"):
+        source = open_source(tmp_path / "a.zarr", "")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, 37), images)
 
 
 def test_tiny_chunks_have_the_same_values(tmp_path):

@@ -22,7 +22,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.held import in_memory
 from smtdist.data.piece import piece_of
-from smtdist.engine import dask_executor, tls
+from smtdist.engine import dask_executor, session, tls
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.clusters import executor_of
@@ -31,7 +31,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import MARK, executor_on, local_cluster, require_processes, unguarded
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.errors import ConfigurationError, DataError, SmtdistError
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, SmtdistError
 from smtdist.models.fit import fit
 
 SETTINGS = Configuration(patch=4, dictionary=200, n_components=8, threshold=0.4, context=2, flip=True)
@@ -433,7 +433,7 @@ def test_open_files_are_allowed_as_far_as_the_system_lets_us_or_counted_in_a_sen
     monkeypatch.setattr("resource.setrlimit", lambda kind, both: limits.update(now=both))
     require_processes(4)
     assert limits["now"] == (64 + 12 * 4, 4096)
-    with pytest.raises(SmtdistError, match=r"1000 workers need about 12,064 .* may open 4,096"):
+    with pytest.raises(SmtdistError, match=r"For 1,000 workers .* about 12,064 .* may open 4,096"):
         require_processes(1000)
 
 
@@ -450,4 +450,13 @@ def test_a_wait_for_workers_can_be_ended():
         pytest.raises(SmtdistError, match="enough"),
         executor_on(cluster, waiting=waiting),
     ):
+        pass
+
+
+def test_room_is_looked_at_before_threads_of_a_cluster_take_it(monkeypatch):
+    def none():
+        raise MemoryBudgetError("no room")
+
+    monkeypatch.setattr(session, "require_room", none)
+    with pytest.raises(MemoryBudgetError, match="no room"), executor_for(None, 1):
         pass

@@ -222,7 +222,7 @@ def test_workers_that_are_paused_and_stay_so_end_a_run_in_a_sentence(monkeypatch
         (worker,) = cluster.workers.values()
         monkeypatch.setattr(dask_executor, "FIRST_SECONDS", 0)
         monkeypatch.setattr(dask_executor, "PAUSED_SECONDS", -1)
-        said = r"All 1 workers of .* are paused by Dask, since they use .* of .*memory.pause: false"
+        said = r"Dask has paused every worker of .* \(1 worker with .* of .*memory.pause: false"
         if at != "joining":
             executor = DaskExecutor(client)
         about = {

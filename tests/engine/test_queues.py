@@ -2,6 +2,7 @@
 
 import os
 import stat
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,6 +88,65 @@ def test_workers_are_jobs(played, tmp_path):
         handle = executor.submit(_session)
         assert executor.wait([handle], 60) is not None
         assert executor.result(handle) != os.getsid(0)
+
+
+SHOWN = {
+    "slurm": ["", "!slurm_load_jobs error: Invalid job id specified"],
+    "pbs": ["!qstat: 7.host Job has finished, use -x", "!qstat: Unknown Job Id 7", "    job_state = C"],
+    "sge": ["!Following jobs do not exist: 7"],
+    "lsf": ["EXIT", "DONE", "!Job <7> is not found"],
+    "oar": ["Job_Id: 7\n    state = Error", "Job_Id: 7\n    state = Terminated"],
+    "moab": ["job 7\nState: Completed", "!ERROR: invalid job specified (7)"],
+}
+LIVING = {
+    "slurm": [
+        "7 short dask-worker me PD 0:00 1",
+        "!slurm_load_jobs error: Unable to contact slurm controller",
+    ],
+    "pbs": ["    job_state = Q\n    comment = not found yet", "!qstat: cannot connect to server head"],
+    "sge": ["job_number: 7\nerror reason: not found"],
+    "lsf": ["PEND", "!LSF is down. Please wait ..."],
+    "oar": ["Job_Id: 7\n    state = Waiting"],
+    "moab": ["job 7\nState: Idle", "!sh: checkjob: command not found"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "ended"),
+    [(kind, said, True) for kind, every in SHOWN.items() for said in every]
+    + [(kind, said, False) for kind, every in LIVING.items() for said in every],
+)
+def test_jobs_that_end_before_a_worker_joins_end_the_run(kind, said, ended, played, tmp_path, monkeypatch):
+    monkeypatch.setattr(queues, "LOOK_SECONDS", 0.0)
+    command = tmp_path / "bin" / queues.QUEUES[kind].showing.split()[0]
+    how = " >&2; exit 1" if said.startswith("!") else ""
+    command.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said.lstrip('!')}'{how}\n")
+    command.chmod(stat.S_IRWXU)
+    job = SimpleNamespace(job_id="7", refusal="", log_directory="logs")
+    jobs = queues.Jobs(SimpleNamespace(workers={0: job}, scheduler_address="tls://head:1"), kind)
+    jobs.require_some()  # one look may come between the end of a job and the next one
+    if ended:
+        with pytest.raises(
+            SmtdistError, match=r"no worker has joined \(.* job 7\); read .* logs, .*tls://head:1"
+        ):
+            jobs.require_some()
+    else:
+        jobs.require_some()
+
+
+@pytest.mark.parametrize("stop", ["refused", "dies"])
+def test_a_cluster_whose_jobs_do_not_come_to_be_ends_the_run(stop, played, tmp_path, monkeypatch):
+    monkeypatch.setattr(queues, "LOOK_SECONDS", 0.2)
+    line = "echo no such account >&2; exit 1" if stop == "refused" else "echo 7.played"
+    (tmp_path / "bin" / "qsub").write_text(f"#!/bin/sh\n{line}\n")
+    (tmp_path / "bin" / "qstat").write_text("#!/bin/sh\necho qstat: Unknown Job Id $2 >&2; exit 153\n")
+    (tmp_path / "bin" / "qstat").chmod(stat.S_IRWXU)
+    said = r"PBS refused .* \(no such account\)" if stop == "refused" else "All jobs of workers have ended"
+    with (
+        pytest.raises(SmtdistError, match=said),
+        clusters.executor_of(site(tmp_path, "pbs"), 2),
+    ):
+        pass
 
 
 def _session(*, report, permit):

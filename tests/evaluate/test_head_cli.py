@@ -107,7 +107,7 @@ def test_predictions_of_named_classes(at, tmp_path):
     run("head", "predict", tmp_path / "h.h5", at / "bare.h5", "--out", tmp_path / "p.h5", "-q")
     with h5py.File(tmp_path / "p.h5") as file:
         assert set(file["label"].asstr()[()]) == {"ein", "zwei", "drei"}
-    assert "The classes of the head are drei, ein, zwei" in run(
+    assert "The classes of the head have names (drei, ein, zwei), but those of" in run(
         "evaluate", tmp_path / "h.h5", at / "test.h5", code=1
     )
 

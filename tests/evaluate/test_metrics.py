@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix as peer_confusion
 
 from smtdist.errors import DataError
-from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, top1, top5, wilson
+from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, label_array, top1, top5, wilson
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,7 @@ def test_confusion_agrees_with_scikit_learn() -> None:
 def test_labels_must_number_classes(labels: list[float], message: str) -> None:
     with pytest.raises(DataError, match=message):
         checked_labels(labels, 2, "labels")
+
+
+def test_labels_that_are_in_no_utf8_stay_apart() -> None:
+    assert label_array(np.array([b"B\xe4r", b"B\xf6r"])).tolist() == [r"B\xe4r", r"B\xf6r"]

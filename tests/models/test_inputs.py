@@ -261,6 +261,14 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
             {"image_shape": (9, 9)},
             r"rows of 72 numbers, but image_shape=\(9, 9\) has 81",
         ),
+        *(
+            (
+                one,
+                {"image_shape": (3, 8, 9)},
+                r"means images of 3 rows.*give .*\(8, 9, 3\).*X\.reshape\(-1, 3, 8, 9\)",
+            )
+            for one in (IMAGES.reshape(37, -1), IMAGES.transpose(0, 3, 1, 2))
+        ),
         (xr.DataArray(IMAGES[0], dims=("y", "x", "c")), {}, r"one image; .*expand_dims"),
         (xr.DataArray(IMAGES, dims=("a", "b", "y", "x")), {}, "dimensions a, b, y, x.*rename them"),
         (xr.DataArray(IMAGES, dims=("n", "y", "row", "x")), {}, "two dimensions of rows"),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from smtdist.data import pillow
 from smtdist.data.axes import placed_axes
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Labels, Listing, file_keys
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 
 MOST_VALUES: Final = 4 * pillow.MAX_PIXELS
 """One image is held whole; a forged header must not make that more than memory."""
@@ -143,7 +143,7 @@ def check_label_count(found: int, expected: int, name: str, images: str) -> None
     """Refuse labels of another length than the images."""
     if found != expected:
         raise DataError(
-            f"{name} holds {found} labels, but {images} {expected} images; give one label an image."
+            f"{name} holds {counted(found, 'label')}, but {images} {counted(expected, 'image')}; give one label an image."
         )
 
 

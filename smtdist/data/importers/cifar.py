@@ -173,7 +173,7 @@ def _class_names(folder: Path) -> list[str] | None:
         if not path.is_file() or path.stat().st_size > 2**20:
             continue
         if path.suffix == ".txt":
-            return path.read_text("utf-8", "replace").split()
+            return path.read_text("utf-8", "backslashreplace").split()
         meta = read_pickle(_whole(path), str(path))
         names = meta.get("label_names", meta.get("fine_label_names"))
         if isinstance(names, list):

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from smtdist.data import pillow
-from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing, unreadable
+from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing, Twins, unreadable
 from smtdist.errors import DataError
 
 FOLDER: Final = "a folder"
@@ -61,7 +61,7 @@ class FolderListing(Listing):
     """Image files below a folder, in the order of their paths; hidden files and other endings are passed by.
     What is neither file nor folder, such as a broken link, a picture in a format that is not read, a file of labels or data,
     and a folder of the first level without an image are left out and counted. A class whose pictures are all in such
-    formats is refused.
+    formats is refused, and so are folders of the same pictures in two roles.
 
     A label is the place of the first folder below the root among all of them that hold images, in the order
     of their names. Links are followed. The tree is walked twice, once to count and once to read, and holds
@@ -70,7 +70,7 @@ class FolderListing(Listing):
 
     kind = "folder"
     encoded = True
-    left_out_are = f"entries of the folder that hold {NO_IMAGE}"
+    left_out_is = f"entry of the folder with {NO_IMAGE}"
 
     def __init__(self, root: Path, labels: bool = True) -> None:
         """Count the images; raise DataError where there are none, or some lie beside the folders of classes."""
@@ -79,6 +79,7 @@ class FolderListing(Listing):
         count, loose = 0, ""
         classes: list[str] = []
         unread: dict[str, str] = {}
+        twins = Twins()
         for folder, entry, kind in _files(self.root):
             if kind:
                 if kind == UNREAD_KIND and folder:
@@ -89,7 +90,9 @@ class FolderListing(Listing):
             count += 1
             if not folder:
                 loose = loose or entry.path
-            elif not classes or classes[-1] != folder:
+                continue
+            twins.add(folder, entry.path)
+            if not classes or classes[-1] != folder:
                 classes.append(folder)
         if not count:
             odd = self.left_out.first
@@ -103,6 +106,8 @@ class FolderListing(Listing):
                 f"{loose} lies beside the folders of classes, such as {classes[0]}; move it into one of them, or "
                 f"pass --labels-from none."
             )
+        if labels:
+            twins.require_none(self.root)
         lost = [folder for folder in unread if folder not in classes]
         if labels and classes and lost:
             raise DataError(
@@ -171,11 +176,12 @@ def _files(root: str) -> Iterator[tuple[str, os.DirEntry[str], str]]:
         kind = _kind(entry)
         if kind == FOLDER:
             empty = True
+            name = os.fsencode(entry.name).decode(errors="surrogateescape")  # one in any locale
             for file, odd in _below(entry.path, frozenset({os.path.realpath(root)})):
                 empty = False
-                yield entry.name, file, odd
+                yield name, file, odd
             if empty:
-                yield entry.name, entry, "a folder without an image in a known format"
+                yield name, entry, "a folder without an image in a known format"
         elif kind or _is_image(entry):
             yield "", entry, kind
 

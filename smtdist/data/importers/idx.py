@@ -28,7 +28,7 @@ from smtdist.data.importers.arrays import (
     take,
 )
 from smtdist.data.importers.items import Labels, unreadable
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 
 _UINT8: Final = 0x08
 _TYPES: Final = {_UINT8: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4"}
@@ -98,7 +98,7 @@ def idx_listing(paths: list[Path], labels: Path | None, labelled: bool) -> Array
         targets = [read_idx_header(path) for path in beside if path is not None]
     if targets and len(targets) != len(images):
         raise DataError(
-            f"There are {len(images)} files of images but {len(targets)} of labels; give them in pairs."
+            f"There are {counted(len(images), 'file')} of images but {len(targets)} of labels; give them in pairs."
         )
     for target in targets:
         if len(target.shape) != 1:

@@ -15,7 +15,7 @@ from smtdist.data.importers.detect import KINDS, Selection, open_listing
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.same_file import require_apart
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, counted
 
 FOR_KINDS: Final = {
     "--labels": ("npz", "idx"),
@@ -127,10 +127,11 @@ def looked_at(
         label_column=label_column,
     )
     found: Mapping[str, Listing] = {}
-    if group is None and kind in (None, "folder") and len(paths) == 1:
+    # images of several sets without labels may be put together
+    if (group is None or wanted.use_labels) and kind in (None, "folder") and len(paths) == 1:
         found = sets.listed_sets(paths[0], wanted.use_labels)
         if found:
-            _require_one_file(paths[0], found, append, shard_samples)
+            _require_one_file(paths[0], found, group, append, shard_samples)
     several = bool(found)
     found = found or {chosen.group: open_listing(paths, kind, wanted)}
     if lone:
@@ -150,11 +151,16 @@ def _require_meaning(listing: Listing, wanted: Selection) -> None:
 
 
 def _require_one_file(
-    source: Path, found: Mapping[str, Listing], append: bool, shard_samples: int | None
+    source: Path, found: Mapping[str, Listing], group: str | None, append: bool, shard_samples: int | None
 ) -> None:
+    first = next(iter(found))
+    if group is not None:
+        raise ConfigurationError(
+            f"{source} holds the sets {', '.join(found)}, which --group {group} would take for classes; import them one by one, "
+            f"first {source / first} with --group {first}, or all, each in its group, without --group."
+        )
     if append or shard_samples is not None:
         option = "--append" if append else "--shard-samples"
-        first = next(iter(found))
         raise ConfigurationError(
             f"{source} holds the sets {', '.join(found)}, which {option} cannot write together; import them one by one, first "
             f"{source / first} with --group {first}."
@@ -224,6 +230,6 @@ def import_images(
     results = found.run()
     for name, result in results.items():
         if result.left_out:
-            what, first = found.listings[name].left_out_are, "; ".join(result.first_left_out)
-            warnings.warn(f"Left out {result.left_out:,} {what}, the first: {first}.", stacklevel=2)
+            what, first = found.listings[name].left_out_is, "; ".join(result.first_left_out)
+            warnings.warn(f"Left out {counted(result.left_out, what)}, the first: {first}.", stacklevel=2)
     return results

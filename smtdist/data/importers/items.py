@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,10 @@ MOST_IMAGE_BYTES: Final = 256 * 2**20
 
 BATCH_ITEMS: Final = 256
 BATCH_BYTES: Final = 4 * 2**20
+
+ROLE: Final = re.compile("(image|img|mask|label|annotation|segmentation)s?|seg|gt|ground_?truth|rgb|depth")
+"""What folders of pictures in one of several roles are called, in small letters."""
+_ROLE_ENDING: Final = re.compile(f"[-_ ]({ROLE.pattern})$")
 
 Labels = npt.NDArray[np.int64]
 
@@ -63,6 +68,37 @@ class Batch:
         return read_whole(self.names[index])
 
 
+class Twins:
+    """Tells folders of the same pictures in two roles, such as images and their masks, from folders of classes.
+
+    Two folders are twins if both are called like roles, or one is and both hold files of the same names. Memory: two
+    numbers a folder.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[int, int]] = {}
+
+    def add(self, folder: str, path: str) -> None:
+        """Note a file of a folder."""
+        stem = _ROLE_ENDING.sub("", os.path.basename(path).partition(".")[0].lower())
+        count, total = self._held.get(folder, (0, 0))
+        self._held[folder] = count + 1, total + hash(stem)  # in any order
+
+    def require_none(self, origin: str, class_of: Callable[[str], str] = str) -> None:
+        """Raise DataError for twins among the folders, or what `class_of` makes one of."""
+        held: dict[str, tuple[int, int]] = {}
+        for folder, (count, total) in self._held.items():
+            before = held.get(name := class_of(folder), (0, 0))
+            held[name] = before[0] + count, before[1] + total
+        for role in (name for name in held if ROLE.fullmatch(name.lower())):
+            for other, files in held.items():
+                if other != role and (ROLE.fullmatch(other.lower()) or files == held[role]):
+                    raise DataError(
+                        f"The folders {role} and {other} of {origin} hold the same pictures in two roles and are no classes; "
+                        f"import one of them alone, or pass --labels-from none."
+                    )
+
+
 @dataclass
 class LeftOut:
     """What an import leaves out of a source: how many, and a sentence for each of the first few."""
@@ -94,7 +130,7 @@ class Listing:
     n_items : samples, None where only reading tells.
     labelled : whether each sample has a label.
     classes : names of the classes, None where the source has none.
-    left_out_are : what messages call what it leaves out.
+    left_out_is : what messages call one thing that it leaves out.
     """
 
     kind: str
@@ -104,7 +140,7 @@ class Listing:
     n_items: int | None = None
     labelled: bool = False
     classes: list[str] | None = None
-    left_out_are: str = "parts of the source"
+    left_out_is: str = "part of the source"
 
     @cached_property
     def left_out(self) -> LeftOut:

@@ -29,7 +29,7 @@ from smtdist.data.importers.arrays import (
     take,
 )
 from smtdist.data.importers.items import BATCH_ITEMS, Labels, LeftOut, unreadable
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 
 IMAGE_NAMES: Final = ("images", "x", "data", "x_train", "train_images", "arr_0")
 LABEL_NAMES: Final = ("labels", "y", "targets", "label", "y_train", "train_labels", "arr_1")
@@ -125,7 +125,7 @@ def numpy_listing(
         images = _chosen(found, array, IMAGE_NAMES, path, "--array")
         target: Stored | None = None
         if labels is not None and len(paths) > 1:
-            raise DataError(f"{labels} cannot label {len(paths)} files; import them one by one.")
+            raise DataError(f"{labels} cannot label {counted(len(paths), 'file')}; import them one by one.")
         if labels is not None:
             target = _chosen(_arrays(labels, left), label_array, LABEL_NAMES, labels, "--label-array")
         elif labelled and (label_array or _named(found, LABEL_NAMES)):

@@ -23,7 +23,7 @@ from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
 from smtdist.data.writing import real_target, take_place, why_unwritable
-from smtdist.errors import DataError, InterruptedRun
+from smtdist.errors import DataError, InterruptedRun, counted
 
 COMMIT_BYTES: Final = 64 * 2**20
 """What a killed import loses at most."""
@@ -116,8 +116,9 @@ def import_images(
         if file.state is not None and file.state["key"] != key:
             if not options.overwrite:
                 raise DataError(
-                    f"{out} has an unfinished import of other images or with other options ("
-                    f"{file.state['progress']['items']:,} images); repeat that command, or pass --overwrite to give it up."
+                    f"{out} has an unfinished import of other images or with other options "
+                    f"({counted(file.state['progress']['items'], 'image')}); repeat that command, or pass --overwrite to give it "
+                    f"up."
                 )
             note("Giving up an unfinished import of other images or with other options")
             file.restart()
@@ -199,7 +200,7 @@ class _Run:
         progress = Progress() if state is None else Progress(**state["progress"])
         already = progress.items
         if already:
-            self.note(f"Going on after {already:,} images")
+            self.note(f"Going on after {counted(already, 'image')}")
         n_classes = 0 if state is None else state["n_classes"]
         if state is None or not state["whole"]:
             n_classes = self._write(progress, state)
@@ -221,7 +222,7 @@ class _Run:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
             left = (self.following or self.listing.count() or 0) - progress.items
             pixels = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
-            require_room(self.out, left * pixels, f"{left:,} images", self.note)
+            require_room(self.out, left * pixels, counted(left, "image"), self.note)
         elif not progress.items:
             require_room_encoded(self.listing, self.out, self.note)
         mode = "r+" if self.file.base or state is not None else "w"
@@ -235,7 +236,7 @@ class _Run:
             self._write_batches(writer, h5)
             if not progress.samples:
                 raise DataError(
-                    f"None of the {progress.items:,} images could be read; the first: {progress.first_skipped[0]}"
+                    f"None of the {counted(progress.items, 'image')} could be read; the first: {progress.first_skipped[0]}"
                 )
             n_classes = writer.finish(self.listing.classes)
         except BaseException:
@@ -265,7 +266,7 @@ class _Run:
                     self._commit(progress)
                 if code is not None:
                     raise InterruptedRun(
-                        f"Stopped as asked after {progress.items:,} images; repeat the command to continue.",
+                        f"Stopped as asked after {counted(progress.items, 'image')}; repeat the command to continue.",
                         code,
                     )
         finally:
@@ -306,14 +307,13 @@ class _Run:
 def require_room(out: Path, nbytes: int, what: str, note: Note) -> None:
     """Say how much will be written where that is much, and refuse it where the disk has no room: archives unfold."""
     free = shutil.disk_usage(out.parent).free
-    size = f"{nbytes / 2**30:,.1f} GiB"
     if nbytes > free:
         raise DataError(
-            f"{what} take {size} in {out}, but its disk has {free / 2**30:,.1f} GiB left; free space, choose "
-            f"another disk, or make the images smaller with --resize."
+            f"{what} take {nbytes:,} bytes in {out}, but its disk has {free:,} left; free space, choose another disk, or "
+            f"make the images smaller with --resize."
         )
     if nbytes >= SAID_FROM:
-        note(f"{what} take {size} in {out}")
+        note(f"{what} take {nbytes / 2**30:,.1f} GiB in {out}")
 
 
 def require_room_encoded(listing: Listing, out: Path, note: Note) -> None:

@@ -30,7 +30,7 @@ from smtdist.data.importers.writer import LISTED
 from smtdist.data.labels import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.writing import check_target, real_target, whole_file
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 
 
 def shard_path(out: Path, number: int) -> Path:
@@ -178,7 +178,9 @@ class _State:
         if state.path.exists():
             kept = state._read()
             if kept.get("key") == key:
-                note(f"Going on after {kept['items']:,} images in {len(kept['samples']):,} files")
+                note(
+                    f"Going on after {counted(kept['items'], 'image')} in {counted(len(kept['samples']), 'file')}"
+                )
                 return cls(out, **kept)
             if not overwrite:
                 raise DataError(

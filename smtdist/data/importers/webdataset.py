@@ -25,6 +25,7 @@ from smtdist.data.importers.items import (
     Batch,
     LeftOut,
     Listing,
+    Twins,
     file_keys,
     label_of,
     too_long,
@@ -68,6 +69,8 @@ class TarListing(Listing):
         if labels and not self.labelled:
             self._depth, classes = _classes(taken.folders, paths[0])
             self.labelled, self.classes = bool(classes), classes or None
+            if classes:
+                taken.twins.require_none(str(paths[0]), lambda folder: _parts(folder)[self._depth])
 
     def _looked_at(self) -> tuple[list[_Reading], LeftOut]:
         """Read all names, and note which members are replaced by later ones; those that were noted before are passed over."""
@@ -209,6 +212,7 @@ class _Reading:
         self.problem = ""
         self.bare, self.with_label = "", ""  # the first image without, and with a label
         self.folders: dict[str, str] = {}  # and the first image in each
+        self.twins = Twins()
         self.roles: set[str] = set()  # endings of images that WebDataset takes for one sample
         self.roles_repeat = False
         self._roles_of: tuple[str, str] | None = None
@@ -246,6 +250,7 @@ class _Reading:
             self.with_label = self.with_label or image.name
         if len(self.folders) <= MOST_FOLDERS:
             self.folders.setdefault(image.folder, image.name)
+            self.twins.add(image.folder, image.name)
         return [(image, None if label is None else label.label)]
 
     def _one_of(self, before: _Member | None, member: _Member, what: str) -> _Member:
@@ -427,7 +432,7 @@ def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
     try:
         with _igzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
             guarded = _Guarded(stream, path)
-            with tarfile.open(fileobj=guarded, mode="r:") as archive:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=guarded, mode="r:", encoding="utf-8") as archive:  # type: ignore[call-overload]
                 archive.members.clear()
                 yield archive, guarded
     except (tarfile.ReadError, EOFError, *_DAMAGED) as error:

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import h5py
 import numpy as np
 
 from smtdist import errors
 from smtdist.data.importers.prepare import Prepared, Recipe
+from smtdist.data.labels import write_names
 from smtdist.errors import DataWarning
 
 SCHEMA: Final = 1
@@ -20,9 +20,6 @@ CHUNK_NUMBERS: Final = 8192
 CACHE_BYTES: Final = 8 * 2**20
 LISTED: Final = 5
 """Sentences about left-out images that are kept."""
-
-SHORT_ATTRIBUTE: Final = 60_000
-"""Bytes: HDF5 keeps no longer attribute than 64 KiB."""
 
 
 @dataclass
@@ -141,7 +138,7 @@ class GroupWriter:
             group.attrs["skipped"] = progress.skipped
             group.attrs["first_skipped"] = [text[:400] for text in progress.first_skipped]
         if classes is not None:
-            self._write_classes(classes)
+            write_names(group, classes)
             return len(classes)
         labels = self._distinct_labels() if self._labelled else set()
         if -1 in labels and labels != {-1, 1}:
@@ -151,13 +148,6 @@ class GroupWriter:
                 DataWarning,
             )
         return len(labels)
-
-    def _write_classes(self, classes: list[str]) -> None:
-        names = [name.encode("utf-8", "replace").decode() for name in classes]
-        if 16 * len(names) < SHORT_ATTRIBUTE:  # strings lie elsewhere, 16 bytes point to each
-            self._group.attrs["classes"] = names
-        else:
-            self._group.create_dataset("classes", data=names, dtype=h5py.string_dtype())
 
     def _distinct_labels(self) -> set[int]:
         labels, found = self._sets["labels"], set[int]()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.engine.memory import BUDGET_SHARE, memory_limit, readable
-from smtdist.errors import DataError, MemoryBudgetError, ModelError
+from smtdist.errors import DataError, MemoryBudgetError, ModelError, counted
 from smtdist.kernels.gram import Kernel
 from smtdist.solve.solution import Float64
 
@@ -42,7 +42,7 @@ def require_rows(rows: NDArray[np.generic], features: int | None = None, name: s
         raise DataError(f"{name} have the shape {rows.shape}; give at least one sample with one feature.")
     if features is not None and rows.shape[1] != features:
         raise ModelError(
-            f"{name} have {rows.shape[1]} features, the model takes {features}; give rows like those it was fitted on."
+            f"{name} have {counted(rows.shape[1], 'feature')}, the model takes {features}; give rows like those it was fitted on."
         )
     if not np.isfinite(rows).all():
         row, column = map(int, np.argwhere(~np.isfinite(rows))[0])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, counted
 from smtdist.kernels import features as feature_kernels
 from smtdist.statistics.operators import require_order
 
@@ -35,7 +35,9 @@ def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto"
     """
     n = len(points)
     if not 1 <= k < n:
-        raise ConfigurationError(f"k is {k}, but {n} points have 1 to {n - 1} others; choose among these.")
+        raise ConfigurationError(
+            f"k is {k}, but {counted(n, 'point')} have 1 to {n - 1} others; choose among these."
+        )
     if method == "faiss":
         try:
             import faiss  # type: ignore[import-not-found, unused-ignore]

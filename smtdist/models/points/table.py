@@ -14,7 +14,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, ModelError, counted
 from smtdist.kernels import features
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models import rows as row_embedding
@@ -151,7 +151,7 @@ def _fitted(
     features = chosen_features(rows, settings)
     if settings.n_components > features.size:
         raise ConfigurationError(
-            f"n_components is {settings.n_components}, but there are {features.size} features; ask for fewer."
+            f"n_components is {settings.n_components}, but there are {counted(features.size, 'feature')}; ask for fewer."
         )
     model = PointModel(features, settings, n_inputs=rows.shape[1], n_sites=sites)
     statistics, record = model.summed(source, engine)
@@ -177,11 +177,11 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> featu
         return features.RandomFourier(rows.shape[1], settings.size, settings.width, settings.seed)
     if settings.size > len(rows):
         raise ConfigurationError(
-            f"size is {settings.size}, but there are only {len(rows)} points to choose landmarks from; ask for fewer."
+            f"size is {settings.size}, but there are only {counted(len(rows), 'point')} to choose landmarks from; ask for fewer."
         )
     if settings.features == "interpolation" and settings.neighbours > settings.size:
         raise ConfigurationError(
-            f"neighbours is {settings.neighbours}, but there are {settings.size} landmarks; ask for fewer."
+            f"neighbours is {settings.neighbours}, but there are {counted(settings.size, 'landmark')}; ask for fewer."
         )
     landmarks = spread_points(rows, settings.size)
     made: dict[str, Callable[[], features.Features]] = {
@@ -212,7 +212,7 @@ def in_time(table: Source, order: int, lengths: Sequence[int] = ()) -> Neighbour
     lengths = tuple(lengths) or (table.n_samples,)
     if sum(lengths) != table.n_samples:
         raise ConfigurationError(
-            f"lengths add up to {sum(lengths)}, but there are {table.n_samples} rows; give the rows of every sequence."
+            f"lengths add up to {sum(lengths)}, but there are {counted(table.n_samples, 'row')}; give the rows of every sequence."
         )
     starts = np.zeros(table.n_samples, np.bool_)
     starts[np.cumsum([0, *lengths[:-1]])] = True

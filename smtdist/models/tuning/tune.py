@@ -13,7 +13,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.and_mirrored import AndMirrored
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError
+from smtdist.errors import DataError, counted
 from smtdist.models.tuning.grid import Changes
 from smtdist.models.tuning.scores import Judge, score
 from smtdist.models.tuning.shared import fit_together
@@ -95,7 +95,7 @@ def tune(
     for (source, labels), name in ((known, "training"), (asked, "validation")):
         if len(labels) != source.n_samples:
             raise DataError(
-                f"There are {len(labels)} labels for {source.n_samples} {name} images; give one each."
+                f"There are {counted(len(labels), 'label')} for {source.n_samples} {name} images; give one each."
             )
     settings = [one for _, one in trials]
     with engine.run(["whitening", "dictionary", "statistics", "solve", "transform", "scores"]):

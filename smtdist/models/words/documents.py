@@ -70,7 +70,7 @@ def _without_stretch(
         )
     found = [text_cut.touched(source, part, [*holes, stretch]) for part in parts]
     met, kept = (tuple(sorted({block for lists in found for block in lists[at]})) for at in (0, 1))
-    name = f"{file.path}, line{'s' * (lines[0] < lines[1])} {lines[0]}" + (
+    name = f"{file.path}, {'lines' if lines[0] < lines[1] else 'line'} {lines[0]}" + (
         f" to {lines[1]}" if lines[0] < lines[1] else ""
     )
     about = {"path": file.path, "text_bytes": file.size, "bytes": list(stretch)}
