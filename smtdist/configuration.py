@@ -183,7 +183,7 @@ class Configuration(Settings):
     )
     n_components: int = setting(
         whole(1),
-        "dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that.",
+        'dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that with "gq" and "vq".',
         default=384,
     )
     drop: int = setting(whole(0), "number of leading dimensions that are left out.", default=0)

@@ -419,7 +419,16 @@ def parameters():
 
 def test_options_in_messages_are_parameters_of_python():
     known = parameters() | {"a parameter", "(path, dataset)", "SMTDIST_FOLLOW"}
-    known |= {"dashboard_address", "protocol", "test_only", "std", "fmad", "nthreads"}  # of other programs
+    known |= {
+        "dashboard_address",
+        "protocol",
+        "test_only",
+        "noheader",
+        "jobs",
+        "std",
+        "fmad",
+        "nthreads",
+    }  # of other programs
     found = {}
     for file, text in messages():
         bare = errors._COMMAND.sub("", text)

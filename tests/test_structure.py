@@ -21,7 +21,17 @@ BELOW = {
     "solve": {"errors", "kernels"},
     "codes": {"errors", "settings", "kernels", "data", "statistics"},
     "engine": {"errors", "kernels", "data", "statistics", "solve"},
-    "models": {"errors", "settings", "configuration", "kernels", "data", "statistics", "codes", "solve", "engine"},
+    "models": {
+        "errors",
+        "settings",
+        "configuration",
+        "kernels",
+        "data",
+        "statistics",
+        "codes",
+        "solve",
+        "engine",
+    },
 }
 BELOW["evaluate"] = BELOW["models"] | {"models"}
 BELOW["monitor"] = BELOW["models"] | {"models"}

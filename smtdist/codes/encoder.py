@@ -10,6 +10,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from hashlib import blake2b
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from smtdist.codes.checks import called, require_kinds
 from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import PatchSettings
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, ModelError
 
 FILE_KIND: Final = "encoder-"
 """Before the name of an encoder, the kind of its files."""
@@ -163,8 +164,32 @@ class PatchEncoder(Coder):
 
     @classmethod
     def facts(cls, settings: Any) -> dict[str, Any]:
-        """Return what a checkpoint of its fit depends on, its name among it."""
-        return {"encoder": cls.NAME, **super().facts(settings)}
+        """Return what a checkpoint of its fit depends on, its name and its source code among it."""
+        try:
+            source = inspect.getsource(cls)
+        except (OSError, TypeError):  # typed in a session
+            source = ""
+        code = blake2b(source.encode(), digest_size=8).hexdigest()
+        return {"encoder": cls.NAME, "source of the encoder": code, **super().facts(settings)}
+
+    def probe(self) -> Float64:
+        """Return codes of a few patches, made of the atoms and at random, by which a change of `code` shows."""
+        few = self.atoms[:16]
+        drawn = np.random.default_rng(0).standard_normal((16, self.atoms.shape[1]))
+        found = self(np.concatenate([few, drawn]).astype(np.float32))
+        dense = found.toarray() if hasattr(found, "toarray") else found
+        return np.asarray(dense, np.float64)[:, :64]
+
+    def require_probe(self, stored: Any, path: str) -> None:
+        """Raise ModelError where `code` makes other codes than those that a file was written with."""
+        found = self.probe().ravel()
+        if np.shape(stored) != found.shape or not np.allclose(
+            found, stored, rtol=1e-3, atol=1e-4 * abs(found).max()
+        ):
+            raise ModelError(
+                f"{path} was fitted with other codes than the encoder {self.NAME} of {type(self).__module__} makes now; "
+                f"install the version of its package that the model was fitted with, or fit again."
+            )
 
     @property
     def feature(self) -> str:

@@ -27,7 +27,7 @@ def require_scheduler(address: str, security: Security | None = None, remedy: st
         said = " ".join(str(error).split()).rstrip(".") or f"nothing that it says within {SECONDS:.0f} s"
         raise SmtdistError(
             f"No Dask scheduler answers at {address} ({said}); "
-            f"{remedy or 'give the address that `dask scheduler` prints'}."
+            f"{remedy or 'check that it is running, and give the address that `dask scheduler` prints'}."
         ) from error
 
 

@@ -105,7 +105,10 @@ def client_of(choice: ClusterChoice, **options: Any) -> Iterator[Client]:
             refuse_open(choice, f"{address} is reached without encryption", remedy)
         security = security if encrypted else None
         if scheme != "inproc":
-            remedy = "check that --tls is the folder it was started with, and is still valid" * encrypted
+            remedy = (
+                "check that it is running, and that --tls is the folder it was started with and is still valid"
+                * encrypted
+            )
             answering.require_scheduler(address, security, remedy)
         with Client(address, security=security, timeout="20s", set_as_default=False, **options) as client:
             yield client

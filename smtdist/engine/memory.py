@@ -8,6 +8,7 @@ import functools
 import re
 import resource
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ ENDED_SHARE = 0.93
 BUDGET_SHARE = 0.55
 """Share of a worker's limit that a pass may plan for: Dask spills from 60 % and pauses at 80 %."""
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 OWN_PAGES = 4 * 2**20
 """Bytes from which an array has pages of its own, which go back when it is dropped; smaller ones use the same heap again."""
 IDLE_HEAP = 16 * 2**20
@@ -30,6 +31,8 @@ SOLVE_LEAST = 4 * 2**20
 matrices of a few atoms; those of more than 200 are counted generously enough to cover them."""
 
 
+CLUSTER_ROOM = 56 * 2**20
+"""Bytes that the threads of a cluster map in this process, stacks and all: 55 MiB as measured, with one arena."""
 BLAS_ROOM = 256 * 2**20
 """Bytes that the first products of NumPy and of SciPy, and kernels that are compiled, map beside the libraries: 167 MiB as
 measured, with threads that are there already."""
@@ -80,9 +83,21 @@ def worker_limit(workers: int) -> int:
 def process_limits() -> list[int]:
     """Return what limits of the address space and of data leave to this process alone (`ulimit -v`, h_vmem of batch systems).
 
-    They bound what is mapped, which is far more than what is resident: libraries, stacks and room for the allocator.
+    They bound what is mapped, which is far more than what is resident: libraries, stacks and room for the allocator. Before a
+    run has started its threads, what these will map is left out, so that a plan promises no more than the run will find.
     """
-    return [soft - mapped + resident_bytes() for soft, mapped in _mapped()]
+    later = CLUSTER_ROOM if threading.active_count() == 1 else 0
+    return [soft - mapped - later + resident_bytes() for soft, mapped in _mapped()]
+
+
+def limited_by(limit: int) -> str:
+    """Return in words what sets a limit of this process, as the end of a sentence on it, where that is no memory."""
+    mapped = process_limits()
+    return (
+        " beside what is mapped (ulimit -v or -d, or h_vmem of a batch system)"
+        if mapped and limit >= min(mapped)
+        else ""
+    )
 
 
 def _mapped() -> list[tuple[int, int]]:
@@ -102,6 +117,10 @@ def require_room() -> None:
     """
     if not _mapped():
         return
+    with contextlib.suppress(
+        OSError, AttributeError
+    ):  # each thread would map an arena of 64 MiB and more of its own
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     import numpy as np
     import scipy.linalg  # with the threads of its BLAS
 

@@ -11,7 +11,14 @@ from typing import Final
 
 from smtdist.configuration import Configuration
 from smtdist.data.spilled import Spill
-from smtdist.engine.memory import SOLVE_LEAST, device_memory, memory_limit, readable, resident_bytes
+from smtdist.engine.memory import (
+    SOLVE_LEAST,
+    device_memory,
+    limited_by,
+    memory_limit,
+    readable,
+    resident_bytes,
+)
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.spread import require_workers
@@ -88,7 +95,7 @@ def first_that_fits(n_atoms: int, ways: Iterable[Way], baseline: int, limit: int
             return way
     raise MemoryBudgetError(
         f"The solve for {n_atoms} atoms needs {readable(min(needed))} on the driver, which may use "
-        f"{readable(limit)}; use a smaller dictionary or a larger machine for the driver.",
+        f"{readable(limit)}{limited_by(limit)}; use a smaller dictionary or a larger machine for the driver.",
         f"The solve for {n_atoms} atoms does not fit into the {readable(limit)} of the driver",
     )
 

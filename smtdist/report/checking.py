@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from smtdist.data import checksums, hdf5
-from smtdist.engine import stored
+from smtdist.engine import lock, stored
 from smtdist.errors import SmtdistError, masked
 
 WHOLE: Final = "whole"
@@ -28,7 +28,11 @@ class Verdict(NamedTuple):
 def checked(path: Path) -> Iterator[Verdict]:
     """Read a file, or the files of a checkpoint folder, and yield a verdict on each. Memory: 16 MiB, or a chunk."""
     if path.is_dir():
-        inside = sorted(one for one in path.rglob("*") if one.suffix in (".h5", ".json") and one.is_file())
+        inside = sorted(
+            one
+            for one in path.rglob("*")
+            if one.suffix in (".h5", ".json") and one.is_file() and one.name != lock.RECORD
+        )
         if not inside:
             yield Verdict(str(path), WRONG, "a folder without files of smtdist")
         for one in inside:

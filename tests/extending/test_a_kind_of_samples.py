@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from brought import install, run
 
+from smtdist import PointSMT
 from smtdist.models.points.sites import SiteKind
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Temporal
@@ -36,6 +37,16 @@ def signals(seed, n=60):
     rng = np.random.default_rng(seed)
     phase, pace = rng.uniform(0, 6, (n, 1)), rng.uniform(0.2, 0.4, (n, 1))
     return np.sin(phase + pace * np.arange(40)) + 0.05 * rng.standard_normal((n, 40))
+
+
+def test_arrays_of_samples_are_embedded(monkeypatch, tmp_path):
+    install(monkeypatch, tmp_path, "smtdist.sites", "windows", f"{__name__}:Windows")
+    samples = np.random.default_rng(0).normal(size=(50, 35))
+    points = PointSMT(sites="windows", of_sites={"length": 10}, size=12)
+    assert points.fit_transform(samples).shape == points.transform(samples).shape == (50, 7, 4)
+    assert points.n_features_in_ == 35
+    with pytest.raises(ValueError, match="X has 10 features, but PointSMT is expecting 35"):
+        points.transform(samples[:, :10])
 
 
 @pytest.mark.parametrize(("features", "order"), [pytest.param("l1", 2, marks=pytest.mark.slow), ("rbf", 1)])

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from brought import install, run
 from drawing import small_images
+from typer.testing import CliRunner
 
+from smtdist.cli import app
 from smtdist.codes.encoder import EncoderSettings, PatchEncoder
 from smtdist.testing import check_encoder
 
@@ -52,6 +54,22 @@ def folder(tmp_path_factory):
 
 def test_it_keeps_its_promises():
     check_encoder(Rectified, small_images(2, 40, 10, 10), units=9, patch=3)
+
+
+def test_a_package_that_makes_other_codes_now_is_refused(folder, monkeypatch, tmp_path):
+    install(monkeypatch, folder, "smtdist.encoders", "rectified", f"{__name__}:Rectified")
+    monkeypatch.chdir(tmp_path)
+    data = folder / "d.h5"
+    run(f"fit {data} --dataset a {FIT} --out m.h5 --no-first-look")
+    run(f"update m.h5 {data} --dataset b --out more.h5")
+    code = Rectified.code
+    monkeypatch.setattr(Rectified, "code", lambda self, rows: 2 * code(self, rows))
+    for words in ("update m.h5 {} --dataset b --out x.h5", "transform m.h5 {} --dataset b --out x.h5"):
+        done = CliRunner().invoke(app, words.format(data).split())
+        assert done.exit_code == 1
+        said = done.stderr
+        assert "was fitted with other codes than the encoder rectified" in said
+        assert "install the version of its package" in said
 
 
 def test_it_gets_every_command(folder, monkeypatch):

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import numpy as np
 
 from smtdist.codes.coder import Coder
+from smtdist.codes.encoder import PatchEncoder
 from smtdist.data import guarded, hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
@@ -60,6 +61,8 @@ class CoderFiles(Generic[C]):
             "provenance": json.dumps(coder.provenance),
             **own,
         }
+        if isinstance(coder, PatchEncoder):
+            about["probe"] = coder.probe().ravel()
         parts = {name: getattr(coder, name) for name in ("mean", "whiten", "unwhiten")}
         parts |= {"atoms": coder.basis, **arrays}
         groups = [
@@ -110,6 +113,8 @@ class CoderFiles(Generic[C]):
             **cls.read(found, about),
             provenance=json.loads(about["provenance"]),
         )
+        if isinstance(coder, PatchEncoder) and "probe" in about:
+            coder.require_probe(about["probe"], file.filename)
         return _read_manifold(file, coder, statistics) if embedded else coder
 
 

@@ -124,5 +124,6 @@ class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore
 
     def _fitted(self, model: PointModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)
-        self.n_features_in_ = model.n_inputs
+        if model.settings is None or model.settings.sites == ROWS_OF_TABLES:
+            self.n_features_in_ = model.n_inputs  # else that of a sample, which has several rows
         return self

@@ -67,7 +67,7 @@ class PointSettings(Settings):
     context: str = setting(
         one_of(*CONTEXTS),
         'which points are neighbours: "noise", two noisy copies of each point; "knn", the k nearest, '
-        'symmetrised; "mean", a point and the mean of its k nearest; "lle", a point and what rebuilds it from '
+        'symmetrised; "mean", a point and the mean of these; "lle", a point and what rebuilds it from '
         'its k nearest; "time", rows that follow one another.',
         default="knn",
     )
