@@ -17,7 +17,7 @@ if _TYPE_CHECKING:
     from smtdist.evaluate.tuning import tune
     from smtdist.models.adding import merge, update
     from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
-    from smtdist.models.export.write import export
+    from smtdist.models.export import export
     from smtdist.models.functional.estimator import VideoSMT
     from smtdist.models.given import load, save
     from smtdist.models.kernel.estimators import (
@@ -95,7 +95,7 @@ _HOMES = {
     "start": "smtdist.monitor.run",
     "tune": "smtdist.evaluate.tuning",
     "write_report": "smtdist.report.build",
-    "export": "smtdist.models.export.write",
+    "export": "smtdist.models.export",
     "import_images": "smtdist.data.importers.images",
     "import_videos": "smtdist.data.video_import",
     "update": "smtdist.models.adding",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, NamedTuple
 
 from smtdist.errors import ConfigurationError
+from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, setting, whole
 
 FEATURES: Final = ("gq", "vq")
 CODED: Final = {
@@ -33,216 +30,230 @@ VOTING: Final = ("neighbours", "temperature", "vote", "mirrored_votes")
 """Settings that say how `evaluate` judges: nothing that is fitted depends on them."""
 
 
-def _whole(lowest: int, highest: int | None = None) -> tuple[Callable[[Any], bool], str]:
-    top = "" if highest is None else f" and at most {highest:,}"
-    return (
-        lambda x: _is_int(x) and lowest <= x and (highest is None or x <= highest),
-        f"a whole number of at least {lowest}{top}",
+_RANGE: Final = whole(1, what="a whole number of pixels") | one_of("whole")
+_BLACK_AND_WHITE: Final = PAIR._replace(expected="two numbers, black before white, as in 0,4095")
+
+
+class Configuration(Settings):
+    """All settings of a sparse manifold transform. Two equal configurations on equal data give the same bits."""
+
+    OF: ClassVar[str] = "a transform of images"
+
+    patch: int = setting(whole(1), "side T of the square patches, in pixels.", default=6)
+    feature: str = setting(
+        one_of(*FEATURES),
+        'the code of a patch: "vq" (one active atom, the nearest) or "gq" (every atom whose cosine reaches '
+        "`threshold`).",
+        default="gq",
     )
-
-
-def _number(good: Callable[[Any], bool], expected: str) -> tuple[Callable[[Any], bool], str]:
-    return lambda x: isinstance(x, int | float) and not isinstance(x, bool) and good(x), expected
-
-
-def _one_of(*choices: Any) -> tuple[Callable[[Any], bool], str]:
-    return lambda x: not isinstance(x, bool) and x in choices, f"one of {', '.join(map(str, choices))}"
-
-
-def _optional(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
-    return lambda x: x is None or rule[0](x), f"{rule[1]}, or null"
-
-
-def _is_int(x: object) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool)
-
-
-def _is_range(x: Any) -> bool:
-    return (
-        isinstance(x, tuple) and len(x) == 2 and all(isinstance(v, int | float) for v in x) and x[0] < x[1]
+    threshold: float = setting(
+        number(above=0, most=1, what="a cosine"),
+        'cosine t of the "gq" code. A decimal fraction is taken exactly as it is written.',
+        default=0.3,
     )
-
-
-_FLAG: Final = (lambda x: isinstance(x, bool), "true or false")
-_RANGE: Final = (
-    lambda x: x == "whole" or (_is_int(x) and x >= 1),
-    'a whole number of pixels of at least 1, or "whole"',
-)
-
-_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "patch": _whole(1),
-    "feature": _one_of(*FEATURES),
-    "threshold": _number(lambda x: 0 < x <= 1, "a cosine in (0, 1]"),
-    "context": _RANGE,
-    "order": _one_of(1, 2),
-    "mean": _one_of(*MEANS),
-    "mean_context": _optional(_RANGE),
-    "ridge": _number(lambda x: 0 < x < math.inf, "a positive number"),
-    "min_contrast": _number(lambda x: 0 <= x < math.inf, "zero or a positive number of grey levels"),
-    "constant_patch": _one_of(*POLICIES),
-    "zero_code": _one_of(*POLICIES),
-    "dictionary": _whole(1, 65536),
-    "dictionary_method": _one_of(*DICTIONARY_METHODS),
-    "dictionary_cosine": _number(lambda x: -1 < x <= 1, "a cosine in (-1, 1]"),
-    "dictionary_rounds": _whole(1),
-    "dictionary_n_init": _whole(1),
-    "dictionary_samples": _whole(0),
-    "dictionary_mirrored": _FLAG,
-    "flip": _FLAG,
-    "grey": _FLAG,
-    "resize": _optional(_whole(1)),
-    "crop": _optional(_whole(1)),
-    "channels": _optional(_one_of(1, 3)),
-    "stride": _whole(1),
-    "positions": _optional(_whole(1)),
-    "moment": _one_of(*MOMENTS),
-    "n_components": _whole(1),
-    "drop": _whole(0),
-    "pool_size": _optional(_whole(1)),
-    "pool_stride": _optional(_whole(1)),
-    "dtype": _one_of(*DTYPES),
-    "pixel_range": _optional((_is_range, "two numbers, black before white, as in 0,4095")),
-    "null_tolerance": _optional(_number(lambda x: 0 < x < 1, "a number in (0, 1)")),
-    "keep_statistics": _FLAG,
-    "neighbours": _whole(1),
-    "temperature": _number(lambda x: 0 < x < math.inf, "a positive number"),
-    "vote": _one_of(*VOTES),
-    "mirrored_votes": _FLAG,
-    "seed": _whole(0, 2**63 - 1),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """All settings of a sparse manifold transform. Two equal configurations on equal data give the same bits.
-
-    Attributes
-    ----------
-    patch : side T of the square patches, in pixels.
-    feature : the code of a patch: "vq" (one active atom, the nearest) or "gq" (every atom whose cosine
-        reaches `threshold`).
-    threshold : cosine t of the "gq" code. A decimal fraction is taken exactly as it is written.
-    context : which patches are neighbours: those within this many pixels, or "whole" for all patches of the
-        image.
-    order : 1 compares a patch with its neighbours, 2 with their mean.
-    mean : what is subtracted from a patch: "context" (the mean patch of the neighbourhood, itself included),
-        "level" (the mean pixel of those patches, one number), "patch" (its own mean, one number), "channel"
-        (its own mean of each channel), "global" (the mean patch of the data).
-    mean_context : neighbourhood of the contextual mean, as in `context`; None means the same as `context`.
-    ridge : λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].
-    min_contrast : a patch is constant if, after subtraction of the mean, its root mean square is below this
-        many grey levels.
-    constant_patch : what to do with constant patches. "leave_out": ignore them. "keep": count them as
-        patches without an active atom. "activate_best": give them the atom that a zero patch activates.
-    zero_code : what to do with a patch that no atom reaches ("gq"). "keep", as in the paper: it counts, and
-        is a neighbour, with a = 0. "leave_out": ignore it. "activate_best": its best atom is active.
-    dictionary : number of atoms K.
-    dictionary_method : how atoms are chosen: "random" patches, "diverse" patches (random, but not too
-        similar), "kmeans" (Euclidean), "spherical" k-means, or "given" by you.
-    dictionary_cosine : largest cosine between two atoms of a "diverse" dictionary.
-    dictionary_rounds : rounds of the k-means methods.
-    dictionary_n_init : starts of the k-means methods, each from other random patches. The one with the lowest mean squared
-        distance in the last tenth of its rounds is kept. Each start takes as many passes as one.
-    dictionary_mirrored : close the dictionary under mirroring: half of the atoms are drawn, the other half are their mirror
-        images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, so it takes
-        about half the time. It needs flip=true, feature="gq", a "random" or "diverse" dictionary of an even number of atoms,
-        and no policy "activate_best".
-    dictionary_samples : images in each mini-batch round of the k-means methods; 0 means all of them (Lloyd). Of a "diverse"
-        dictionary, the random patches that it is chosen from; 0 means 16 for each atom.
-    flip : also use the mirror image (left to right) of every image.
-    grey : convert colour images to greyscale (luminance) first.
-    resize : scale encoded images so that the shorter side has this many pixels; None means no scaling.
-    crop : side of the square that is cut from the middle of encoded images, in pixels; None means `resize`,
-        or the whole image without `resize`.
-    channels : decode encoded images to 1 or 3 channels; None means 3 unless the first images are all grey.
-    stride : use only patches whose row and column are multiples of this number, in fit and transform. The
-        others are ignored, except in contextual means. It must not exceed `context`.
-    positions : number of patches of an image that a fit uses, drawn at random from those that `stride`
-        leaves. The draw depends only on the seed and the content of the image; a mirror image has a draw of its
-        own, or with `dictionary_mirrored` the same patches, mirrored. None means all patches.
-        Random dictionaries and `transform` always use all.
-    moment : V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).
-    n_components : dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that with "gq" and "vq".
-    drop : number of leading dimensions that are left out.
-    pool_size : side of the windows over which patch embeddings are averaged, in patches. None, with `pool_stride`
-        None too: 4 windows cover the shorter side of the image. None alone: 4.
-    pool_stride : step from one window to the next, in patches. None: see `pool_size`; None alone: 2.
-    dtype : number type of representations in files.
-    pixel_range : (black, white) of the pixels. None means 0 to 255 for uint8, the whole range of the type for
-        other integers of 8 or 16 bits, and 0 to 1 for floats; wider integers need it. Give the range that
-        the data use: 12-bit pixels in uint16 need (0, 4095), or almost all of them are dark. Integers with
-        (0, 255) are read as uint8.
-    null_tolerance : eigenvalues of V below this share of the largest count as zero; None means K eps.
-    keep_statistics : keep the K x K sums in the model file, so that models can be merged and solved again.
-    neighbours : number of training images that vote on a test image in `evaluate`. This setting and the next
-        three are only defaults for the options of `evaluate`; the fit does not depend on them.
-    temperature : T of the vote exp(cosine / T).
-    vote : weight of a neighbour: "exp" (exp(cosine / T)), "linear" (the cosine) or "hard" (one).
-    mirrored_votes : also use mirrored training images as neighbours.
-    seed : seed of every random choice.
-    """
-
-    patch: int = 6
-    feature: str = "gq"
-    threshold: float = 0.3
-    context: int | str = "whole"
-    order: int = 1
-    mean: str = "context"
-    mean_context: int | str | None = None
-    ridge: float = 1e-3
-    min_contrast: float = 1.0
-    constant_patch: str = "leave_out"
-    zero_code: str = "keep"
-    dictionary: int = 2048
-    dictionary_method: str = "random"
-    dictionary_cosine: float = 0.9
-    dictionary_rounds: int = 10
-    dictionary_n_init: int = 1
-    dictionary_samples: int = 0
-    dictionary_mirrored: bool = False
-    flip: bool = False
-    grey: bool = False
-    resize: int | None = None
-    crop: int | None = None
-    channels: int | None = None
-    stride: int = 1
-    positions: int | None = None
-    moment: str = "second"
-    n_components: int = 384
-    drop: int = 0
-    pool_size: int | None = None
-    pool_stride: int | None = None
-    dtype: str = "float32"
-    pixel_range: tuple[float, float] | None = None
-    null_tolerance: float | None = None
-    keep_statistics: bool = True
-    neighbours: int = 30
-    temperature: float = 0.03
-    vote: str = "exp"
-    mirrored_votes: bool = False
-    seed: int = 0
+    context: int | str = setting(
+        _RANGE,
+        'which patches are neighbours: those within this many pixels, or "whole" for all patches of the '
+        "image.",
+        default="whole",
+    )
+    order: int = setting(
+        one_of(1, 2), "1 compares a patch with its neighbours, 2 with their mean.", default=1
+    )
+    mean: str = setting(
+        one_of(*MEANS),
+        'what is subtracted from a patch: "context" (the mean patch of the neighbourhood, itself included), '
+        '"level" (the mean pixel of those patches, one number), "patch" (its own mean, one number), "channel" '
+        '(its own mean of each channel), "global" (the mean patch of the data).',
+        default="context",
+        advanced=True,
+    )
+    mean_context: int | str | None = setting(
+        _RANGE | NULL,
+        "neighbourhood of the contextual mean, as in `context`; None means the same as `context`.",
+        default=None,
+        advanced=True,
+    )
+    ridge: float = setting(
+        number(above=0),
+        "λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].",
+        default=1e-3,
+        advanced=True,
+    )
+    min_contrast: float = setting(
+        number(0, what="a number of grey levels"),
+        "a patch is constant if, after subtraction of the mean, its root mean square is below this many grey "
+        "levels.",
+        default=1.0,
+        advanced=True,
+    )
+    constant_patch: str = setting(
+        one_of(*POLICIES),
+        'what to do with constant patches. "leave_out": ignore them. "keep": count them as patches without an '
+        'active atom. "activate_best": give them the atom that a zero patch activates.',
+        default="leave_out",
+        advanced=True,
+    )
+    zero_code: str = setting(
+        one_of(*POLICIES),
+        'what to do with a patch that no atom reaches ("gq"). "keep", as in the paper: it counts, and is a '
+        'neighbour, with a = 0. "leave_out": ignore it. "activate_best": its best atom is active.',
+        default="keep",
+        advanced=True,
+    )
+    dictionary: int = setting(whole(1, 65536), "number of atoms K.", default=2048)
+    dictionary_method: str = setting(
+        one_of(*DICTIONARY_METHODS),
+        'how atoms are chosen: "random" patches, "diverse" patches (random, but not too similar), "kmeans" '
+        '(Euclidean), "spherical" k-means, or "given" by you.',
+        default="random",
+    )
+    dictionary_cosine: float = setting(
+        number(above=-1, most=1, what="a cosine"),
+        'largest cosine between two atoms of a "diverse" dictionary.',
+        default=0.9,
+        advanced=True,
+    )
+    dictionary_rounds: int = setting(whole(1), "rounds of the k-means methods.", default=10, advanced=True)
+    dictionary_n_init: int = setting(
+        whole(1),
+        "starts of the k-means methods, each from other random patches. The one with the lowest mean squared "
+        "distance in the last tenth of its rounds is kept. Each start takes as many passes as one.",
+        default=1,
+        advanced=True,
+    )
+    dictionary_samples: int = setting(
+        whole(0),
+        'images in each mini-batch round of the k-means methods; 0 means all of them (Lloyd). Of a "diverse" '
+        "dictionary, the random patches that it is chosen from; 0 means 16 for each atom.",
+        default=0,
+        advanced=True,
+    )
+    dictionary_mirrored: bool = setting(
+        FLAG,
+        "close the dictionary under mirroring: half of the atoms are drawn, the other half are their mirror "
+        "images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, "
+        'so it takes about half the time. It needs flip=true, feature="gq", a "random" or "diverse" '
+        'dictionary of an even number of atoms, and no policy "activate_best".',
+        default=False,
+        advanced=True,
+    )
+    flip: bool = setting(FLAG, "also use the mirror image (left to right) of every image.", default=False)
+    grey: bool = setting(FLAG, "convert colour images to greyscale (luminance) first.", default=False)
+    resize: int | None = setting(
+        whole(1) | NULL,
+        "scale encoded images so that the shorter side has this many pixels; None means no scaling.",
+        default=None,
+        advanced=True,
+    )
+    crop: int | None = setting(
+        whole(1) | NULL,
+        "side of the square that is cut from the middle of encoded images, in pixels; None means `resize`, or "
+        "the whole image without `resize`.",
+        default=None,
+        advanced=True,
+    )
+    channels: int | None = setting(
+        one_of(1, 3) | NULL,
+        "decode encoded images to 1 or 3 channels; None means 3 unless the first images are all grey.",
+        default=None,
+        advanced=True,
+    )
+    stride: int = setting(
+        whole(1),
+        "use only patches whose row and column are multiples of this number, in fit and transform. The others "
+        "are ignored, except in contextual means. It must not exceed `context`.",
+        default=1,
+        advanced=True,
+    )
+    positions: int | None = setting(
+        whole(1) | NULL,
+        "number of patches of an image that a fit uses, drawn at random from those that `stride` leaves. The "
+        "draw depends only on the seed and the content of the image; a mirror image has a draw of its own, or "
+        "with `dictionary_mirrored` the same patches, mirrored. None means all patches. Random dictionaries "
+        "and `transform` always use all.",
+        default=None,
+        advanced=True,
+    )
+    moment: str = setting(
+        one_of(*MOMENTS),
+        'V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).',
+        default="second",
+        advanced=True,
+    )
+    n_components: int = setting(
+        whole(1),
+        'dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that with "gq" and "vq".',
+        default=384,
+    )
+    drop: int = setting(whole(0), "number of leading dimensions that are left out.", default=0)
+    pool_size: int | None = setting(
+        whole(1) | NULL,
+        "side of the windows over which patch embeddings are averaged, in patches. None, with `pool_stride` "
+        "None too: 4 windows cover the shorter side of the image. None alone: 4.",
+        default=None,
+    )
+    pool_stride: int | None = setting(
+        whole(1) | NULL,
+        "step from one window to the next, in patches. None: see `pool_size`; None alone: 2.",
+        default=None,
+    )
+    dtype: str = setting(
+        one_of(*DTYPES), "number type of representations in files.", default="float32", advanced=True
+    )
+    pixel_range: tuple[float, float] | None = setting(
+        _BLACK_AND_WHITE | NULL,
+        "(black, white) of the pixels. None means 0 to 255 for uint8, the whole range of the type for other "
+        "integers of 8 or 16 bits, and 0 to 1 for floats; wider integers need it. Give the range that the "
+        "data use: 12-bit pixels in uint16 need (0, 4095), or almost all of them are dark. Integers with (0, "
+        "255) are read as uint8.",
+        default=None,
+    )
+    null_tolerance: float | None = setting(
+        number(above=0, below=1) | NULL,
+        "eigenvalues of V below this share of the largest count as zero; None means K eps.",
+        default=None,
+        advanced=True,
+    )
+    keep_statistics: bool = setting(
+        FLAG,
+        "keep the K x K sums in the model file, so that models can be merged and solved again.",
+        default=True,
+        advanced=True,
+    )
+    neighbours: int = setting(
+        whole(1),
+        "number of training images that vote on a test image in `evaluate`. This setting and the next three "
+        "are only defaults for the options of `evaluate`; the fit does not depend on them.",
+        default=30,
+        advanced=True,
+    )
+    temperature: float = setting(
+        number(above=0), "T of the vote exp(cosine / T).", default=0.03, advanced=True
+    )
+    vote: str = setting(
+        one_of(*VOTES),
+        'weight of a neighbour: "exp" (exp(cosine / T)), "linear" (the cosine) or "hard" (one).',
+        default="exp",
+        advanced=True,
+    )
+    mirrored_votes: bool = setting(
+        FLAG, "also use mirrored training images as neighbours.", default=False, advanced=True
+    )
+    seed: int = setting(whole(0, 2**63 - 1), "seed of every random choice.", default=0)
 
     def __post_init__(self) -> None:
-        given: Any = self.pixel_range
-        if isinstance(given, list):  # JSON has no tuples
-            object.__setattr__(self, "pixel_range", tuple(given))
-        for name, (good, expected) in _RULES.items():
-            value = getattr(self, name)
-            if type(value).__module__ == "numpy" and hasattr(value, "item"):  # np.int64(4) of a grid
-                value = value.item()
-                object.__setattr__(self, name, value)
-            if name == "feature" and value in CODED:
-                raise ConfigurationError(
-                    f"feature={value} is a learned code, which has a fit of its own: smtdist fit --set feature={value}, or in "
-                    f"Python smtdist.SMT(feature={value!r})."
-                )
-            if not good(value):
-                raise ConfigurationError(f"The setting {name} is {value!r}; it must be {expected}.")
-        if self.dictionary_mirrored:
-            self._require_mirrored()
+        if self.feature in CODED:
+            raise ConfigurationError(
+                f"feature={self.feature} is a learned code, which has a fit of its own: smtdist fit --set "
+                f"feature={self.feature}, or in Python smtdist.SMT(feature={self.feature!r})."
+            )
+        super().__post_init__()
 
-    def _require_mirrored(self) -> None:
+    def check_together(self) -> None:
         """Refuse what a mirrored dictionary does not go with: codes of mirror images would not follow from codes of images."""
+        if not self.dictionary_mirrored:
+            return
         wanted = {
             "flip": self.flip,
             'feature="gq"': self.feature == "gq",
@@ -272,10 +283,6 @@ class Configuration:
         """Whether V is diagonal: each patch has one active atom, and no mean is subtracted."""
         return self.one_hot and self.moment == "second"
 
-    def replace(self, **changes: Any) -> Configuration:
-        """Return a copy with some settings changed; unknown names are refused with the list of known ones."""
-        return dataclasses.replace(self, **_known(changes))
-
     def with_atoms(self, n_atoms: int) -> Configuration:
         """Return the settings with this number of atoms, and with no more components than these atoms give.
 
@@ -289,35 +296,18 @@ class Configuration:
                 f"drop is {self.drop}, and {n_atoms} atoms give no more components; lower drop or raise dictionary."
             )
         most = min(self.n_components, n_atoms - self.drop)
-        return dataclasses.replace(self, dictionary=n_atoms, n_components=most)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain JSON types."""
-        plain = dataclasses.asdict(self)
-        if self.pixel_range is not None:
-            plain["pixel_range"] = list(self.pixel_range)
-        return plain
+        return self.replace(dictionary=n_atoms, n_components=most)
 
     def to_json(self) -> str:
         """Return the settings as one line of JSON with sorted keys."""
         return json.dumps(self.to_dict(), sort_keys=True)
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> Configuration:
-        """Build a configuration from plain settings; unknown names are refused with the list of known ones."""
-        return cls(**_known(settings))
-
-    @classmethod
-    def from_json(cls, text: str) -> Configuration:
-        """Build a configuration from the JSON that `to_json` writes."""
-        return cls.from_dict(json.loads(text))
 
     def digest(self) -> str:
         """Return a short hash that two configurations share only when they are equal."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()
 
 
-FIELDS: Final = tuple(field.name for field in dataclasses.fields(Configuration))
+FIELDS: Final = tuple(Configuration.declared())
 
 # chosen on digits and on natural images in grey, 1,000 and 2,000 of them to learn from
 GREY: Final[Mapping[str, Any]] = {"context": 3, "mean": "level", "ridge": 0.03, "n_components": 128}
@@ -347,15 +337,12 @@ def described() -> dict[str, dict[str, Any]]:
     >>> described()["drop"]["values"], described()["drop"]["meaning"]
     ('a whole number of at least 0', 'number of leading dimensions that are left out.')
     """
-    meanings, plain = meanings_of(Configuration), Configuration().to_dict()
+    found = Configuration.described()
     for name, value in GREY.items():
-        meanings[name] += (
+        found[name]["meaning"] += (
             f" For grey images of at least {LEAST_GREY} x {LEAST_GREY} pixels the default is {value}; presets have their own."
         )
-    return {
-        name: {"default": plain[name], "values": _RULES[name][1], "meaning": meanings[name]}
-        for name in FIELDS
-    }
+    return found
 
 
 def meanings_of(settings: type) -> dict[str, str]:
@@ -470,7 +457,7 @@ def preset(name: str) -> Configuration:
         raise ConfigurationError(
             f"There is no preset {name!r}; choose one of {', '.join((*PRESETS, *JOINED))}."
         )
-    return Configuration.from_dict(PRESETS[name])
+    return Configuration(**PRESETS[name])
 
 
 MOST_CHANGES: Final = 4
@@ -521,7 +508,7 @@ def preset_lines() -> dict[str, str]:
 def parse_value(text: str) -> Any:
     """Read a value of the command line: JSON, a number as Python writes it, several with commas, or else a string.
 
-    >>> parse_value("3"), parse_value(".25"), parse_value("1."), parse_value("null"), parse_value("whole")
+    >>> parse_value("3"), parse_value(".25"), parse_value("1."), parse_value("none"), parse_value("whole")
     (3, 0.25, 1.0, None, 'whole')
     >>> parse_value("(0, 255)"), parse_value("0,4095"), parse_value("-1., 1")
     ([0, 255], [0, 4095], [-1.0, 1])
@@ -529,6 +516,8 @@ def parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
+        if text.lower() == "none":
+            return None
         if _NUMBER.fullmatch(text):
             return float(text)
     inner = text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) else text
@@ -560,14 +549,5 @@ def parse_setting(text: str) -> tuple[str, Any]:
     key, separator, value = text.partition("=")
     if not separator:
         raise ConfigurationError(f"--set takes key=value, not {text!r}.")
-    _known({key: None})
+    Configuration.named({key: None})
     return key, parse_value(value)
-
-
-def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(settings) - set(FIELDS))
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], FIELDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(FIELDS)}."
-        raise ConfigurationError(f"Unknown setting {', '.join(unknown)}; {hint}")
-    return dict(settings)

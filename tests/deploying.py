@@ -42,6 +42,13 @@ def fit_arguments(data, out, *more):
     return ["fit", str(data), "--dataset", "train/images", "--out", str(out), *settings, *map(str, more)]
 
 
+def write_table(folder):
+    """Write a small table, which a fit of points embeds in a second; return its path."""
+    path = folder / "table.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(300, 3)))
+    return str(path)
+
+
 def smtdist(*arguments, code=0, timeout=240, **how):
     """Run a command to its end; return the JSON it printed, or what it said on standard error."""
     done = subprocess.run(

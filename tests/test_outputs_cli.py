@@ -69,7 +69,7 @@ def at(tmp_path):
         "words t.txt --out t.txt",
         "words t.txt --model m.h5 --out m.h5",
         "words t.txt --from-model m.h5 --out m.h5",
-        "words --model m.h5 --word2vec m.h5",
+        "export m.h5 --format word2vec --out m.h5",
         "words --model m.h5 --merge n.h5 --out n.h5",
         "video import a.h5 --out a.h5",
         "video fit a.h5 --out a.h5",

@@ -54,8 +54,9 @@ SMALL_SETTINGS = {
     "(kernel )?(fit|plan) .*--model kernel": "n_components=4",
     "(fit|plan) ": "dictionary=32 n_components=4 drop=0",
     "tune ": "dictionary=32",
-    "disc ": "--landmarks 60 --sequences 400 --functions 2",
     "words .*--vocabulary": "--components 4",
+    r"examples\.unit_disc ": "--landmarks 60 --sequences 400 --functions 2",
+    r"examples\.spirals ": "--points 400 --landmarks 60",
     "video fit ": "patch=6 length=4 places=4 atoms=24 rounds=2 batch=60 n_components=4",
 }
 """Settings and options added to a command that begins so, the first that fits: a few dozen images have few patches."""
@@ -145,7 +146,9 @@ def run(words):
 def run_shell(block):
     """Run the commands of a block, one after the other."""
     for words in commands(block):
-        if words[:2] == ["python", "-m"]:
+        if words[:2] == ["python", "-m"] and words[2].startswith("examples."):
+            importlib.import_module(words[2]).main(smaller(words[2:])[1:])
+        elif words[:2] == ["python", "-m"]:
             check_benchmark(words)
         elif words[:2] != ["pip", "install"] and not re.match(r"\w+=", words[0]):
             assert words[0] == "smtdist", f"{words} is no command of smtdist: mark it as not run"

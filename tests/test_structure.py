@@ -13,14 +13,25 @@ import smtdist
 ROOT = Path(smtdist.__file__).parent
 BELOW = {
     "errors": set(),
-    "configuration": {"errors"},
+    "settings": {"errors"},
+    "configuration": {"errors", "settings"},
     "kernels": {"errors"},
     "data": {"errors", "kernels"},
     "statistics": {"errors", "kernels", "data"},
     "solve": {"errors", "kernels"},
-    "codes": {"errors", "kernels", "data", "statistics"},
+    "codes": {"errors", "settings", "kernels", "data", "statistics"},
     "engine": {"errors", "kernels", "data", "statistics", "solve"},
-    "models": {"errors", "configuration", "kernels", "data", "statistics", "codes", "solve", "engine"},
+    "models": {
+        "errors",
+        "settings",
+        "configuration",
+        "kernels",
+        "data",
+        "statistics",
+        "codes",
+        "solve",
+        "engine",
+    },
 }
 BELOW["evaluate"] = BELOW["models"] | {"models"}
 BELOW["monitor"] = BELOW["models"] | {"models"}

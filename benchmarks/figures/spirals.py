@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from benchmarks.figures.drawing import MARK, canvas, drawn
 from benchmarks.figures.work import Work, with_engine
+from examples.spirals import fit_spirals, judged, two_spirals
 from smtdist.kernels.features import Landmarks, squared_distances
-from smtdist.models.points.spirals import fit_spirals, judged, two_spirals
 
 NOISE: Final = 0.03
 MARKED: Final = 0.7

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.figures.work import Work, with_engine
+from examples.word_picture import draw_words
 from smtdist.data.text import TextSource
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
-from smtdist.models.words.picture import draw_words
 
 TEXTS: Final = ("text/corpus.txt.gz", "text/wikitext2_valid.txt", "text/wikitext2_test.txt")
 ASKED: Final[tuple[str, ...]] = ("wolf", "february", "paris", "fever")

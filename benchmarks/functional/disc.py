@@ -13,9 +13,8 @@ import numpy as np
 
 from benchmarks.functional.common import engine
 from benchmarks.record import write_record
+from examples.unit_disc import FUNCTIONALS, disc_landmarks, fit_disc, judged, moving_points
 from smtdist.data.array import ArraySamples
-from smtdist.models.functional.disc import FUNCTIONALS, disc_landmarks, fit_disc, moving_points
-from smtdist.models.functional.disc_judge import judged
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised, participation
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.functional.common import engine, rows_of, small_clips, split
 from benchmarks.record import write_record
+from examples.video_dictionary import judged_layers
 from smtdist.configuration import parse_settings
 from smtdist.models.functional.files import load_video, save_video
-from smtdist.models.functional.layers import judged_layers
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import fit_video
 

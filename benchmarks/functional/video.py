@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.functional.common import engine, rows_of, small_clips, split
 from benchmarks.record import write_record
+from examples.video_dictionary import dictionary_topology
 from smtdist.configuration import parse_settings
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.settings import FunctionalSettings
@@ -64,6 +65,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "held_out": options.held_out,
         "summary": model.summary(),
         **judged(model, sequences, strengths=options.strength, penalties=options.recovery_penalty, raw=raw),
+        "figure_4b": dictionary_topology(model),
         "fit_seconds": fitted,
     }
     if options.sgd_rounds:

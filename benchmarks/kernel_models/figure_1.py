@@ -22,9 +22,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
+from examples.kernel_bandwidth import BANDWIDTHS, choose, leave_one_out
 from smtdist.errors import DataError
 from smtdist.kernels.gram import Kernel
-from smtdist.models.kernel.choose import BANDWIDTHS, choose, leave_one_out
 from smtdist.models.kernel.estimators import (
     ContrastiveKernel,
     KernelAutoencoder,

@@ -24,9 +24,9 @@ from benchmarks.kernel_models.figure_1 import KERNELS, WITH_BANDWIDTH, accuracy,
 from benchmarks.kernel_models.images import first_classes
 from benchmarks.kernel_models.parts import kept
 from benchmarks.record import write_record
+from examples.kernel_bandwidth import choose
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import median_bandwidth
-from smtdist.models.kernel.choose import choose
 from smtdist.models.kernel.triplets import drawn_triplets
 
 Keep = Callable[[str, Callable[[], float]], float]

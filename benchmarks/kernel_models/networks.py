@@ -16,7 +16,7 @@ except ImportError:  # benchmarks run without it, and say so
 def missing() -> str | None:
     """Return why networks cannot be trained, or None."""
     return (
-        "PyTorch is not installed, so networks are left out; pip install smtdist[torch]"
+        "PyTorch is not installed, so networks are left out; pip install smtdist[peers]"
         if torch is None
         else None
     )

@@ -31,6 +31,7 @@ from scipy.stats import binomtest
 
 from benchmarks.record import write_record
 from benchmarks.steps import UNFINISHED, Steps
+from examples.word_rivals import GloveSettings, glove
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.data.array import as_source
 from smtdist.engine.events import EventStream
@@ -45,7 +46,6 @@ from smtdist.kernels.representation import embed, pool
 from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
-from smtdist.models.words.others import GloveSettings, glove
 
 SLICE: Final = 5000
 """Images whose representations are one step."""

@@ -27,19 +27,18 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from benchmarks.record import write_record
+from examples.word_rivals import (
+    GloveSettings,
+    glove,
+    positive_information,
+    ppmi_svd,
+)
 from smtdist.data.text import TextSource
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
-from smtdist.models.words.model import WordModel, WordSettings, unit
-from smtdist.models.words.others import (
-    GloveSettings,
-    glove,
-    positive_information,
-    ppmi_svd,
-    rank_correlation,
-)
+from smtdist.models.words.model import WordModel, WordSettings, rank_correlation, unit
 from smtdist.models.words.solving import solve_words
 from smtdist.solve.iterative import largest_eigenvectors
 from smtdist.statistics.word_pairs import WordSums

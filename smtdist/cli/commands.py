@@ -139,7 +139,7 @@ COMMANDS: Final = {
     "export": Command(
         "export",
         "export",
-        "Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy.",
+        "Write a fitted encoder for ONNX Runtime, or vectors of words for gensim.",
         "model.h5 --format onnx --out model.onnx",
     ),
     "words": Command(
@@ -153,18 +153,6 @@ COMMANDS: Final = {
         "points",
         "Embed the rows of a table by their neighbours: nearest rows, noisy copies, local weights, or rows before and after.",
         "fit table.h5 --dataset x --size 50 --out p.h5",
-    ),
-    "spirals": Command(
-        "spirals",
-        "spirals",
-        "Separate two entangled spirals by noisy copies of their points, and show the components.",
-        "--out spirals.png",
-    ),
-    "disc": Command(
-        "disc",
-        "disc",
-        "Find the functionals that straighten the paths of a point on the unit disc, and recover sparse functions from them.",
-        "--out disc.png",
     ),
     "report": Command(
         "report",

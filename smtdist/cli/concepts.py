@@ -14,6 +14,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.configuration import parse_settings
 from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
@@ -103,7 +104,7 @@ def concepts(
         )
     with usage(TypeError):
         settings = ConceptSettings(method=method, n_concepts=n_concepts)
-        settings = settings.with_texts(set_ or [])
+        settings = settings.replace(**parse_settings(set_ or []))
     check_target(out, overwrite, data=data)
     started = time.perf_counter()
     source = as_table(data if data.suffix == ".npy" else (data, dataset))

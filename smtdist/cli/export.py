@@ -1,4 +1,4 @@
-"""`export`: a fitted encoder for other tools."""
+"""`export`: a fitted model for other tools."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import usage
 from smtdist.cli.session import print_json, result_console
 from smtdist.data.writing import check_target
-from smtdist.models.export import write
+from smtdist.models import export as exporting
 from smtdist.monitor import tables
 
-Format = StrEnum("Format", "onnx torch zarr npz")
+Format = StrEnum("Format", "onnx word2vec")
 
 
 def export(
@@ -25,10 +25,10 @@ def export(
     format: Annotated[
         Format,
         typer.Option(
-            help="onnx and torch (.pt2): an encoder from images to representations; zarr and npz: only the arrays."
+            help="onnx: an encoder from images to representations; word2vec: vectors of words as text, which gensim reads."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; a folder for zarr.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")],
     features: opt.Features = None,
     pool: opt.Pool = None,
     components: opt.Components = None,
@@ -36,11 +36,11 @@ def export(
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
-    """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
+    """Write a fitted encoder for ONNX Runtime, or vectors of words for gensim."""
     started = time.perf_counter()
-    check_target(out, overwrite, inputs=(model,), folder=format is Format.zarr)
+    check_target(out, overwrite, inputs=(model,))
     with usage():
-        size, shape = write.export(
+        size, shape = exporting.export(
             model,
             out,
             format.value,

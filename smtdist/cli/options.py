@@ -287,9 +287,6 @@ With = Annotated[
 
 FORMATS = ("png", "svg", "pdf")
 """Of pictures that commands draw."""
-Picture = Annotated[
-    Path | None, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")
-]
 
 
 _OF_CLUSTERS = {

@@ -78,8 +78,8 @@ def tune(
     for target in (out, plot):
         if target is not None:
             check_target(target, overwrite, inputs=(atoms,), data=data)
-    if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise WrongUsage(f"{plot} is not a picture name; let it end in .png, .svg or .pdf.")
+    if plot is not None:
+        opt.picture_kind(plot)
     given = None if atoms is None else read_atoms(atoms)
     is_learnt = _is_learnt(set_, grid)
     if is_learnt and (preset or given is not None):

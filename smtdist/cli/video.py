@@ -1,4 +1,4 @@
-"""`video import`, `video fit`, `video judge` and `video groups`: the sparse manifold transform of clips (SMT 2018).
+"""`video import`, `video fit` and `video judge`: the sparse manifold transform of clips (SMT 2018).
 
 A group of its own: a sample is a sequence of patches here, and the settings, presets and files of `fit`
 mean nothing to it.
@@ -16,13 +16,12 @@ from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, say_fitted, told
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.plan import say_fit
-from smtdist.cli.session import Where, engine_for, error_console, print_json, result_console, say
+from smtdist.cli.session import Where, engine_for, error_console, print_json, result_console
 from smtdist.data.video import open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
-from smtdist.data.writing import check_target, whole_file
+from smtdist.data.writing import check_target
 from smtdist.models.functional import video as video_model
 from smtdist.models.functional.files import load_video, save_video
-from smtdist.models.functional.pictures import draw_groups
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video_judge import judged_clips
 from smtdist.monitor import tables
@@ -167,9 +166,6 @@ def judge(
         for name, one in result["reconstruction"].items()
     ]
     console.print(tables.table("\nReconstruction", ("from", "SNR", "without mean"), lines))
-    for number, one in enumerate(result.get("layers", {}).get("reconstruction", []), 1):
-        about = f"layer {number}: {one['codes']:.2f} dB from {one['active']:.1f} active codes, PCA {one['PCA']:.2f} dB"
-        console.print(about, highlight=False)
 
 
 def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -180,26 +176,3 @@ def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:
         (name, f"{one['second_difference']:.4f}", f"{one['bend']:.4f}", f"{one['angle']:.1f}°")
         for name, one in found.items()
     ]
-
-
-@video.command("groups", epilog="Example: smtdist video groups video.h5 --out groups.png")
-def groups(
-    model: Model,
-    out: Annotated[
-        Path, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(opt.FORMATS)}.")
-    ],
-    count: Annotated[int, typer.Option(min=1, help="Number of groups to draw.")] = 12,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of groups.")] = 0,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
-) -> None:
-    """Draw groups of atoms that are nearest in the embedding, as patches and as lines of their length and orientation."""
-    kind = opt.picture_kind(out)
-    check_target(out, overwrite, inputs=(model,))
-    fitted = load_video(model)
-    with whole_file(out, overwrite) as temporary:
-        found = draw_groups(fitted, temporary, kind, count, seed)
-    if json:
-        print_json({"out": str(out), "groups": found})
-        return
-    say(str(out))

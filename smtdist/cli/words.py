@@ -12,7 +12,7 @@ from smtdist.cli.coders import say_costs
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say, say_repeated
 from smtdist.data.text import TextSource
-from smtdist.data.writing import check_target, whole_file
+from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import counted
 from smtdist.models import merge as merging
@@ -20,7 +20,6 @@ from smtdist.models.words import files as word_files
 from smtdist.models.words import fit
 from smtdist.models.words.documents import withdraw_lines
 from smtdist.models.words.model import WordModel, WordSettings
-from smtdist.models.words.picture import MOST_WORDS, draw_words
 from smtdist.monitor import tables
 
 OUT = "words.h5"
@@ -135,19 +134,6 @@ def words(
         ),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of words to show with --near.")] = 10,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PICTURE",
-            help=f"Draw the words of --near by cosine and co-occurrence: {', '.join(opt.FORMATS)} (SMT 2023, figure 5).",
-        ),
-    ] = None,
-    word2vec: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.txt", help="Also write the vectors in word2vec's text format, which gensim reads."
-        ),
-    ] = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     memory: opt.Memory = None,
@@ -160,13 +146,13 @@ def words(
 
     Many files, plain or gzipped, are one text: smtdist words books/*.txt.gz notes.txt --out w.h5
 
-    Show near words, in print and as a picture: smtdist words --model w.h5 --near raccoon --near aspirin --picture near.png
+    Show near words: smtdist words --model w.h5 --near raccoon --near aspirin
 
     Add a file, or withdraw one: smtdist words new.txt --model w.h5 --out more.h5
 
     Withdraw a document inside a file: smtdist words all.txt.gz --model w.h5 --withdraw --lines 120-480 --out less.h5
 
-    Vectors for gensim: smtdist words --model w.h5 --word2vec vectors.txt
+    Vectors for gensim: smtdist export w.h5 --format word2vec --out vectors.txt
     """
     asked = {
         "vocabulary": vocabulary, "min_count": min_count, "window": window, "tokens": tokens, "unknown": unknown,
@@ -179,7 +165,6 @@ def words(
         raise WrongUsage("--lines says which lines of TEXT to withdraw; add --withdraw.")
     if allow_repeats and model is None:
         raise WrongUsage("--allow-repeats works only with --model; leave it out.")
-    kind = _picture_kind(picture, near)
     both = [*(merge or []), *(subtract or [])]
     if (both and (model is None or text)) or (from_model and (model or changes or not text)):
         raise WrongUsage(
@@ -202,9 +187,8 @@ def words(
             json,
         )
         return
-    for path in (target, word2vec, picture):
-        if path is not None:
-            check_target(path, overwrite, inputs=(*(text or ()), model, from_model, *both))
+    if target is not None:
+        check_target(target, overwrite, inputs=(*(text or ()), model, from_model, *both))
     result: dict[str, Any] = {}
     if target is None:
         assert model is not None
@@ -250,15 +234,6 @@ def words(
         }
         for word in near or []
     }
-    if picture is not None:
-        with whole_file(picture, overwrite) as temporary:
-            draw_words(found, near or [], temporary, kind, count)
-        result["picture"] = str(picture)
-    if word2vec is not None:
-        result["word2vec"] = {
-            "path": str(word2vec),
-            "bytes": word_files.write_word2vec(found, word2vec, overwrite=overwrite),
-        }
     _report(result, json)
 
 
@@ -292,16 +267,6 @@ def _range(text: str) -> tuple[int, int]:
             f"--lines {text} is not a range of lines; count from 1, and write the smaller number first."
         )
     return lines
-
-
-def _picture_kind(picture: Path | None, near: list[str] | None) -> str:
-    """Return the format of the picture by the end of its name; "" without one."""
-    if picture is None:
-        return ""
-    kind = opt.picture_kind(picture)
-    if not near or len(near) > MOST_WORDS:
-        raise WrongUsage(f"--picture shows the words of --near; give 1 to {MOST_WORDS} of them.")
-    return kind
 
 
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:

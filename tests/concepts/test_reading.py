@@ -7,7 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist.concepts import drawing, naming, reading
+from examples import concept_names as naming
+from smtdist.concepts import drawing, reading
 from smtdist.concepts.analogram import analogram
 from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.errors import ConfigurationError, DataError

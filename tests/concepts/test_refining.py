@@ -15,6 +15,7 @@ from smtdist.concepts.scores import prepare
 from smtdist.concepts.settings import EARLIER, ConceptSettings
 from smtdist.concepts.state import state_of
 from smtdist.concepts.units import weighed_rows
+from smtdist.configuration import parse_settings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.lock import held
 from smtdist.engine.passes import Engine
@@ -69,7 +70,7 @@ def test_settings_that_mean_nothing_are_refused():
         with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
             ConceptSettings(**{name: value})
     assert ConceptSettings.from_json(ConceptSettings(other_penalty=0.2).to_json()).other_penalty == 0.2
-    assert ConceptSettings().with_texts(["refine_penalty=none"]).refine_penalty is None
+    assert ConceptSettings().replace(**parse_settings(["refine_penalty=none"])).refine_penalty is None
 
 
 def test_the_last_descent_is_done_again_only_while_it_falls_short(data, monkeypatch):

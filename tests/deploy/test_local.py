@@ -18,6 +18,7 @@ from deploying import (
     smtdist,
     until,
     write_images,
+    write_table,
 )
 from distributed import Client
 
@@ -63,9 +64,9 @@ def test_a_fit_from_outside_has_the_same_bits(folder, cluster):
 
 
 def test_dasks_own_configuration_does_as_well(folder, cluster):
-    out = folder / "s.png"
+    out = folder / "s.h5"
     where = ["--cluster", f"tls://127.0.0.1:{cluster[0]}", "--cluster-config", folder / "tls" / "dask.yaml"]
-    smtdist("spirals", "--out", out, *where, "--quiet")
+    smtdist("points", "fit", write_table(folder), "--out", out, *where, "--quiet")
     assert out.exists()
 
 
@@ -82,10 +83,11 @@ def test_a_client_that_is_not_known_is_refused(folder, cluster, tmp_path, scheme
     if certificates == "another":
         tls.create(tmp_path / "another")
         more = ["--tls", tmp_path / "another"]
-    out = tmp_path / "s.png"
+    out = tmp_path / "s.h5"
     address = f"{scheme}://127.0.0.1:{cluster[0]}"
     code = 2 if (scheme, certificates) == ("tls", "none") else 1
-    err = smtdist("spirals", "--out", out, "--cluster", address, *more, "--quiet", code=code)
+    fit = ["points", "fit", write_table(tmp_path), "--out", out]
+    err = smtdist(*fit, "--cluster", address, *more, "--quiet", code=code)
     assert not out.exists()
     assert re.search(said, err), err
 

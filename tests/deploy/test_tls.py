@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from deploying import smtdist
+from deploying import smtdist, write_table
 from typer.testing import CliRunner
 
 from smtdist.cli import app
@@ -176,8 +176,9 @@ def test_a_cluster_is_remembered_with_its_options(tmp_path):
         ("--cluster", "ssh", "--max-workers", "4"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_leaves_nothing(tmp_path, arguments):
-    words = ["spirals", "--out", str(tmp_path / "x.png"), *arguments]
+def test_wrong_usage_ends_with_2_and_leaves_nothing(tmp_path, tmp_path_factory, arguments):
+    words = ["points", "fit", write_table(tmp_path_factory.mktemp("table"))]
+    words += ["--out", str(tmp_path / "x.h5"), *arguments]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2, result.output
     assert list(tmp_path.iterdir()) == []

@@ -5,12 +5,12 @@ import pytest
 from executors import LossyExecutor
 from functional_clips import SMALL, make_clips
 
+from examples.video_dictionary import atom_lengths, fit_layers, interpolated, judged_layers
 from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.inverse import recover_codes
-from smtdist.models.functional.layers import atom_lengths, fit_layers, interpolated, judged_layers
 from smtdist.models.functional.video import fit_video
 from smtdist.report.facts import KINDS, facts_of
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from examples.unit_disc import Triangulated, disc_landmarks, moving_points
 from smtdist.data.array import ArraySamples
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.functional.disc import Triangulated, disc_landmarks, moving_points
 from smtdist.models.functional.sgd import (
     SgdSettings,
     fit_sgd,

@@ -11,6 +11,7 @@ from functional_clips import SMALL, make_clips
 from typer.testing import CliRunner
 
 from benchmarks.functional.common import rows_of
+from examples import video_dictionary
 from smtdist.cli.app import app
 from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
@@ -112,7 +113,7 @@ def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
     assert recovered == sorted(recovered)
     assert recovered[-1] > 0.9 * snr(flat, direct, mean)
     assert np.abs(model.regularised(rows, 0.0) - codes).max() < 0.3  # both within the gap
-    found = judged(model, rows, best=15)
+    found = judged(model, rows)
     assert found["regularised"][1]["embedding"]["bend"] < found["straightness"]["embedding"]["bend"]
     assert set(found["ratios"]) == {
         "pixels",
@@ -153,9 +154,9 @@ def test_judged_beside_the_raw_frames(path):
     rows, raw = (rows_of(model.sequences(clips, raw=one))[:30] for one in (False, True))
     assert not np.array_equal(rows, raw)
     assert 0 <= raw.min() < raw.max() <= 1
-    found = judged(model, rows, best=15, raw=raw)["straightness"]
+    found = judged(model, rows, raw=raw)["straightness"]
     assert found["pixels"] == straightness(raw).to_dict()
-    assert found["whitened pixels"] == judged(model, rows, best=15)["straightness"]["whitened pixels"]
+    assert found["whitened pixels"] == judged(model, rows)["straightness"]["whitened pixels"]
     # as many components, each of variance 1 over the rows of the fit: all directions weigh the same
     every = new_rows(clips, model.settings)
     first = principal(model, model.whitening(every)).reshape(-1, 8)
@@ -174,7 +175,8 @@ def test_pca_is_the_best_of_its_rank():
 
 def test_settings_that_mean_nothing_are_refused():
     for changes, words in (
-        ({"whiten": "pca"}, "zca or fourier"), ({"length": 2}, "larger than order"), ({"penalty": 0.0}, "above 0"),
+        ({"n_components": 90, "atoms": 80}, "at most atoms"),
+        ({"whiten": "pca"}, "one of zca, fourier"), ({"length": 2}, "must be at least 3"), ({"penalty": 0.0}, "above 0"),
         ({"atoms": 0}, "at least 1"), ({"seed": -1}, "at least 0"), ({"atom": 3}, "did you mean atoms"),
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=words):
@@ -213,14 +215,13 @@ def test_commands(path, tmp_path):
                    "--set", "atoms=20", "--set", "n_components=5", "--set", "rounds=1", "--set", "penalty=0.2")  # fmt: skip
     assert stacked.exit_code == 0, stacked.output
     assert "One round does not show whether the objective has settled; raise rounds." in stacked.output
-    told = call("judge", upper, small, "--sequences", 12, "--json")
-    assert len(json.loads(told.stdout)["layers"]["reconstruction"]) == 2
-    assert "layer 2" in call("judge", upper, small, "--sequences", 12).output
-    drawn = call("groups", out, "--out", picture, "--count", 3, "--json")
-    assert drawn.exit_code == 0, drawn.output
-    assert [len(group) for group in json.loads(drawn.stdout)["groups"]] == [6, 6, 6]
+    told = json.loads(call("judge", upper, small, "--sequences", 12, "--json").stdout)
+    assert {"codes", "PCA"} <= set(told["reconstruction"])
+    drawn = video_dictionary.main([str(upper), str(small), "--out", str(picture), "--groups", "3"])
+    assert [len(group) for group in drawn["groups"]] == [6, 6, 6]
+    assert len(drawn["layers"]["reconstruction"]) == 2
+    assert drawn["figure_4b"]["atoms"] == 10
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert call("groups", out, "--out", tmp_path / "x.txt").exit_code == 2
     assert call("fit", small, "--out", tmp_path / "y.h5", "--set", "atomz=3").exit_code == 2
 
 

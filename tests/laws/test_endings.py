@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 import smtdist
+from examples.word_rivals import GloveSettings, glove
 from smtdist.evaluate import kernel_ridge
-from smtdist.models.words.others import GloveSettings, glove
 from smtdist.solve import conjugate
 
 RNG = np.random.default_rng(0)

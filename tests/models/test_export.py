@@ -1,14 +1,14 @@
-"""Exported encoders: ONNX Runtime and PyTorch give the codes of the kernels and the representations of `transform`."""
+"""Exported encoders: ONNX Runtime gives the codes of the kernels and the representations of `transform`."""
 
 import io
 import json
 import os
+import sys
 from itertools import pairwise
 
 import h5py
 import numpy as np
 import pytest
-import xarray as xr
 from drawing import small_images
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -22,10 +22,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.codes import encode
-from smtdist.models.export import arrays
-from smtdist.models.export import onnx as onnx_export
-from smtdist.models.export import torch as torch_export
-from smtdist.models.export.tables import model_of, tables
+from smtdist.models.export import as_graph, export, model_of, tables
 from smtdist.models.fit import fit
 from smtdist.models.readout import with_readout
 from smtdist.models.transform import transform
@@ -93,29 +90,13 @@ def onnx_codes(model, graph, images):
 
 
 def every_onnx_check(seen, images):
-    graph, model = onnx_export.as_graph(seen), model_of(seen)
+    graph, model = as_graph(seen), model_of(seen)
     codes = on_grid(model, onnx_codes(model, graph, images))
     np.testing.assert_array_equal(codes, dense_codes(model, images))
     (found,) = run_onnx(graph, images, "representation")
     expected = represented(seen, images)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
-
-
-def every_torch_check(seen, images):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    module, model = torch_export.as_module(seen), model_of(seen)
-    with torch.no_grad():
-        given_images = torch.from_numpy(images)
-        codes = on_grid(model, module.codes(given_images).numpy())
-        np.testing.assert_array_equal(codes, dense_codes(model, images))
-        found = module(given_images).numpy()
-    expected = represented(seen, images)
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
-
-
-CHECKS = pytest.mark.parametrize("check", [every_onnx_check, every_torch_check], ids=["onnx", "torch"])
 
 
 @st.composite
@@ -154,13 +135,12 @@ def models(draw):
         return None, images
 
 
-@CHECKS
 @settings(max_examples=60, deadline=None)
 @given(drawn=models())
-def test_codes_are_equal_and_representations_close(check, drawn):
+def test_codes_are_equal_and_representations_close(drawn):
     model, images = drawn
     assume(model is not None)
-    check(model, images)
+    every_onnx_check(model, images)
 
 
 @pytest.fixture(scope="module")
@@ -179,13 +159,12 @@ def digits(real_data):
         return file["test/images"][:1000][..., None]
 
 
-def by_hundreds(check, model, images):
+def by_hundreds(model, images):
     for start in range(0, len(images), 100):
-        check(model, images[start : start + 100])
+        every_onnx_check(model, images[start : start + 100])
 
 
-@CHECKS
-def test_colour_photographs(check, cifar):
+def test_colour_photographs(cifar):
     changes = {
         "patch": 6,
         "dictionary": 192,
@@ -194,16 +173,15 @@ def test_colour_photographs(check, cifar):
         "pool_size": 4,
         "pool_stride": 2,
     }
-    by_hundreds(check, fitted(cifar[:200], **changes), cifar[:400])
+    by_hundreds(fitted(cifar[:200], **changes), cifar[:400])
 
 
-@CHECKS
-def test_digits(check, digits):
+def test_digits(digits):
     """Mostly constant patches, and Euclidean centroids."""
     changes = {"patch": 6, "feature": "vq", "dictionary": 64, "n_components": 16, "drop": 1, "context": 3}
     changes |= {"dictionary_method": "kmeans", "dictionary_rounds": 2, "constant_patch": "activate_best"}
     model = fitted(digits[:200], mean="patch", pool_size=4, pool_stride=2, **changes)
-    by_hundreds(check, model, digits[:400])
+    by_hundreds(model, digits[:400])
 
 
 @pytest.fixture(scope="module")
@@ -223,20 +201,18 @@ def model_file(model, tmp_path_factory):
     return path
 
 
-@CHECKS
-def test_any_number_of_images(check, model, colour):
+def test_any_number_of_images(model, colour):
     for count in (1, 3, 20):
-        check(model, colour[:count])
+        every_onnx_check(model, colour[:count])
 
 
-@CHECKS
 @pytest.mark.parametrize("features", ["embedding", "codes", "both"])
 @pytest.mark.parametrize("changes", [{}, {"feature": "vq"}, {"stride": 2, "context": 3}])
-def test_what_is_read_out_of_codes(check, colour, features, changes):
+def test_what_is_read_out_of_codes(colour, features, changes):
     """Counts of codes, and other windows, are those of transform."""
     model = fitted(colour, n_components=4, **changes)
     pool = None if features == "codes" else 3
-    check(with_readout(model, features, pool), colour[:7])
+    every_onnx_check(with_readout(model, features, pool), colour[:7])
 
 
 def test_mirror_images_are_the_callers(model):
@@ -247,7 +223,7 @@ def test_mirror_images_are_the_callers(model):
 def test_squares_are_added_in_pixel_order(model):
     """The one sum that rounds is a chain of additions, not a library's reduction; see the module's reasons."""
     pytest.importorskip("onnx")
-    graph = onnx_export.as_graph(model).graph
+    graph = as_graph(model).graph
     (split,) = [node for node in graph.node if node.op_type == "Split"]
     total = split.output[0]
     for square in split.output[1:]:
@@ -259,7 +235,7 @@ def test_squares_are_added_in_pixel_order(model):
 
 def test_onnx_states_what_it_is(model, tmp_path):
     onnx = pytest.importorskip("onnx")
-    size = onnx_export.write(model, tmp_path / "m.onnx")
+    size = export(model, tmp_path / "m.onnx").bytes
     assert size == (tmp_path / "m.onnx").stat().st_size
     read = onnx.load(tmp_path / "m.onnx")
     onnx.checker.check_model(read, full_check=True)
@@ -274,73 +250,11 @@ def test_onnx_states_what_it_is(model, tmp_path):
 
 
 def test_fewer_components_are_those_of_transform(model, colour):
-    graph = onnx_export.as_graph(model, 2, 3)
+    graph = as_graph(model, 2, 3)
     (found,) = run_onnx(graph, colour, "representation")
     np.testing.assert_allclose(found, represented(model, colour, n_components=2, drop=3), atol=TOLERANCE)
     with pytest.raises(ModelError, match="stores 5 components"):
-        onnx_export.as_graph(model, 5, 3)
-
-
-def test_torch_program_needs_no_smtdist(model, colour, tmp_path):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    path = tmp_path / "m.pt2"
-    assert torch_export.write(model, path) == path.stat().st_size
-    program = torch.export.load(path).module()
-    for count in (1, 7):
-        found = program(torch.from_numpy(colour[:count])).numpy()
-        np.testing.assert_allclose(found, represented(model, colour[:count]), atol=TOLERANCE)
-    with pytest.raises(ConfigurationError, match=r"\.pt2"):
-        torch_export.write(model, tmp_path / "m.pt")
-    with pytest.raises(ModelError, match="uint8"):
-        torch_export.as_module(model)(torch.from_numpy(colour).float())
-
-
-def test_torch_that_is_missing_is_a_sentence(model, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(ConfigurationError, match=r"pip install smtdist\[torch\]"):
-        torch_export.write(model, tmp_path / "m.pt2")
-    assert os.listdir(tmp_path) == []
-
-
-def test_arrays_have_names_dimensions_and_attributes(model, tmp_path):
-    assert arrays.write_npz(model, tmp_path / "m.npz", n_components=3, drop=2) > 0
-    with np.load(tmp_path / "m.npz", allow_pickle=False) as read:
-        told = json.loads(str(read["attributes"]))
-        np.testing.assert_array_equal(read["components"], model.embedding.components[2:5].astype("float32"))
-        np.testing.assert_array_equal(read["eigenvalues"], model.embedding.eigenvalues[2:5])
-        np.testing.assert_array_equal(read["whiten"], model.whitening.whiten)
-    assert told["variables"]["atoms"]["dims"] == ["atom", "pixel"]
-    assert (told["drop"], told["dropped"]) == (0, 2)  # none is left to drop
-    pytest.importorskip("zarr")
-    size = arrays.write_zarr(model, tmp_path / "m.zarr")
-    assert size == sum(file.stat().st_size for file in (tmp_path / "m.zarr").rglob("*") if file.is_file())
-    with xr.open_zarr(tmp_path / "m.zarr", consolidated=False) as read:
-        assert read["components"].dims == ("component", "atom")
-        assert smtdist.Configuration.from_json(read.attrs["configuration"]) == model.settings
-        np.testing.assert_array_equal(read["atoms"], model.dictionary.atoms)
-
-
-def disk_full(_dataset, folder, **_options):
-    os.mkdir(folder)
-    raise OSError("the disk is full")
-
-
-def test_a_store_is_replaced_whole_and_nothing_else_is(model, tmp_path, monkeypatch):
-    pytest.importorskip("zarr")
-    path = tmp_path / "m.zarr"
-    arrays.write_zarr(model, path)
-    with pytest.raises(ModelError, match="exists already"):
-        arrays.write_zarr(model, path)
-    arrays.write_zarr(model, path, n_components=2, overwrite=True)
-    assert xr.open_zarr(path, consolidated=False).sizes["component"] == 2
-    (tmp_path / "photos").mkdir()
-    with pytest.raises(ModelError, match="not a Zarr store"):
-        arrays.write_zarr(model, tmp_path / "photos", overwrite=True)
-    monkeypatch.setattr(xr.Dataset, "to_zarr", disk_full)
-    with pytest.raises(ModelError, match="full"):
-        arrays.write_zarr(model, path, overwrite=True)
-    assert xr.open_zarr(path, consolidated=False).sizes["component"] == 2
-    assert sorted(os.listdir(tmp_path)) == ["m.zarr", "photos"]
+        as_graph(model, 5, 3)
 
 
 def run(*words, code=0):
@@ -349,15 +263,13 @@ def run(*words, code=0):
     return result.stdout, result.stderr
 
 
-@pytest.mark.parametrize("kind", ["onnx", "torch", "zarr", "npz"])
-def test_command(kind, model_file, tmp_path):
-    if kind != "npz":
-        pytest.importorskip(kind, reason=f"{kind} is not installed")
-    out = tmp_path / f"m.{ {'torch': 'pt2'}.get(kind, kind) }"
-    words = ("export", model_file, "--format", kind, "--out", out, "--components", 2, "--drop", 3)
+def test_command(model_file, tmp_path):
+    pytest.importorskip("onnx")
+    out = tmp_path / "m.onnx"
+    words = ("export", model_file, "--format", "onnx", "--out", out, "--components", 2, "--drop", 3)
     result = json.loads(run(*words, "--json")[0])
-    assert (result["format"], result["feature_shape"], result["n_features"]) == (kind, [5, 4, 2], 40)
-    assert result["bytes"] > 0
+    assert (result["format"], result["feature_shape"], result["n_features"]) == ("onnx", [5, 4, 2], 40)
+    assert result["bytes"] == out.stat().st_size
     assert "exists already" in run(*words, code=1)[1]
     assert "40 features" in run(*words, "--overwrite")[0]
     assert os.listdir(tmp_path) == [out.name]
@@ -370,6 +282,13 @@ def test_help_has_an_example():
 def test_command_says_what_is_wrong(model_file, tmp_path):
     words = ("export", model_file, "--out", tmp_path / "m", "--format")
     run(*words, "csv", code=2)
-    assert "are for onnx and torch" in run(*words, "npz", "--features", "both", code=2)[1]
-    assert "stores 5 components" in run(*words, "npz", "--components", 9, code=1)[1]
+    assert "holds words" in run(*words, "word2vec", code=2)[1]
+    assert "stores 5 components" in run(*words, "onnx", "--components", 9, code=1)[1]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_package_that_is_missing_is_a_sentence(model_file, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ConfigurationError, match=r"pip install smtdist\[onnx\]"):
+        smtdist.export(model_file, tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []

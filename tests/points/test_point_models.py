@@ -7,9 +7,8 @@ import pytest
 import scipy.linalg
 from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding
-from typer.testing import CliRunner
 
-from smtdist.cli.app import app
+from examples.spirals import fit_spirals, judged, main, two_spirals
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
@@ -20,7 +19,6 @@ from smtdist.models.points.contexts import (
     temporal_context,
 )
 from smtdist.models.points.fit import fit_points, in_context, noisy_pairs
-from smtdist.models.points.spirals import fit_spirals, judged, two_spirals
 
 
 def engine():
@@ -156,20 +154,9 @@ def test_noise_that_is_drawn_anew_gives_nearly_the_same_components():
     assert angle(P[0].embedding.components.T, P[1].embedding.components.T) < 0.2
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["spirals", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result.stdout, result.stderr
-
-
-def test_spirals_is_a_command_with_a_picture(tmp_path):
-    out = tmp_path / "spirals.png"
-    common = ("--points", 3000, "--landmarks", 200, "--noise", 0.035, "--quiet", "--out", out)
-    found = json.loads(run(*common, "--json")[0])
-    assert found["separation"] == 1.0
-    assert found["picture"] == str(out)
-    assert out.read_bytes().startswith(b"\x89PNG")
-    assert "exists already" in run(*common, code=1)[1]
-    assert "told apart" in run(*common, "--overwrite")[0]
-    assert "not a picture" in run("--out", tmp_path / "a.doc", code=2)[1]
-    assert "more than the 200 points" in run("--points", 200, code=2)[1]
+def test_spirals_are_drawn_and_measured_by_a_script(tmp_path, capsys):
+    small = ["--points", "3000", "--landmarks", "200", "--noise", "0.035"]
+    result = main([*small, "--out", str(tmp_path / "spirals.png")])
+    assert json.loads(capsys.readouterr().out) == result
+    assert result["separation"] == 1.0
+    assert (tmp_path / "spirals.png").read_bytes().startswith(b"\x89PNG")

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
+from examples import word_picture as drawn
+from examples.word_picture import draw_words
 from smtdist.cli.app import app
-from smtdist.models.words import picture as drawn
+from smtdist.errors import ModelError
 from smtdist.models.words.files import load_words
 from smtdist.models.words.model import Near
-from smtdist.models.words.picture import draw_words
 
 LINES = "the cat sat on the mat .\na dog sat on the rug .\nthe dog and the cat ran .\n"
 
@@ -37,13 +38,15 @@ SMALL = ("--components", 3, "--max-words", 4096, "--quiet", "--workers", 0)
 
 
 def test_words_fits_asks_updates_and_exports(texts):
-    out, _ = run("a.txt", "b.txt", *SMALL, "--window", 2, "--near", "cat", "--word2vec", "v.txt", "--json")
+    out, _ = run("a.txt", "b.txt", *SMALL, "--window", 2, "--near", "cat", "--json")
     result = json.loads(out)
     assert result["model"] == "words.h5"
     assert [record["name"] for record in result["passes"]] == ["vocabulary", "statistics", "solve"]
     assert result["n_words"] == 11
     assert len(result["near"]["cat"]["nearest"]) == 10
     assert result["near"]["cat"]["beside"][0]["word"] == "the"
+    run_export = CliRunner().invoke(app, ["export", "words.h5", "--format", "word2vec", "--out", "v.txt"])
+    assert run_export.exit_code == 0, run_export.output
     assert (texts / "v.txt").read_text().startswith("11 3\n")
     run("b.txt", "--model", "words.h5", "--withdraw", "--out", "rest.h5", "--quiet")
     rest = json.loads(run("--model", "rest.h5", "--json")[0])
@@ -85,11 +88,9 @@ def test_text_counts_twice_where_it_is_meant_to(texts):
         (("a.txt", "--merge", "x.h5"), 2, "--merge"),
         (("a.txt", "--allow-repeats"), 2, "--allow-repeats"),
         (("--plan", "--model", "x.h5"), 2, "--plan needs the text"),
-        (("a.txt", "--tokens", "french"), 2, "not a normalisation"),
+        (("a.txt", "--tokens", "french"), 2, "one of basic_english, given"),
         (("a.txt", "--lines", "1-2"), 2, "--withdraw"),
         (("a.txt", "--model", "x.h5", "--withdraw", "--lines", "a-b"), 2, "not a range of lines"),
-        (("--model", "x.h5", "--near", "cat", "--picture", "a.gif"), 2, "not a picture"),
-        (("--model", "x.h5", "--picture", "a.png"), 2, "--near"),
         (("none.txt",), 1, "does not exist"),
         (("a.txt", "--model", "none.h5"), 1, "no model file"),
         (("a.txt", "--components", 50, "--quiet"), 1, "fewer components"),
@@ -148,19 +149,13 @@ def test_lines_of_a_file_are_withdrawn_by_number(texts):
 
 
 def test_near_words_are_drawn(texts):
-    pytest.importorskip("matplotlib")
     run("a.txt", *SMALL)
-    shown = ("--model", "words.h5", "--near", "cat", "--near", "dog", "--near", "mat")
-    found = json.loads(run(*shown, "--picture", "near.png", "--json")[0])
-    assert found["picture"] == "near.png"
-    assert (texts / "near.png").read_bytes().startswith(b"\x89PNG")
-    assert "exists already" in run(*shown, "--picture", "near.png", code=1)[1]
-    run(*shown, "--picture", "near.svg")
-    drawn = (texts / "near.svg").read_text()
-    assert drawn.count("<!-- cat -->") >= 1
-    assert "<!-- times beside it -->" in drawn
-    assert "not among the" in run("--model", "words.h5", "--near", "emu", "--picture", "x.png", code=1)[1]
-    assert not (texts / "x.png").exists()
+    drawn.main(["words.h5", "cat", "dog", "mat", "--out", "near.svg"])
+    picture = (texts / "near.svg").read_text()
+    assert picture.count("<!-- cat -->") >= 1
+    assert "<!-- times beside it -->" in picture
+    with pytest.raises(ModelError, match="not among the"):
+        drawn.main(["words.h5", "emu", "--out", "x.png"])
 
 
 def test_the_most_frequent_words_may_be_left_out_of_those_beside(texts):

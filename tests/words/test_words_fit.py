@@ -13,6 +13,12 @@ import words.reference_words as oracle
 import xarray as xr
 from executors import LossyExecutor
 
+from examples.word_rivals import (
+    GloveSettings,
+    glove,
+    positive_information,
+    ppmi_svd,
+)
 from smtdist.data.text import TextSource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -22,14 +28,7 @@ from smtdist.kernels.pairs import largest_part
 from smtdist.models.merge import update
 from smtdist.models.words.files import load_words, save_words, write_word2vec
 from smtdist.models.words.fit import fit_words
-from smtdist.models.words.model import WordSettings, row_bounds
-from smtdist.models.words.others import (
-    GloveSettings,
-    glove,
-    positive_information,
-    ppmi_svd,
-    rank_correlation,
-)
+from smtdist.models.words.model import WordSettings, rank_correlation, row_bounds
 from smtdist.solve import iterative
 from smtdist.solve.iterative import smallest_components_sparse
 from smtdist.statistics.word_pairs import WordSums

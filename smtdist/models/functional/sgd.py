@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import hashing
 from smtdist.kernels.features import Features
 from smtdist.models.records import Record
+from smtdist.settings import Settings, number, one_of, setting, whole
 from smtdist.solve.solution import Float64
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.base import State, Statistic
@@ -30,44 +31,46 @@ FIRST: Final = 8
 """The first round reads so many batches, so that V has seen more rows than it has directions."""
 
 
-@dataclass(frozen=True)
-class SgdSettings:
-    """How P is learned from mini-batches.
+class SgdSettings(Settings):
+    """How P is learned from mini-batches."""
 
-    rounds, batch : mini-batches and their size in sequences; they are whole chunk rows, and go through all
-        data in an order drawn anew for each epoch (`epoch_batch`).
-    rate : step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened
-        coordinates; below 1. It falls
-        to zero along half a cosine. sparsity : γ₁ over γ₀. steps : steps of a batch, each on the same sums;
-        memory : what a batch leaves of the gradients before it: 0 for those of the batch alone, as printed,
-        1 for the mean of all so far. Codes cost more than steps, so that several steps on such a mean get
-        further with the same data; many on a batch alone end in functionals that are smooth in that batch
-        only.
-    moment : V is the "centred" covariance of the codes, or their "second" moment. seed : of batches and of
-        a random start.
-    """
+    OF: ClassVar[str] = "mini-batches"
 
-    n_components: int = 64
-    order: int = 2
-    rounds: int = 200
-    batch: int = 512
-    rate: float = 0.9
-    sparsity: float = 0.0
-    steps: int = 1
-    memory: float = 0.0
-    moment: str = "centred"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.moment not in MOMENTS:
-            raise ConfigurationError(f"moment is {self.moment!r}; choose {' or '.join(MOMENTS)}.")
-        if min(self.n_components, self.rounds, self.batch, self.steps) < 1:
-            raise ConfigurationError("n_components, rounds, batch and steps are at least 1.")
-        if not (0 < self.rate <= 1 and self.sparsity >= 0 and 0 <= self.memory <= 1):
-            raise ConfigurationError(
-                f"rate is {self.rate}, sparsity {self.sparsity} and memory {self.memory}; rate lies in (0, 1], sparsity is at "
-                f"least 0, memory lies in [0, 1]."
-            )
+    n_components: int = setting(whole(1), "rows of P.", default=64)
+    order: int = setting(one_of(1, 2), "order of the differences in time.", default=2)
+    rounds: int = setting(
+        whole(1),
+        "mini-batches: whole chunk rows, which go through all data in an order drawn anew for each epoch "
+        "(`epoch_batch`).",
+        default=200,
+    )
+    batch: int = setting(whole(1), "sequences of a mini-batch.", default=512)
+    rate: float = setting(
+        number(above=0, most=1),
+        "step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened coordinates. "
+        "It falls to zero along half a cosine.",
+        default=0.9,
+    )
+    sparsity: float = setting(number(0), "γ₁ over γ₀.", default=0.0)
+    steps: int = setting(
+        whole(1),
+        "steps of a batch, each on the same sums. Codes cost more than steps, so that several steps on a mean "
+        "of gradients get further with the same data; many on a batch alone end in functionals that are "
+        "smooth in that batch only.",
+        default=1,
+    )
+    memory: float = setting(
+        number(0, 1),
+        "what a batch leaves of the gradients before it: 0 for those of the batch alone, as printed, 1 for "
+        "the mean of all so far.",
+        default=0.0,
+    )
+    moment: str = setting(
+        one_of(*MOMENTS),
+        'V is the "centred" covariance of the codes, or their "second" moment.',
+        default="centred",
+    )
+    seed: int = setting(whole(0), "of batches and of a random start.", default=0)
 
 
 @dataclass(frozen=True)

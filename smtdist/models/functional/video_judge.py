@@ -1,4 +1,4 @@
-"""What a transform of video does to clips: straightness, reconstruction beside PCA, its dictionary's topology."""
+"""What a transform of video does to clips: straightness, and reconstruction beside PCA."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.video import Clip, PatchSequences
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.models.functional.inverse import PENALTY
 from smtdist.models.functional.sgd import participation
 from smtdist.models.functional.straightness import straightness
-from smtdist.models.functional.topology import BEST, figure_4b, pooling
 from smtdist.models.functional.video import VideoModel
 from smtdist.solve.solution import Float64
 
@@ -43,12 +42,7 @@ def judged_clips(model: VideoModel, clips: tuple[Clip, ...], sequences: int = 10
     count = min(sequences, source.n_samples)
     chosen = np.linspace(0, source.n_samples, count, endpoint=False).astype(np.int64)
     rows, raw = (read_samples(one, chosen) for one in (source, model.sequences(clips, raw=True)))
-    result = judged(model, rows, raw=raw)
-    if model.below is not None:
-        from smtdist.models.functional.layers import judged_layers
-
-        result["layers"] = judged_layers(model, rows[:, rows.shape[1] // 2].astype(np.float64))
-    return result
+    return judged(model, rows, raw=raw)
 
 
 def read_samples(source: PatchSequences, chosen: NDArray[np.integer]) -> NDArray[np.float32]:
@@ -63,7 +57,6 @@ def judged(
     *,
     strengths: Sequence[float] = (0.1, 1.0),
     penalties: Sequence[float] = (PENALTY,),
-    best: int = BEST,
     raw: NDArray[np.float32] | None = None,
 ) -> dict[str, Any]:
     """Return what a transform does to sequences (n, T, D) as it takes them, in numbers.
@@ -78,8 +71,9 @@ def judged(
         with as many coefficients, in raw and in whitened space; about the mean patch, with each patch's own
         mean left out, and with that mean kept as one coefficient more: whitening leaves the mean, most of
         what varies in raw patches, one direction among D, and shrinkage takes it first.
-    figure_4b : see `topology.figure_4b`; neighbours by pixels are those of whitened atoms. support : of the
-    functionals. Memory: the codes of all sequences, 8 n T K bytes, a few times.
+    support : of the functionals.
+
+    Memory: the codes of all sequences, 8 n T K bytes, a few times.
     """
     if sequences.ndim != 3 or len(sequences) == 0:
         raise DataError(f"Sequences are (n, T, D); these have the shape {sequences.shape}.")
@@ -99,7 +93,7 @@ def judged(
         "PCA pooling": codes @ pooled.T,
     }
     found = {name: straightness(rows).to_dict() for name, rows in spaces.items()}
-    result: dict[str, Any] = {
+    return {
         "n_sequences": len(sequences),
         "active": float((codes > 0).sum(axis=2).mean()),
         "straightness": found,
@@ -108,12 +102,26 @@ def judged(
         "reconstruction": _reconstruction(model, sequences, codes, penalties),
         "support": float(participation(model.components, model.means.mean).mean()),
     }
-    result["figure_4b"] = figure_4b(
-        model.white(np.eye(model.coder.size)).T,
-        model.components,
-        {"PCA pooling": pooled},
-        best=min(best, model.coder.size // 2),
-    )
+
+
+def pooling(covariance: Float64, n_components: int) -> Float64:
+    """Return the pooling functionals of Hosoya and Hyvärinen (2016): the leading eigenvectors of the codes' covariance, (L, K).
+
+    Strong dimension reduction by PCA of a layer's outputs: what varies together is pooled, whatever follows
+    in time. Rows are scaled to variance 1, as those of P are.
+
+    >>> pooling(np.diag([1.0, 4.0]), 1).tolist()
+    [[0.0, 0.5]]
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values[::-1][:n_components]
+    if not kept[-1] > 0:
+        raise ConfigurationError(
+            f"The codes vary in fewer than {n_components} directions; ask for fewer components."
+        )
+    rows = vectors[:, ::-1][:, :n_components].T / np.sqrt(kept)[:, None]
+    signs = np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])
+    result: Float64 = rows * signs[:, None]
     return result
 
 

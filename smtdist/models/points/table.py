@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Self
+from dataclasses import asdict, replace
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import require_kinds
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
@@ -31,7 +29,7 @@ from smtdist.models.points.contexts import (
 )
 from smtdist.models.points.fit import MOMENTS, PointModel, in_context, noisy_pairs
 from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, require_sites, rows_of, site_kind
-from smtdist.statistics.operators import require_order
+from smtdist.settings import TABLE, TEXT, Settings, number, one_of, setting, several, whole
 
 FEATURES: Final = (
     *("landmarks", "threshold", "l1", "omp"),
@@ -44,93 +42,79 @@ SOME_ROWS: Final = 20_000
 """Rows that landmarks are chosen among where samples have rows of their own."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PointSettings:
-    """Settings of a fit of points.
+class PointSettings(Settings):
+    """Settings of a fit of points."""
 
-    Attributes
-    ----------
-    features : the code f of a point: "landmarks" (one-hot, the nearest), "threshold" (landmarks within an
-        angle), "l1" (positive L1 codes over the directions of landmarks), "omp" (orthogonal matching pursuit
-        over these), "interpolation" (weights that rebuild a point from its nearest landmarks), "rbf" (Gaussian
-        bumps around landmarks), "fourier" (random features) or "quadratic" (all products of two numbers).
-    size : number of landmarks or random features; "quadratic" ignores it.
-    width : width of the Gaussian of "rbf" and "fourier".
-    threshold : cosine from which a landmark is active ("threshold").
-    penalty : λ of "l1".
-    active : number of active landmarks ("omp").
-    context : which points are neighbours: "noise", two noisy copies of each point; "knn", the k nearest,
-        symmetrised; "mean", a point and the mean of these; "lle", a point and what rebuilds it from
-        its k nearest; "time", rows that follow one another.
-    neighbours : k; for "interpolation", the number of landmarks that rebuild a point.
-    noise : standard deviation of the noisy copies.
-    order : order of the differences in time, 1 or 2.
-    lengths : rows of each sequence, if the table holds several one after the other.
-    moment : V; "second", or "centred" about the mean code, as in slow feature analysis.
-    n_components : components of the embedding; the constant is one of them unless V is centred.
-    method : how neighbours are found: "exact", which "auto" is too, or "faiss", in float32.
-    sites : what a sample is: one row of a table ("rows"), or a kind that an installed package brings. Such a
-        kind defines the rows of a sample and which of them are compared, so `context` has no meaning.
-    of_sites : the settings of that kind.
-    seed : seed of noise and random features.
-    """
+    OF: ClassVar[str] = "points"
 
-    features: str = "landmarks"
-    size: int = 300
-    width: float = 1.0
-    threshold: float = 0.9
-    penalty: float = 0.1
-    active: int = 3
-    context: str = "knn"
-    neighbours: int = 10
-    noise: float = 0.03
-    order: int = 1
-    lengths: tuple[int, ...] = ()
-    moment: str = "second"
-    n_components: int = 4
-    method: str = "auto"
-    sites: str = ROWS_OF_TABLES
-    of_sites: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    features: str = setting(
+        one_of(*FEATURES),
+        'the code f of a point: "landmarks" (one-hot, the nearest), "threshold" (landmarks within an angle), '
+        '"l1" (positive L1 codes over the directions of landmarks), "omp" (orthogonal matching pursuit over '
+        'these), "interpolation" (weights that rebuild a point from its nearest landmarks), "rbf" (Gaussian '
+        'bumps around landmarks), "fourier" (random features) or "quadratic" (all products of two numbers).',
+        default="landmarks",
+    )
+    size: int = setting(
+        whole(1), 'number of landmarks or random features; "quadratic" ignores it.', default=300
+    )
+    width: float = setting(number(above=0), 'width of the Gaussian of "rbf" and "fourier".', default=1.0)
+    threshold: float = setting(
+        number(-1, 1), 'cosine from which a landmark is active ("threshold").', default=0.9
+    )
+    penalty: float = setting(number(above=0), 'λ of "l1".', default=0.1)
+    active: int = setting(whole(1), 'number of active landmarks ("omp").', default=3)
+    context: str = setting(
+        one_of(*CONTEXTS),
+        'which points are neighbours: "noise", two noisy copies of each point; "knn", the k nearest, '
+        'symmetrised; "mean", a point and the mean of these; "lle", a point and what rebuilds it from '
+        'its k nearest; "time", rows that follow one another.',
+        default="knn",
+    )
+    neighbours: int = setting(
+        whole(1), 'k; for "interpolation", the number of landmarks that rebuild a point.', default=10
+    )
+    noise: float = setting(number(0), "standard deviation of the noisy copies.", default=0.03)
+    order: int = setting(one_of(1, 2), "order of the differences in time, 1 or 2.", default=1)
+    lengths: tuple[int, ...] = setting(
+        several(whole(0), "numbers of rows"),
+        "rows of each sequence, if the table holds several one after the other.",
+        default=(),
+    )
+    moment: str = setting(
+        one_of(*MOMENTS),
+        'V; "second", or "centred" about the mean code, as in slow feature analysis.',
+        default="second",
+    )
+    n_components: int = setting(
+        whole(1), "components of the embedding; the constant is one of them unless V is centred.", default=4
+    )
+    method: str = setting(
+        one_of(*METHODS),
+        'how neighbours are found: "exact", which "auto" is too, or "faiss", in float32.',
+        default="auto",
+    )
+    sites: str = setting(
+        TEXT,
+        'what a sample is: one row of a table ("rows"), or a kind that an installed package brings. Such a '
+        "kind defines the rows of a sample and which of them are compared, so `context` has no meaning.",
+        default=ROWS_OF_TABLES,
+    )
+    of_sites: Mapping[str, Any] = setting(TABLE, "the settings of that kind.", default={})
+    seed: int = setting(whole(0), "seed of noise and random features.", default=0)
 
-    def __post_init__(self) -> None:
-        choices = {"features": FEATURES, "context": CONTEXTS, "moment": MOMENTS, "method": METHODS}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {', '.join(known)}.")
-        require_kinds(self)
-        for name in ("size", "neighbours", "n_components", "active"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if not (self.width > 0 and self.penalty > 0 and self.noise >= 0):
-            raise ConfigurationError("width and penalty must be above 0, noise not below.")
-        if not -1 <= self.threshold <= 1:
-            raise ConfigurationError(f"threshold is {self.threshold}; a cosine lies between -1 and 1.")
+    def check_together(self) -> None:
+        """Refuse more components than features, and kinds of samples that no package brings."""
         if self.features != "quadratic" and self.n_components > self.size:
             raise ConfigurationError(
                 f"n_components is {self.n_components}, but there are {self.size} features; ask for fewer, or raise size."
             )
-        require_order(self.order)
         require_sites(self.sites)
 
     @property
     def difference(self) -> int:
         """Order of the differences that the context takes: that of time is `order`, others have their own."""
         return self.order if self.context == "time" else _ORDERS[self.context]
-
-    def replace(self, **changes: Any) -> Self:
-        """Return the settings with changes."""
-        return replace(self, **changes)
-
-    def to_json(self) -> str:
-        """Return all settings as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the settings written by `to_json`."""
-        read: dict[str, Any] = json.loads(text)
-        return cls(**{**read, "lengths": tuple(read["lengths"])})
 
 
 def fit_table(

@@ -15,10 +15,9 @@ from smtdist.engine.events import Event
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import tokens as token_rules
 from smtdist.models.estimating import TransformEstimator
-from smtdist.models.words import others
 from smtdist.models.words.documents import withdraw_lines
 from smtdist.models.words.fit import fit_words
-from smtdist.models.words.model import Near, WordModel, WordSettings
+from smtdist.models.words.model import Near, WordModel, WordSettings, rank_correlation
 from smtdist.statistics.vocabulary import MAX_WORDS
 
 
@@ -110,7 +109,7 @@ class WordSMT(TransformEstimator):
         """
         check_is_fitted(self)
         judged = [(one, other, float(value)) for (one, other), value in zip(X, y, strict=True)]
-        return others.rank_correlation(self.vectors_, self.model_.numbers, judged)[0]
+        return rank_correlation(self.vectors_, self.model_.numbers, judged)[0]
 
     def withdraw(self, X: Any, lines: Sequence[tuple[int, int]] = ()) -> Self:
         """Take text out of the fitted model; with `lines`, only these ranges of lines of one file, counted from 1."""

@@ -1,0 +1,1 @@
+"""Figures of the papers that are no part of the package, each a script: `python -m examples.NAME`."""

@@ -1,0 +1,337 @@
+"""Settings, declared once: each with its default, its rule and its meaning. All else follows from the declaration.
+
+    class WordSettings(Settings):
+        '''Settings of a fit of words.'''
+
+        OF: ClassVar[str] = "words"
+
+        window: int = setting(whole(1), "neighbours of a word: tokens before and after it.", default=4)
+
+gives `WordSettings(window=2)`, checks of every value, `replace`, JSON there and back, a section of the docstring, the tables of
+`smtdist settings` and of the documentation, and one sentence for an unknown name, a wrong type or a wrong value.
+
+Settings cannot be changed in place: tasks, files and facts hold them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
+
+from smtdist.errors import ConfigurationError
+
+
+class Rule(NamedTuple):
+    """What a value must be: whether it is, and in words, as the end of "it must be ...".
+
+    >>> (whole(1) | one_of("whole")).expected
+    'a whole number of at least 1, or whole'
+    """
+
+    accepts: Callable[[Any], bool]
+    expected: str
+
+    def __or__(self, other: tuple[Any, ...]) -> Rule:
+        first, second = self, Rule(*other)
+        return Rule(
+            lambda value: first.accepts(value) or second.accepts(value),
+            f"{first.expected}, or {second.expected}",
+        )
+
+
+def is_whole(value: object) -> bool:
+    """Tell whether a value is a whole number, which True is not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a finite number.
+
+    >>> is_number(0.5), is_number(True), is_number(math.inf)
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def whole(least: int, most: int | None = None, what: str = "a whole number") -> Rule:
+    """A whole number within bounds; `what` says in words what it counts."""
+    top = "" if most is None else f" and at most {most:,}"
+    return Rule(
+        lambda value: is_whole(value) and value >= least and (most is None or value <= most),
+        f"{what} of at least {least}{top}",
+    )
+
+
+def number(
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    what: str = "a number",
+) -> Rule:
+    """A finite number within bounds, of which `above` and `below` are no values themselves; `what` says what it is.
+
+    >>> number(0, below=1).expected, number(above=0).expected
+    ('a number of at least 0 and below 1', 'a number above 0')
+    """
+    bounds = {"of at least": least, "above": above, "at most": most, "below": below}
+
+    def accepts(value: Any) -> bool:
+        return (
+            is_number(value)
+            and (least is None or value >= least)
+            and (most is None or value <= most)
+            and (above is None or value > above)
+            and (below is None or value < below)
+        )
+
+    words = " and ".join(f"{name} {bound:g}" for name, bound in bounds.items() if bound is not None)
+    return Rule(accepts, f"{what} {words}".rstrip())
+
+
+def one_of(*choices: Any) -> Rule:
+    """One of the values that are named; True is no 1."""
+    return Rule(
+        lambda value: any(value == choice and type(value) is type(choice) for choice in choices),
+        ("one of " if len(choices) > 1 else "") + ", ".join(map(str, choices)),
+    )
+
+
+def several(rule: Rule, expected: str, least: int = 0) -> Rule:
+    """Values in order, at least so many, each of which a rule accepts; `expected` says it in words."""
+    return Rule(
+        lambda value: isinstance(value, tuple) and len(value) >= least and all(map(rule.accepts, value)),
+        expected,
+    )
+
+
+FLAG = Rule(lambda value: isinstance(value, bool), "true or false")
+NULL = Rule(lambda value: value is None, "null")
+TEXT = Rule(lambda value: isinstance(value, str), "a word")
+TABLE = Rule(lambda value: isinstance(value, Mapping), "a table of names and values")
+ANY = Rule(lambda value: True, "anything")
+PAIR = Rule(
+    lambda value: (
+        isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value)) and value[0] < value[1]
+    ),
+    "two numbers, the lower one first, as in 0,4095",
+)
+
+
+class Declared(NamedTuple):
+    """What is declared of a setting beside its name and type."""
+
+    rule: Rule
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    values: Mapping[Any, Any] = {}
+    advanced: bool = False
+
+
+def setting(
+    rule: Rule,
+    meaning: str,
+    *,
+    default: Any,
+    aliases: tuple[str, ...] = (),
+    values: Mapping[Any, Any] | None = None,
+    advanced: bool = False,
+) -> Any:
+    """Declare a setting.
+
+    Parameters
+    ----------
+    rule : what a value must be.
+    meaning : what it does, in a sentence or two without a capital, units included.
+    default : its value where none is given.
+    aliases : other names of it, such as that of an earlier version.
+    values : other words for its values, by word.
+    advanced : whether short lists leave it out.
+    """
+    declared = Declared(rule, meaning, aliases, values or {}, advanced)
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: dict(default), metadata={"setting": declared})
+    return dataclasses.field(default=default, metadata={"setting": declared})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
+class Settings:
+    """Settings of one kind of model: subclasses declare them with `setting`.
+
+    >>> class Example(Settings):
+    ...     '''Settings of an example.'''
+    ...
+    ...     OF = "an example"
+    ...     rate: float = setting(number(above=0), "step of a round.", default=0.5, aliases=("speed",))
+    >>> Example(speed=2.0)
+    Example(rate=2.0)
+    >>> Example.from_json(Example(rate=0.1).to_json()) == Example(rate=0.1)
+    True
+    >>> Example(rate=-1)
+    Traceback (most recent call last):
+    smtdist.errors.ConfigurationError: rate is -1; it must be a number above 0.
+    >>> Example(rat=1.0)
+    Traceback (most recent call last):
+    smtdist.errors.ConfigurationError: There is no setting 'rat' of an example; did you mean rate?
+    """
+
+    OF: ClassVar[str] = "a model"
+    EARLIER: ClassVar[Mapping[str, Any]] = {}
+    """Values of settings that files of earlier versions do not name, where these are not the defaults."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__annotations__" not in vars(cls):
+            cls.__annotations__ = {}
+        dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+        cls.__doc__ = _with_attributes(cls)
+        parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
+            for (name, field), default in zip(cls.declared().items(), cls.defaults().values(), strict=True)
+        ]
+
+        def __init__(self: Settings, **given: Any) -> None:
+            Settings._start(self, given)
+
+        __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[method-assign,assignment]
+
+    def _start(self, given: Mapping[str, Any]) -> None:
+        known = self.named(given)
+        for name, default in self.defaults().items():
+            object.__setattr__(self, name, self._plain(name, known.get(name, default)))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check every value, and then what does not go together."""
+        for name, field in self.declared().items():
+            value, rule = getattr(self, name), field.metadata["setting"].rule
+            if not rule.accepts(value):
+                raise ConfigurationError(f"{name} is {value!r}; it must be {rule.expected}.")
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Refuse settings that mean nothing together."""
+
+    @classmethod
+    def declared(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the fields that are settings, by name."""
+        fields: Mapping[str, dataclasses.Field[Any]] = getattr(cls, "__dataclass_fields__", {})
+        return {name: field for name, field in fields.items() if "setting" in field.metadata}
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the defaults by name."""
+        return {
+            name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            for name, field in cls.declared().items()
+        }
+
+    @classmethod
+    def described(cls, *, advanced: bool = True) -> dict[str, dict[str, Any]]:
+        """Return every setting with its default, the values it may have and what it means; without `advanced` the main ones."""
+        return {
+            name: {
+                "default": _json(default),
+                "values": field.metadata["setting"].rule.expected,
+                "meaning": field.metadata["setting"].meaning,
+            }
+            for (name, field), default in zip(cls.declared().items(), cls.defaults().values(), strict=True)
+            if advanced or not field.metadata["setting"].advanced
+        }
+
+    @classmethod
+    def named(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values under the names of settings; ConfigurationError for an unknown name, or a name beside its alias."""
+        names = {
+            alias: name
+            for name, field in cls.declared().items()
+            for alias in field.metadata["setting"].aliases
+        }
+        names |= {name: name for name in cls.declared()}
+        for name in given:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(cls.declared())}."
+                raise ConfigurationError(f"There is no setting {name!r} of {cls.OF}; {hint}")
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            if names[name] in found:
+                raise ConfigurationError(
+                    f"{names[name]} is given twice, also as {name}; leave one of them out."
+                )
+            found[names[name]] = value
+        return found
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """Return a value as plain Python has it: NumPy's numbers as numbers, lists as tuples, other words for a value as it."""
+        if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+            value = value.item()
+        if isinstance(value, list):
+            value = tuple(value)
+        values = type(self).declared()[name].metadata["setting"].values
+        return values.get(value, value) if values and isinstance(value, str) else value
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some settings changed; ConfigurationError for an unknown name or a value that is none."""
+        return type(self)(**{**self._values(), **self.named(changes)})
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.declared()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain JSON types."""
+        return {name: _json(value) for name, value in self._values().items()}
+
+    def to_json(self) -> str:
+        """Return the settings as JSON."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read settings that `to_json` wrote, also in an earlier version; ConfigurationError for what is none."""
+        try:
+            return cls(**{**cls.EARLIER, **json.loads(text)})
+        except (ValueError, TypeError) as error:
+            if isinstance(error, ConfigurationError):
+                raise
+            raise ConfigurationError(f"These are not settings of {cls.OF} ({error}).") from error
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise dataclasses.FrozenInstanceError(
+            f"{name} cannot be set: settings do not change; {type(self).__name__}.replace returns changed ones."
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.to_json()))
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{name}={getattr(self, name)!r}"
+            for name, default in self.defaults().items()
+            if getattr(self, name) != default
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_json(one) for one in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _with_attributes(cls: type[Settings]) -> str:
+    """Return the docstring of a class with its settings as a section of attributes."""
+    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    lines = [f"{name} : {field.metadata['setting'].meaning}" for name, field in cls.declared().items()]
+    return "\n".join([text, "", "Attributes", "----------", *lines]) if lines else text
