@@ -261,7 +261,7 @@ def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
     }
     for path, sentence in sentences.items():
         refused(["transform", path, *images, "--out", out], tmp_path, sentence)
-        refused(["export", path, "--format", "npz", "--out", out], tmp_path, sentence)
+        refused(["export", path, "--format", "onnx", "--out", out], tmp_path, sentence)
         refused(["update", path, *images], tmp_path, sentence)
     judged = CliRunner().invoke(
         app, ["evaluate", str(z), str(data), "--train", "images", "--test", "images"]

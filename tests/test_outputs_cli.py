@@ -47,7 +47,7 @@ def at(tmp_path):
         "transform m.h5 a.h5 --dataset images --out m.h5",
         "transform m.h5 a.h5 --dataset images --out a.h5",
         "transform m.h5 a.h5 --dataset images --with n.h5 --out n.h5",
-        "export m.h5 --format npz --out m.h5",
+        "export m.h5 --format onnx --out m.h5",
         "fit a.h5 --dataset images --out a.h5",
         "fit a.h5 --dataset images --from-model m.h5 --out m.h5",
         "fit a.h5 --dataset images --atoms x.npy --out x.npy",

@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
     more = smtdist.update(smt, 255 - images, alone=True)
     merged: smtdist.Model = smtdist.refit(smtdist.merge([smt, more]), n_components=3)
     report("tuned and merged", merged.components(), tuned.best_score, tuned.best_params)
-    size: int = smtdist.save(merged, folder / "m.h5") + smtdist.export(smt, folder / "m.npz").bytes
+    size: int = smtdist.save(merged, folder / "m.h5") + smtdist.export(smt, folder / "m.onnx").bytes
     size += smtdist.write_report(smtdist.load(folder / "m.h5"), folder / "r.html")
     np.savez(folder / "d.npz", images=images, labels=y)
     samples = [one.samples for one in smtdist.import_images(folder / "d.npz", folder / "d.h5").values()]

@@ -36,7 +36,7 @@ from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.patches import Average
 from smtdist.kernels.pooled_codes import cells
 from smtdist.kernels.types import Geometry, PixelScale
-from smtdist.models import given, readout
+from smtdist.models import given, loading, readout
 from smtdist.models.model import Model
 from smtdist.models.words.files import write_word2vec
 from smtdist.models.words.model import WordModel
@@ -90,7 +90,12 @@ def export(
             f"{', '.join(FORMATS)}."
         )
     from_file = isinstance(model, str | os.PathLike)
-    fitted = given.load(model, statistics=False) if from_file else given.model_of(model)
+    if not from_file:
+        fitted = given.model_of(model)
+    elif chosen == "onnx":
+        fitted = loading.load_transform(model, statistics=False)
+    else:
+        fitted = given.load(model)
     if chosen == "word2vec":
         if not isinstance(fitted, WordModel):
             raise ConfigurationError(

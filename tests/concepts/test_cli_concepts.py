@@ -66,7 +66,7 @@ def test_npy_files_and_wrong_usage(table, tmp_path):
     assert files.load(tmp_path / "n.h5").cka == pytest.approx(1, abs=1e-6)
     for arguments, code, sentence in (
         ([path], 2, "--out"),
-        ([path, "--method", "guess", "--out", tmp_path / "o.h5"], 2, "choose one of rejection"),
+        ([path, "--method", "guess", "--out", tmp_path / "o.h5"], 2, "it must be one of rejection"),
         ([path, "--set", "colour=1", "--out", tmp_path / "o.h5"], 2, "no setting 'colour'"),
         ([path, "--dataset", "y", "--out", tmp_path / "o.h5"], 1, "no dataset 'y'"),
         ([tmp_path / "n.h5", "--search", "9"], 2, "concepts 0 to 4"),

@@ -134,7 +134,7 @@ COMMANDS = {
         (
             f"transform MODEL {IMAGES} --out OUT",
             f"update MODEL {IMAGES} --out OUT",
-            "export MODEL --format npz --out OUT",
+            "export MODEL --format onnx --out OUT",
         ),
     ),
     "points": (

@@ -138,7 +138,7 @@ def test_what_needs_one_model_says_so(data, together, tmp_path):
     with pytest.raises(ModelError, match=r"2 models side by side \(colour, grey\), and one is needed"):
         loading.load_transform(path)
     assert "and one is needed" in run(
-        "export", path, "--format", "npz", "--out", tmp_path / "e.npz", code=1
+        "export", path, "--format", "onnx", "--out", tmp_path / "e.onnx", code=1
     )
     with pytest.raises(ConfigurationError, match=r"is of several models \(colour, grey\)"):
         smtdist.SMT.from_preset("cifar10-gq-joined")
