@@ -37,6 +37,7 @@ OURS = {
     "smtdist.engine",
     "smtdist.engine.cluster_choice",
     "smtdist.errors",
+    "smtdist.settings",
 }
 OTHERS = {
     *(

@@ -52,7 +52,7 @@ def write(path, layout, seed):
     layout(path, PLACE, seed)
     with h5py.File(path, "a") as file:
         file[f"{PLACE}/labels"] = np.arange(N) + seed
-        file[PLACE].attrs["classes"] = [f"class {seed}"]
+        file[PLACE].attrs["classes"] = [f"class {seed} {label}" for label in range(N + seed)]
 
 
 def to_group(files):
@@ -126,7 +126,7 @@ def test_what_links_lead_to_is_read(files, tmp_path, way):
     with source.opened() as reader:
         assert np.array_equal(reader.read(0, N)[..., 0], pixels(seed))
     assert open_labels(path, "train", source).tolist() == [seed + number for number in range(N)]
-    assert class_names(path, "train") == (f"class {seed}",)
+    assert class_names(path, "train") == tuple(f"class {seed} {label}" for label in range(N + seed))
     assert source.name.startswith(f"{path}:train")
     manifest = describe_files([str(path)], tmp_path / "all.json", ["train"])
     write_manifest(manifest, overwrite=True)

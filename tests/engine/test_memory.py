@@ -51,6 +51,7 @@ def limited(monkeypatch):
         soft = {"RLIMIT_AS": used.vms, "RLIMIT_DATA": getattr(used, "data", 0)}[kind] + room
         wanted = getattr(resource, kind)
         none = (resource.RLIM_INFINITY,) * 2
+        monkeypatch.setattr(memory, "M_ARENA_MAX", -99)  # the allocator of later tests stays as it is
         monkeypatch.setattr(resource, "getrlimit", lambda asked: (soft, soft) if asked == wanted else none)
 
     return limit
