@@ -115,7 +115,6 @@ FLAG = Rule(lambda value: isinstance(value, bool), "true or false")
 NULL = Rule(lambda value: value is None, "null")
 TEXT = Rule(lambda value: isinstance(value, str), "a word")
 TABLE = Rule(lambda value: isinstance(value, Mapping), "a table of names and values")
-ANY = Rule(lambda value: True, "anything")
 PAIR = Rule(
     lambda value: (
         isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value)) and value[0] < value[1]
@@ -204,9 +203,9 @@ class Settings:
         cls.__init__ = __init__  # type: ignore[method-assign,assignment]
 
     def _start(self, given: Mapping[str, Any]) -> None:
-        known = self.named(given)
-        for name, default in self.defaults().items():
-            object.__setattr__(self, name, self._plain(name, known.get(name, default)))
+        values, declared = self.defaults() | self.named(given), self.declared()
+        for name, value in values.items():
+            object.__setattr__(self, name, _plain(value, declared[name].metadata["setting"].values))
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -270,15 +269,6 @@ class Settings:
             found[names[name]] = value
         return found
 
-    def _plain(self, name: str, value: Any) -> Any:
-        """Return a value as plain Python has it: NumPy's numbers as numbers, lists as tuples, other words for a value as it."""
-        if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
-            value = value.item()
-        if isinstance(value, list):
-            value = tuple(value)
-        values = type(self).declared()[name].metadata["setting"].values
-        return values.get(value, value) if values and isinstance(value, str) else value
-
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some settings changed; ConfigurationError for an unknown name or a value that is none."""
         return type(self)(**{**self._values(), **self.named(changes)})
@@ -322,6 +312,15 @@ class Settings:
             if getattr(self, name) != default
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def _plain(value: Any, words: Mapping[Any, Any]) -> Any:
+    """Return a value as plain Python has it: NumPy's numbers as numbers, lists as tuples, other words for a value as it."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, list):
+        return tuple(value)
+    return words.get(value, value) if isinstance(value, str) else value
 
 
 def _json(value: Any) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args, get_type_hints
 
 from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.settings import is_number, is_whole
 
 
 def require_choices(settings: Any, choices: Mapping[str, Any]) -> None:
@@ -23,19 +23,10 @@ def require_whole(settings: Any, least: Mapping[str, int]) -> None:
     """Raise ConfigurationError for the first of the named settings that is no whole number of at least its least."""
     for name, lowest in least.items():
         value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        if not is_whole(value) or value < lowest:
             raise ConfigurationError(
                 f"{name} is {value!r}; it must be a whole number of at least {lowest}."
             )
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number.
-
-    >>> is_number(0.5), is_number(True), is_number(math.inf)
-    (True, False, False)
-    """
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 _KINDS: Final[dict[type, tuple[str, Callable[[Any], bool]]]] = {

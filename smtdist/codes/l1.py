@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import is_number, require_whole
+from smtdist.codes.checks import require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import PatchSettings, require_numbers
 from smtdist.errors import ConfigurationError
@@ -19,6 +19,7 @@ from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place
 from smtdist.kernels.l1 import Method
 from smtdist.kernels.threads import single_blas
+from smtdist.settings import is_number
 from smtdist.statistics.base import State
 from smtdist.statistics.l1_codes import L1Sums
 

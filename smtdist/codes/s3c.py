@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from smtdist.codes.checks import is_number, require_whole
+from smtdist.codes.checks import require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.s3c_steps import GAP, learn
 from smtdist.codes.settings import PatchSettings, require_numbers, require_pairs
@@ -20,6 +20,7 @@ from smtdist.kernels.device import array_module, place
 from smtdist.kernels.products import ordered_bytes
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.settings import is_number
 
 SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
 """Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""

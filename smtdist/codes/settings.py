@@ -7,8 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from smtdist.codes.checks import is_number, require_choices, require_whole
+from smtdist.codes.checks import require_choices, require_whole
 from smtdist.errors import ConfigurationError
+from smtdist.settings import is_number
 
 
 @dataclass(frozen=True)
