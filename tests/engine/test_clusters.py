@@ -1,7 +1,7 @@
 """Clusters by kind: what is refused and why, workers that come and go in the middle of a pass, what a kind is given."""
 
 import asyncio
-import contextlib
+import gc
 import os
 import runpy
 import sys
@@ -354,10 +354,8 @@ def test_workers_that_start_for_tasks_alone_are_waited_for_with_a_task(monkeypat
         with executor_for(cluster) as executor:
             assert executor.result(executor.share(7)) == 7
             executor.client.cancel(executor.client.futures)
-            with contextlib.suppress(
-                AssertionError
-            ):  # Dask gives workers back in its own time; the rest holds either way
-                until(lambda: not cluster.scheduler.workers, 5, "all workers given back")
+            gc.collect()  # the error of the first fit keeps its task, and so a worker, until its frames are collected
+            until(lambda: not executor.client.nthreads(), 30, "all workers given back")
             monkeypatch.setattr(executor, "_counted_at", -1.0)
             assert executor.result(executor.share(8)) == 8, "between two passes"
 
