@@ -86,7 +86,7 @@ def cross_validate(
     rows, columns = (np.arange(length) for length in x.shape)
     errors: dict[tuple[int, float], list[float]] = {pair: [] for pair in product(n_concepts, penalties)}
     for fold in range(folds):
-        hidden = uniforms(settings.seed, fold, rows, columns) < share
+        hidden = uniforms(settings.random_state, fold, rows, columns) < share
         seen = np.where(hidden, 0.0, x).sum(0) / np.maximum((~hidden).sum(0), 1)
         spread = float((((x - seen) * hidden) ** 2).sum()) or 1.0
         for (b, penalty), found in errors.items():

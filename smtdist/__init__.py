@@ -16,7 +16,7 @@ if _TYPE_CHECKING:
     from smtdist.evaluate.ridge_head import RidgeHead
     from smtdist.evaluate.tuning import tune
     from smtdist.models.adding import merge, update
-    from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
+    from smtdist.models.coders.estimators import SparseCoding, SpikeSlabCoder
     from smtdist.models.export import export
     from smtdist.models.functional.estimator import VideoSMT
     from smtdist.models.given import load, save
@@ -41,7 +41,6 @@ __all__ = [
     "PRESETS",
     "SMT",
     "BinaryConcepts",
-    "CodedSMT",
     "Configuration",
     "ContrastiveKernel",
     "KernelAutoencoder",
@@ -80,7 +79,6 @@ _HOMES = {
     "SmtdistError": "smtdist.errors",
     "KernelHead": "smtdist.evaluate.kernel_head",
     "RidgeHead": "smtdist.evaluate.ridge_head",
-    "CodedSMT": "smtdist.models.coders.estimators",
     "SparseCoding": "smtdist.models.coders.estimators",
     "SpikeSlabCoder": "smtdist.models.coders.estimators",
     "ContrastiveKernel": "smtdist.models.kernel.estimators",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from smtdist.errors import ConfigurationError
-from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, setting, whole
+from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, seed, setting, whole
 
 FEATURES: Final = ("gq", "vq")
 CODED: Final = {
@@ -240,7 +240,7 @@ class Configuration(Settings):
     mirrored_votes: bool = setting(
         FLAG, "also use mirrored training images as neighbours.", default=False, advanced=True
     )
-    seed: int = setting(whole(0, 2**63 - 1), "seed of every random choice.", default=0)
+    random_state: int = seed()
 
     def __post_init__(self) -> None:
         if self.feature in CODED:
@@ -343,21 +343,6 @@ def described() -> dict[str, dict[str, Any]]:
             f" For grey images of at least {LEAST_GREY} x {LEAST_GREY} pixels the default is {value}; presets have their own."
         )
     return found
-
-
-def meanings_of(settings: type) -> dict[str, str]:
-    """Return what the attributes of a class mean, by the docstring that lists them; two in one line have one meaning."""
-    meanings: dict[str, str] = {}
-    for base in settings.__bases__:
-        meanings |= meanings_of(base) if base is not object else {}
-    names: list[str] = []
-    _, _, attributes = (settings.__doc__ or "").partition("----------\n")
-    for line in attributes.splitlines():
-        start = re.match(r"^    (\w+(?:, \w+)*) : (.*)$", line)
-        names = start[1].split(", ") if start else names
-        for name in names:
-            meanings[name] = start[2] if start else f"{meanings[name]} {line.strip()}".strip()
-    return meanings
 
 
 _OUR_VOTES: Final = {"neighbours": 50, "temperature": 0.06, "mirrored_votes": True}

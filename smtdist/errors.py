@@ -9,7 +9,8 @@ import sys
 import threading
 import unicodedata
 import warnings
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 COMMAND_LINE: Final = threading.Event()
 """Set while a command runs: its options are not translated."""
@@ -269,3 +270,18 @@ class InterruptedRun(SmtdistError):
     def __init__(self, message: str, exit_code: int, at_once: bool = False) -> None:
         super().__init__(message)
         self.exit_code, self.at_once = exit_code, at_once
+
+
+def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of another package returns; where it fails, ConfigurationError with its error.
+
+    >>> called("mine", lambda sites: 1 / sites, 0)
+    Traceback (most recent call last):
+    smtdist.errors.ConfigurationError: mine failed (ZeroDivisionError('division by zero')); fix or uninstall its package.
+    """
+    try:
+        return function(*arguments)
+    except (SmtdistError, MemoryError):
+        raise
+    except Exception as error:  # whatever it raises
+        raise ConfigurationError(f"{what} failed ({error!r}); fix or uninstall its package.") from error

@@ -35,12 +35,15 @@ class Rule(NamedTuple):
 
     accepts: Callable[[Any], bool]
     expected: str
+    plain: Callable[[Any], Any] = lambda value: value
+    """Turns another spelling of a value into it."""
 
     def __or__(self, other: tuple[Any, ...]) -> Rule:
         first, second = self, Rule(*other)
         return Rule(
             lambda value: first.accepts(value) or second.accepts(value),
             f"{first.expected}, or {second.expected}",
+            lambda value: first.plain(second.plain(value)),
         )
 
 
@@ -104,15 +107,17 @@ def one_of(*choices: Any) -> Rule:
 
 
 def several(rule: Rule, expected: str, least: int = 0) -> Rule:
-    """Values in order, at least so many, each of which a rule accepts; `expected` says it in words."""
+    """Values in order, at least so many, each of which a rule accepts; `expected` says it in words. One may come alone."""
     return Rule(
         lambda value: isinstance(value, tuple) and len(value) >= least and all(map(rule.accepts, value)),
         expected,
+        lambda value: (value,) if rule.accepts(value) else value,
     )
 
 
 FLAG = Rule(lambda value: isinstance(value, bool), "true or false")
 NULL = Rule(lambda value: value is None, "null")
+ANYTHING = Rule(lambda value: True, "anything")
 TEXT = Rule(lambda value: isinstance(value, str), "a word")
 TABLE = Rule(lambda value: isinstance(value, Mapping), "a table of names and values")
 PAIR = Rule(
@@ -131,6 +136,7 @@ class Declared(NamedTuple):
     aliases: tuple[str, ...] = ()
     values: Mapping[Any, Any] = {}
     advanced: bool = False
+    stored: str = ""
 
 
 def setting(
@@ -141,6 +147,7 @@ def setting(
     aliases: tuple[str, ...] = (),
     values: Mapping[Any, Any] | None = None,
     advanced: bool = False,
+    stored: str = "",
 ) -> Any:
     """Declare a setting.
 
@@ -152,11 +159,21 @@ def setting(
     aliases : other names of it, such as that of an earlier version.
     values : other words for its values, by word.
     advanced : whether short lists leave it out.
+    stored : its name in files and in identities, where that is another one; also an alias.
     """
-    declared = Declared(rule, meaning, aliases, values or {}, advanced)
+    others = (*aliases, stored) if stored else aliases
+    declared = Declared(rule, meaning, others, values or {}, advanced, stored)
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata={"setting": declared})
     return dataclasses.field(default=default, metadata={"setting": declared})
+
+
+def seed(meaning: str = "seed of every random choice.") -> Any:
+    """Declare `random_state`, which files call seed."""
+    rule = whole(0, 2**63 - 1)._replace(
+        expected="a whole number from 0 on, so that the fit can be repeated"
+    )
+    return setting(rule, meaning, default=0, stored="seed")
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
@@ -189,7 +206,7 @@ class Settings:
         if "__annotations__" not in vars(cls):
             cls.__annotations__ = {}
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-        cls.__doc__ = _with_attributes(cls)
+        cls.__doc__ = documented(cls.__dict__.get("__doc__"), "Attributes", cls.declared())
         parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         parameters += [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
@@ -205,7 +222,7 @@ class Settings:
     def _start(self, given: Mapping[str, Any]) -> None:
         values, declared = self.defaults() | self.named(given), self.declared()
         for name, value in values.items():
-            object.__setattr__(self, name, _plain(value, declared[name].metadata["setting"].values))
+            object.__setattr__(self, name, _plain(value, declared[name].metadata["setting"]))
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -226,48 +243,28 @@ class Settings:
         return {name: field for name, field in fields.items() if "setting" in field.metadata}
 
     @classmethod
+    def undeclared(cls) -> list[str]:
+        """Return the names of attributes with a type that no `setting` declares: mistakes."""
+        return [field.name for field in dataclasses.fields(cls) if field.name not in cls.declared()]  # type: ignore[arg-type]
+
+    @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Return the defaults by name."""
-        return {
-            name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            for name, field in cls.declared().items()
-        }
+        return {name: default_of(field) for name, field in cls.declared().items()}
 
     @classmethod
     def described(cls, *, advanced: bool = True) -> dict[str, dict[str, Any]]:
         """Return every setting with its default, the values it may have and what it means; without `advanced` the main ones."""
         return {
-            name: {
-                "default": _json(default),
-                "values": field.metadata["setting"].rule.expected,
-                "meaning": field.metadata["setting"].meaning,
-            }
-            for (name, field), default in zip(cls.declared().items(), cls.defaults().values(), strict=True)
-            if advanced or not field.metadata["setting"].advanced
+            name: about
+            for name, about in described(cls.declared()).items()
+            if advanced or not cls.declared()[name].metadata["setting"].advanced
         }
 
     @classmethod
     def named(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return values under the names of settings; ConfigurationError for an unknown name, or a name beside its alias."""
-        names = {
-            alias: name
-            for name, field in cls.declared().items()
-            for alias in field.metadata["setting"].aliases
-        }
-        names |= {name: name for name in cls.declared()}
-        for name in given:
-            if name not in names:
-                near = difflib.get_close_matches(str(name), names, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(cls.declared())}."
-                raise ConfigurationError(f"There is no setting {name!r} of {cls.OF}; {hint}")
-        found: dict[str, Any] = {}
-        for name, value in given.items():
-            if names[name] in found:
-                raise ConfigurationError(
-                    f"{names[name]} is given twice, also as {name}; leave one of them out."
-                )
-            found[names[name]] = value
-        return found
+        return named(given, cls.declared(), cls.OF)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some settings changed; ConfigurationError for an unknown name or a value that is none."""
@@ -277,8 +274,11 @@ class Settings:
         return {name: getattr(self, name) for name in self.declared()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain JSON types."""
-        return {name: _json(value) for name, value in self._values().items()}
+        """Return the settings as plain JSON types, under the names that they have in files."""
+        return {
+            field.metadata["setting"].stored or name: _json(getattr(self, name))
+            for name, field in self.declared().items()
+        }
 
     def to_json(self) -> str:
         """Return the settings as JSON."""
@@ -314,13 +314,52 @@ class Settings:
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
-def _plain(value: Any, words: Mapping[Any, Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a setting."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def described(declared: Mapping[str, dataclasses.Field[Any]]) -> dict[str, dict[str, Any]]:
+    """Return settings with their defaults, the values they may have and what they mean."""
+    return {
+        name: {
+            "default": _json(default_of(field)),
+            "values": field.metadata["setting"].rule.expected,
+            "meaning": field.metadata["setting"].meaning,
+        }
+        for name, field in declared.items()
+    }
+
+
+def named(
+    given: Mapping[str, Any], declared: Mapping[str, dataclasses.Field[Any]], of: str
+) -> dict[str, Any]:
+    """Return values under the names of settings; ConfigurationError for an unknown name, or a name beside its alias."""
+    names = {alias: name for name, field in declared.items() for alias in field.metadata["setting"].aliases}
+    names |= {name: name for name in declared}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(declared)}."
+            raise ConfigurationError(f"There is no setting {name!r} of {of}; {hint}")
+        if names[name] in found:
+            raise ConfigurationError(
+                f"{names[name]} is given twice, also as {name}; leave one of them out."
+            )
+        found[names[name]] = value
+    return found
+
+
+def _plain(value: Any, declared: Declared) -> Any:
     """Return a value as plain Python has it: NumPy's numbers as numbers, lists as tuples, other words for a value as it."""
     if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, list):
-        return tuple(value)
-    return words.get(value, value) if isinstance(value, str) else value
+        value = tuple(value)
+    if isinstance(value, str):
+        value = declared.values.get(value, value)
+    return declared.rule.plain(value)
 
 
 def _json(value: Any) -> Any:
@@ -329,8 +368,8 @@ def _json(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _with_attributes(cls: type[Settings]) -> str:
-    """Return the docstring of a class with its settings as a section of attributes."""
-    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
-    lines = [f"{name} : {field.metadata['setting'].meaning}" for name, field in cls.declared().items()]
-    return "\n".join([text, "", "Attributes", "----------", *lines]) if lines else text
+def documented(text: str | None, title: str, declared: Mapping[str, dataclasses.Field[Any]]) -> str:
+    """Return a docstring with settings as a section of it."""
+    text = inspect.cleandoc(text or "")
+    lines = [f"{name} : {field.metadata['setting'].meaning}" for name, field in declared.items()]
+    return "\n".join([text, "", title, "-" * len(title), *lines]) if lines else text

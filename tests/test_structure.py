@@ -91,7 +91,7 @@ def test_public_names():
     expected = {"PRESETS", "SMT", "BinaryConcepts", "Configuration", "Model", "SmtdistError"}
     expected |= {"load", "open", "preset", "refit", "save", "start", "watch"}
     expected |= {"ContrastiveKernel", "KernelAutoencoder", "SpectralContrastiveKernel"}
-    expected |= {"CodedSMT", "SparseCoding", "SpikeSlabCoder", "KernelHead", "RidgeHead"}
+    expected |= {"SparseCoding", "SpikeSlabCoder", "KernelHead", "RidgeHead"}
     expected |= {"export", "import_images", "import_videos", "merge", "tune", "update", "write_report"}
     expected |= {"PointSMT", "VideoSMT", "WordSMT"}
     assert set(smtdist.__all__) == expected

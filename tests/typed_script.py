@@ -30,10 +30,10 @@ def main(folder: Path) -> None:
     preset: smtdist.Configuration = smtdist.preset("mnist-vq")
     report("preset", np.zeros(preset.n_components), len(smtdist.PRESETS))
 
-    coded: Iterable[smtdist.CodedSMT | smtdist.SparseCoding | smtdist.SpikeSlabCoder] = (
-        smtdist.CodedSMT(feature="sc", patch=3, dictionary=8, n_components=4, settings={"rounds": 2}),
-        smtdist.SparseCoding(units=8, patch=3, settings={"rounds": 2}),
-        smtdist.SpikeSlabCoder(units=8, patch=3, pooling=(2,), settings={"rounds": 2}),
+    coded: Iterable[smtdist.SMT | smtdist.SparseCoding | smtdist.SpikeSlabCoder] = (
+        smtdist.SMT(feature="sc", patch=3, dictionary=8, n_components=4, settings={"rounds": 2}),
+        smtdist.SparseCoding(n_atoms=8, patch=3, rounds=2),
+        smtdist.SpikeSlabCoder(n_atoms=8, patch=3, pooling=(2,), rounds=2),
     )
     for coder in coded:
         report(type(coder).__name__, coder.fit(images).transform(images))

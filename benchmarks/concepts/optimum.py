@@ -85,7 +85,7 @@ def best_flip(concepts: Concepts, x: Matrix) -> float:
 def fitted(x: Matrix, n_concepts: int, seed: int = 0, **changes: Any) -> tuple[ConceptModel, float]:
     """Return the concepts and the seconds of this process in the fit, which do not count those of others."""
     started = time.process_time()
-    settings = ConceptSettings(n_concepts=n_concepts, seed=seed, **changes)
+    settings = ConceptSettings(n_concepts=n_concepts, random_state=seed, **changes)
     model = fit_concepts(x, settings, Engine(SerialExecutor(1)))
     return model, time.process_time() - started
 

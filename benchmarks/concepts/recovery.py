@@ -75,7 +75,7 @@ TODAY = {name: getattr(ConceptSettings(), name) for name in EARLIER}
 def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSettings:
     """Return the settings of a method for a kind of data."""
     if method == "default":
-        return ConceptSettings(n_concepts=b, seed=seed)
+        return ConceptSettings(n_concepts=b, random_state=seed)
     if method.endswith(PRESENT):
         return settings_of(method.removesuffix(PRESENT), kind, b, p, seed).replace(**TODAY)
     if method == "geometry":
@@ -91,7 +91,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
             temperature=0.05,
             cooling=cooling,
             sweeps=sweeps,
-            seed=seed,
+            random_state=seed,
         )
     refines = method in REFINED
     shared = ConceptSettings(
@@ -101,7 +101,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         n_concepts=b,
         rounds=3 if p < 256 else 8,
         candidates=256,
-        seed=seed,
+        random_state=seed,
     )
     if kind == "independent":
         shared = shared.replace(rank=b, kernel_rank=b, penalty=0.0, sweeps=40 if p < 256 else 90)

@@ -16,7 +16,6 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.models import files
 from smtdist.models.model import Model
-from smtdist.models.parameters import parameters_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Work:
 
         def fit(path: Path) -> None:
             images = self.images(data, "train", count, settings).array
-            smtdist.SMT(**parameters_of(settings.to_dict()), workers=0).fit(images).save(path)
+            smtdist.SMT(**settings.to_dict(), workers=0).fit(images).save(path)
 
         return self.kept(f"{data}-{count}-{settings.digest()}.h5", fit)
 

@@ -43,7 +43,7 @@ def apart_of(
     moment, mean = covariance(partial.state, first)
     for ridge in RIDGES:
         whitener = whitened(first, Whitening(moment, *whitening_matrices(moment, ridge), mean))
-        sketch = Candidates(whitener, settings.flip, options.patches, settings.seed)
+        sketch = Candidates(whitener, settings.flip, options.patches, settings.random_state)
         drawn, _ = engine.reduce("dictionary", sketch, source)
         yield ridge, len(apart(drawn.state["vector"], options.cosine, options.patches))
 

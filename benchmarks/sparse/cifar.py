@@ -58,7 +58,14 @@ def on_l1(
     """Learn a dictionary, embed its codes."""
     started = time.perf_counter()
     settings = SparseSettings(
-        units=options.units, patch=6, images=256, patches=16, rounds=40, penalty=1.0, gap=1e-2, pooling=(2,)
+        n_atoms=options.units,
+        patch=6,
+        images=256,
+        patches=16,
+        rounds=40,
+        penalty=1.0,
+        gap=1e-2,
+        pooling=(2,),
     ).replace(**pairs_of(options.l1))
     coder, _ = fit_coder(SparseCoder, ArraySource(images[0]), settings, engine)
     embedding = ManifoldSettings(

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     set_threads(1)
     tiles = natural_tiles(options.data, options.side)
     settings = SparseSettings(
-        units=round(options.overcomplete * options.patch**2),
+        n_atoms=round(options.overcomplete * options.patch**2),
         patch=options.patch,
         images=256,
         patches=8,

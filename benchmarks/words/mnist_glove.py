@@ -190,7 +190,7 @@ def compared(
     test: Images,
 ) -> dict[str, Any]:
     """Return what one seed says of a context, with which test images either method classifies rightly."""
-    seed, model = settings.seed, None
+    seed, model = settings.random_state, None
     for one in dict.fromkeys((options.context[0], context)):  # the first context lends its dictionary
         here = settings.replace(context=one if one == "whole" else int(one))
         model = fitted(steps, f"seed{seed}-{one}", train[0], here, options.workers, model)

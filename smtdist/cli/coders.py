@@ -43,8 +43,9 @@ def parsed(assignments: list[str] | None) -> dict[str, Any]:
 
 def changed(model: M, assignments: list[str] | None, allowed: Sequence[str]) -> M:
     """Return a fitted model with other settings among those allowed; what it was fitted with cannot change."""
-    changes = parsed(assignments)
-    fixed = sorted(set(changes) - set(allowed))
+    with usage():
+        changes = model.settings.named(parsed(assignments))  # type: ignore[attr-defined]
+    fixed = sorted(changes.keys() - set(allowed))
     if fixed:
         raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can.")
     found: M = replace(model, settings=asked_for(model.settings, assignments))  # type: ignore[attr-defined, type-var]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +112,7 @@ def concepts(
             Where(workers, cluster, quiet, memory=memory),
             source,
             checkpoint,
-            lambda: Facts.of(source, asdict(settings)),
+            lambda: Facts.of(source, settings.to_dict()),
         ) as engine,
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
     ):
@@ -133,7 +132,7 @@ def concepts(
         "gap": model.ending.gap if model.ending else None,
         "advice": model.advice,
         "seconds": time.perf_counter() - started,
-        "configuration": asdict(settings),
+        "configuration": settings.to_dict(),
     }
     if json:
         print_json(result)

@@ -123,7 +123,11 @@ def fit(
         else:
             found, records = fit_model(source, settings, engine, atoms=given, base=base)
         written = files.save(found, out, overwrite=overwrite)
-        seen = looked_at(found, data, dataset, source, engine, settings.seed, out) if first_look else None
+        seen = (
+            looked_at(found, data, dataset, source, engine, settings.random_state, out)
+            if first_look
+            else None
+        )
     skipped = found.provenance.get("skipped", [])
     about = {"model": str(out.absolute()), "bytes": written, "passes": records, "skipped": skipped}
     _report({**about, **found.summary(), **first_looks(seen)}, json)

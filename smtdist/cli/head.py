@@ -119,7 +119,7 @@ def fit(
         else:
             fitted = RidgeHead(**about, landmarks=landmarks)
         with usage():
-            fitted.require_settings()
+            fitted.configuration  # noqa: B018  # refused here
         labels, shape = known.labels, known.rows.shape
     _require_rows(train, len(labels), landmarks)
     remedy = "give --landmarks, or fewer rows" if landmarks is None else "ask for fewer landmarks"

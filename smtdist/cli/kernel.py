@@ -11,7 +11,6 @@ import contextlib
 import enum
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from json import loads
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,7 +87,7 @@ def fit(
     settings = settings_from(model, set_)
     source = samples_of((remote.full_path(data), dataset))
     where = Where(workers, cluster, quiet, memory=memory)
-    with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
+    with engine_for(where, source, checkpoint, lambda: Facts.of(source, settings.to_dict())) as engine:
         found, records = fit_model(source, settings, engine)
     size = save_kernel(found, out, overwrite=overwrite)
     facts = found.summary()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -136,7 +135,7 @@ def fit(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
             context=context.value, neighbours=neighbours, noise=noise,
             order=order, lengths=opt.sequence_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
-            sites=sites, of_sites=own, seed=seed,
+            sites=sites, of_sites=own, random_state=seed,
         )  # fmt: skip
     source = _opened(kind, table, dataset)
     where = Where(workers, cluster, quiet, memory=memory)
@@ -150,7 +149,7 @@ def fit(
             json,
         )
         return
-    with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
+    with engine_for(where, source, checkpoint, lambda: Facts.of(source, settings.to_dict())) as engine:
         model, records = tables_of_points.fit_table(source, settings, engine)
     size_bytes = save_points(model, out, overwrite=overwrite)
     result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}

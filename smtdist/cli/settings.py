@@ -11,6 +11,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import usage
 from smtdist.cli.session import print_json, result_console
 from smtdist.monitor import tables
+from smtdist.settings import described
 
 
 def settings(
@@ -30,7 +31,7 @@ def settings(
         from smtdist.models import coded as learned_codes
 
         with usage():
-            coded = learned_codes.described_coded(feature)
+            coded = described(learned_codes.declared(feature))
         if json:
             print_json({"feature": feature, "settings": coded})
         else:

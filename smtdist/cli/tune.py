@@ -153,7 +153,7 @@ def _parts(
     except ValueError:
         judge = Labelled.open(data, validation, settings, fitted=False)
     with usage():
-        return tuning.parts(whole, judge, limit, settings.seed)
+        return tuning.parts(whole, judge, limit, settings.random_state)
 
 
 def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: dict[str, Any]) -> Sheet:

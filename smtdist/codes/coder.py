@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple, Self
@@ -118,7 +118,7 @@ class Coder(Shown, Features):
     @classmethod
     def facts(cls, settings: Any) -> dict[str, Any]:
         """Return what a checkpoint of its fit depends on, beside the data."""
-        return asdict(settings)
+        return dict(settings.to_dict())
 
     @property
     @abstractmethod
@@ -222,14 +222,11 @@ class Coder(Shown, Features):
 class Code(NamedTuple):
     """One code by name: the class that makes it, and its settings by default.
 
-    renamed : public names of settings that the class calls otherwise. `feature` is the name of the code in
-    public, so that a class's own is hidden unless it has another name. idle : settings of the class that
-    this code does not look at; none of them can be given with it.
+    idle : settings of the class that this code does not look at; none of them can be given with it.
     """
 
     cls: type[Coder]
     settings: Any
-    renamed: Mapping[str, str] = {"dictionary": "units"}
     idle: frozenset[str] = frozenset()
 
 
@@ -257,7 +254,7 @@ def patch_rows(
         settings.patch,
         count,
         settings.contrast_bias,
-        settings.seed,
+        settings.random_state,
         mean,
         whiten,
         settings.pixel_range,

@@ -9,17 +9,17 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import called, require_kinds
 from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
-from smtdist.codes.settings import PatchSettings
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.codes.settings import PatchSettings, shared
+from smtdist.errors import ConfigurationError, ModelError, called
+from smtdist.settings import seed
 
 FILE_KIND: Final = "encoder-"
 """Before the name of an encoder, the kind of its files."""
@@ -29,46 +29,24 @@ RESERVED: Final = frozenset(
 """Names that arrays of an encoder cannot have: files and exports have others under them."""
 
 
-@dataclass(frozen=True)
 class EncoderSettings(PatchSettings):
-    """Settings of every encoder; a subclass adds its own.
-
-    Attributes
-    ----------
-    units : atoms, K.
-    patch : side in pixels.
-    contrast_bias : added to the variance of a patch in [0, 1] before it is divided by its root.
-    ridge : added to the covariance before whitening (ZCA).
-    patches : of each image from which the whitening and the first atoms are learnt; 0 takes all.
-    images : of a round of `learn`; 0 takes all.
-    whiten_images : images from which they are learnt; 0 takes all.
-    start : what atoms start from, patches or random directions.
-    pooling : grids of cells over which codes are pooled without an embedding, such as [2].
-    pixel_range : black and white of float images.
-    flip : see every image mirrored left to right too.
-    grey : turn colour into luminance first.
-    seed : of every random choice.
-    """
+    """Settings of every encoder; a subclass declares its own beside them, with `smtdist.settings.setting`."""
 
     OF: ClassVar[str] = "an encoder"
 
-    units: int = 256
-    patch: int = 6
-    contrast_bias: float = 10.0 / 255**2
-    ridge: float = 0.1
-    patches: int = 0
-    images: int = 0
-    whiten_images: int = 0
-    start: str = "patches"
-    pooling: tuple[int, ...] = (2,)
-    pixel_range: tuple[float, float] | None = None
-    flip: bool = False
-    grey: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_kinds(self)
-        super().__post_init__()
+    n_atoms: int = shared("n_atoms", 256)
+    patch: int = shared("patch", 6)
+    contrast_bias: float = shared("contrast_bias", 10.0 / 255**2)
+    ridge: float = shared("ridge", 0.1)
+    patches: int = shared("patches", 0)
+    images: int = shared("images", 0)
+    whiten_images: int = shared("whiten_images", 0)
+    start: str = shared("start", "patches")
+    pooling: tuple[int, ...] = shared("pooling", (2,))
+    pixel_range: tuple[float, float] | None = shared("pixel_range", None)
+    flip: bool = shared("flip", False)
+    grey: bool = shared("grey", False)
+    random_state: int = seed()
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +116,7 @@ class PatchEncoder(Coder):
             made, and the images of a round. Passes over the data go through `engine.reduce` and
             `engine.loop` (`smtdist.engine.passes.Engine`).
         """
-        return {"atoms": start.atoms[: settings.units]}, []
+        return {"atoms": start.atoms[: settings.n_atoms]}, []
 
     @classmethod
     def layout(cls) -> Layout:
@@ -222,7 +200,7 @@ class PatchEncoder(Coder):
             name: values[tuple(slice(8 if one.startswith("atom") else None) for one in self.ARRAYS[name])]
             for name, values in self.arrays.items()
         }
-        few = settings.replace(units=min(8, settings.units))
+        few = settings.replace(n_atoms=min(8, settings.n_atoms))
         return replace(self, settings=few, atoms=self.atoms[:8], arrays=cut)
 
     def summary(self) -> dict[str, Any]:
@@ -248,9 +226,9 @@ def require_encoder(cls: Any, name: str, taken: Iterable[str]) -> None:
         wrong = f"has the NAME {getattr(cls, 'NAME', None)!r}; give both one name"
     elif not (isinstance(settings, type) and issubclass(settings, EncoderSettings)):
         wrong = "has Settings that are no subclass of smtdist.codes.encoder.EncoderSettings"
-    elif "__dataclass_fields__" not in vars(settings):
-        wrong = "has Settings without @dataclass(frozen=True)"
-    elif clash := {field.name for field in fields(settings)} & set(taken):
+    elif plain := settings.undeclared():
+        wrong = f"has settings that are not declared with smtdist.settings.setting: {', '.join(plain)}"
+    elif clash := settings.declared().keys() & set(taken):
         wrong = f"has settings that the transform has too: {', '.join(sorted(clash))}"
     elif reserved := set(cls.ARRAYS) & RESERVED:
         wrong = f"has arrays with names that files need: {', '.join(sorted(reserved))}"

@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
-from smtdist.codes.settings import PatchSettings, require_numbers
+from smtdist.codes.settings import PatchSettings, shared
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import convergence, l1, pursuit
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place
 from smtdist.kernels.l1 import Method
 from smtdist.kernels.threads import single_blas
-from smtdist.settings import is_number
+from smtdist.settings import FLAG, number, one_of, seed, setting, whole
 from smtdist.statistics.base import State
 from smtdist.statistics.l1_codes import L1Sums
 
@@ -29,98 +28,74 @@ ONE_SIGN: Final = ("l1", "linear")
 """Features that have one sign where codes are positive; those of a pursuit always have two."""
 
 
-@dataclass(frozen=True)
 class SparseSettings(PatchSettings):
-    """Settings of sparse coding.
-
-    Attributes
-    ----------
-    units : number of atoms K. The paper has 10 to 20 times as many as a patch has numbers.
-    patch : side of a patch in pixels.
-    contrast_bias : number added to the variance of a patch (pixels in [0, 1]) before contrast is normalised.
-    ridge : λ of the ZCA whitening.
-    penalty : λ of the L1 norm, for whitened patches.
-    positive : true for codes that are not negative (equation 10), false for codes of both signs (9).
-    method : the solver of the codes.
-    gap : relative duality gap at which the solver stops.
-    learning : how atoms are learned: "gradient", one step a round with a diagonal Hessian; or "sums", Φ in
-        closed form from Σ a aᵀ and Σ x aᵀ.
-    images : images in a round; 0 means all.
-    patches : patches of each image in a round; 0 means all.
-    whiten_images : images from which the whitening is computed; 0 means all.
-    rounds : rounds of learning; 0 leaves the atoms as they start.
-    n_init : starts of learning, each from other patches. The one with the lowest mean loss over the last tenth of its rounds
-        is kept. Each start takes as many passes as one.
-    rate : step size of "gradient" in the first round.
-    decay : the step is halved every `decay` rounds; 0 means never.
-    memory : share of the earlier rounds' sums, or Hessian, that a round keeps.
-    sweeps : number of times that "sums" goes over all atoms in a round.
-    idle : an atom that no code used for this many rounds in a row is replaced by a random patch.
-    start : start from random "patches", or from "random" numbers.
-    feature : the code of a patch: "l1", "omp" (`k` atoms by matching pursuit) or "linear" (above `threshold`).
-    k : number of active atoms of "omp".
-    threshold : threshold of "linear".
-    pooling : grids over which codes are pooled, such as [2] for 2 x 2.
-    pixel_range : (black, white) of float images.
-    flip : also use the mirror image (left to right) of every image.
-    grey : convert colour images to greyscale (luminance) first.
-    seed : seed of every random choice.
-    """
+    """Settings of sparse coding."""
 
     OF: ClassVar[str] = "sparse coding"
-    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "learning": ("gradient", "sums"),
-        "method": l1.METHODS,
-        "feature": ("l1", "omp", "linear"),
-        "positive": (True, False),
-        **PatchSettings.CHOICES,
-    }
 
-    units: int = 1024
-    patch: int = 8
-    contrast_bias: float = 10.0 / 255**2
-    ridge: float = 0.1
-    penalty: float = 1.0
-    positive: bool = True
-    method: Method = "coordinate"
-    gap: float = 1e-3
-    learning: str = "gradient"
-    images: int = 256
-    patches: int = 16
-    whiten_images: int = 0
-    rounds: int = 100
-    n_init: int = 1
-    rate: float = 0.5
-    decay: float = 50.0
-    memory: float = 0.9
-    sweeps: int = 1
-    idle: int = 10
-    start: str = "patches"
-    feature: str = "l1"
-    k: int = 5
-    threshold: float = 0.25
-    pooling: tuple[int, ...] = (2,)
-    pixel_range: tuple[float, float] | None = None
-    flip: bool = False
-    grey: bool = False
-    seed: int = 0
+    n_atoms: int = shared("n_atoms", 1024)
+    patch: int = shared("patch", 8)
+    contrast_bias: float = shared("contrast_bias", 10.0 / 255**2)
+    ridge: float = shared("ridge", 0.1)
+    penalty: float = setting(number(above=0), "λ of the L1 norm, for whitened patches.", default=1.0)
+    positive: bool = setting(
+        FLAG,
+        "true for codes that are not negative (equation 10), false for codes of both signs (9).",
+        default=True,
+    )
+    method: Method = setting(one_of(*l1.METHODS), "the solver of the codes.", default="coordinate")
+    gap: float = setting(number(above=0), "relative duality gap at which the solver stops.", default=1e-3)
+    learning: str = setting(
+        one_of("gradient", "sums"),
+        'how atoms are learned: "gradient", one step a round with a diagonal Hessian; or "sums", Φ in closed form from '
+        "Σ a aᵀ and Σ x aᵀ.",
+        default="gradient",
+    )
+    images: int = shared("images", 256)
+    patches: int = shared("patches", 16)
+    whiten_images: int = shared("whiten_images", 0)
+    rounds: int = setting(whole(0), "rounds of learning; 0 leaves the atoms as they start.", default=100)
+    n_init: int = shared("n_init", 1)
+    rate: float = setting(number(above=0), 'step size of "gradient" in the first round.', default=0.5)
+    decay: float = shared("decay", 50.0)
+    memory: float = setting(
+        number(0, below=1),
+        "share of the earlier rounds' sums, or Hessian, that a round keeps.",
+        default=0.9,
+    )
+    sweeps: int = setting(
+        whole(1), 'number of times that "sums" goes over all atoms in a round.', default=1
+    )
+    idle: int = setting(
+        whole(1),
+        "an atom that no code used for this many rounds in a row is replaced by a random patch.",
+        default=10,
+    )
+    start: str = shared("start", "patches")
+    feature: str = setting(
+        one_of("l1", "omp", "linear"),
+        'the code of a patch: "l1", "omp" (`k` atoms by matching pursuit) or "linear" (above `threshold`).',
+        default="l1",
+    )
+    k: int = setting(whole(1), 'number of active atoms of "omp".', default=5)
+    threshold: float = setting(number(0), 'threshold of "linear".', default=0.25)
+    pooling: tuple[int, ...] = shared("pooling", (2,))
+    pixel_range: tuple[float, float] | None = shared("pixel_range", None)
+    flip: bool = shared("flip", False)
+    grey: bool = shared("grey", False)
+    random_state: int = seed()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self, {"rounds": 0, "n_init": 1, "idle": 1, "sweeps": 1, "k": 1})
+    def check_together(self) -> None:
+        """Refuse several starts without rounds."""
         if self.n_init > 1 and not self.rounds:
             raise ConfigurationError(
                 "Without rounds nothing tells starts apart; leave out n_init, or raise rounds."
             )
-        require_numbers(self, ("penalty", "gap", "rate"), above=True)
-        require_numbers(self, ("threshold", "decay"))
-        if not is_number(self.memory) or not 0 <= self.memory < 1:
-            raise ConfigurationError(f"memory is {self.memory!r}; it must be at least 0 and below 1.")
 
     @property
     def width(self) -> int:
         """Features of a position: one an atom, or two where codes have signs."""
-        return self.units * (1 if self.positive and self.feature in ONE_SIGN else 2)
+        return self.n_atoms * (1 if self.positive and self.feature in ONE_SIGN else 2)
 
     def step(self, number: int) -> float:
         """Return the gradient's step in round `number`."""
@@ -159,7 +134,7 @@ class SparseCoder(Coder):
         after losses and after a resume. Memory on a worker: 8 K (D + 2) bytes a sum, and 8 K² more with
         learning "sums"; stated before each pass.
         """
-        units = settings.units
+        units = settings.n_atoms
         spares = start.atoms[units:]
 
         def make(state: Learned, number: int) -> tuple[L1Sums, Any]:
@@ -211,7 +186,7 @@ class SparseCoder(Coder):
     @classmethod
     def entries(cls, settings: SparseSettings) -> int:
         """Return K: a transform embeds L1 codes as they are, with their signs, whatever features are pooled."""
-        return settings.units
+        return settings.n_atoms
 
     @property
     def feature(self) -> str:
@@ -234,7 +209,7 @@ class SparseCoder(Coder):
     def few(self) -> SparseCoder:
         """Return the same with few atoms."""
         atoms = self.atoms[:8]
-        return replace(self, settings=self.settings.replace(units=len(atoms)), atoms=atoms)
+        return replace(self, settings=self.settings.replace(n_atoms=len(atoms)), atoms=atoms)
 
     @cached_property
     def dictionary(self) -> Float32:

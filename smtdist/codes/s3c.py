@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from smtdist.codes.checks import require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.s3c_steps import GAP, learn
-from smtdist.codes.settings import PatchSettings, require_numbers, require_pairs
+from smtdist.codes.settings import PatchSettings, shared
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import convergence, l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
@@ -20,7 +19,7 @@ from smtdist.kernels.device import array_module, place
 from smtdist.kernels.products import ordered_bytes
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.settings import is_number
+from smtdist.settings import FLAG, NULL, PAIR, Rule, number, one_of, seed, setting, several, whole
 
 SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
 """Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""
@@ -29,131 +28,124 @@ OMP_THRESHOLDS: Final = (0.1, 0.25, 0.5, 1.0)
 ROUNDS: Final = 80
 """Held-out images were classified no better after 200, rather worse: β grows from 23 to 33 (`docs/few_labels.md`)."""
 
-_NUMBERS: Final = (
-    "rho", "rate", "rate_atoms", "rate_mu", "rate_alpha", "rate_beta", "rate_bias",
-    "penalty_mu", "penalty_alpha", "penalty_beta", "alpha", "beta_start", "penalty", "threshold", "decay",
-)  # fmt: skip
+
+def _start(rule: Rule, default: float) -> Any:
+    return setting(rule, "value of this parameter at the start.", default=default)
 
 
-@dataclass(frozen=True)
+def _damping(what: str) -> Any:
+    return setting(
+        several(number(), "a list of numbers", least=1) | NULL,
+        f"step of each iteration of the E-step, for {what}, as a share of the full step; null means those of `damping`.",
+        default=None,
+    )
+
+
+def _rate() -> Any:
+    return setting(number(0), "step of this parameter, as a share of `rate`.", default=1.0)
+
+
+def _penalty() -> Any:
+    return setting(number(0), "weight of a penalty that keeps this parameter small.", default=0.0)
+
+
+def _bounds(lowest: float, highest: float) -> Any:
+    return setting(PAIR, "lowest and highest value of this parameter.", default=(lowest, highest))
+
+
 class S3CSettings(PatchSettings):
-    """Settings of a patch coder.
-
-    Attributes
-    ----------
-    model : s3c, or one of the two codes that the paper compares it with: omp (OMP-1 dictionary, soft
-        threshold) or sc (sparse coding).
-    units : number of atoms N.
-    patch : side of a patch in pixels; at most the side of the image.
-    contrast_bias : number added to the variance of a patch (pixels in [0, 1]) before contrast is normalised.
-    ridge : λ of the ZCA whitening.
-    images : images in a round; 0 means all.
-    patches : patches of each image in a round; 0 means all.
-    whiten_images : images from which the whitening is computed; 0 means all.
-    rounds : rounds of learning.
-    n_init : starts of learning, each from other patches. The one with the lowest mean loss over the last tenth of its rounds
-        is kept. Each start takes as many passes as one.
-    start : start from random "patches", or from "random" numbers.
-    alpha, bias, mu : value of this parameter at the start.
-    beta_start : value of β at the start.
-    beta : β has one entry for each input ("diagonal") or is a single number ("scalar").
-    damping : schedule of the E-step: "rising", or "stepped", which ends further from the optimum and is that of models
-        that were saved before there was this setting. Units learned with "stepped" keep their sign better, which E_Q[h] needs
-        with few labels. Blocks have a schedule of their own.
-    h_damping, s_damping : step of each iteration of the E-step, for h or for s, as a share of the full step;
-        null means those of `damping`.
-    rho : in the E-step, if a slab changes its sign, its new size is at most this share of the old one.
-    block : 0 for Algorithm 1. With 96, the E-step updates blocks of 96 units in turn. This comes nearer to
-        the optimum in a third of the time. But with learning, slabs grow wide and μ shrinks, until E_Q[h] no
-        longer tells an atom from its negative. If you use blocks, start at μ = 1, α = 4, β = 16 and slow
-        these and the bias down (rate_mu=0.01, ...; see `docs/few_labels.md`).
-    m_step : "gradient" for small steps, or the closed form.
-    rate : step size of "gradient" in the first round.
-    rate_atoms, rate_mu, rate_alpha, rate_beta, rate_bias : step of this parameter, as a share of `rate`.
-    newton : divide steps by curvatures.
-    decay : the step is halved every `decay` rounds; 0 means never.
-    penalty_mu, penalty_alpha, penalty_beta : weight of a penalty that keeps this parameter small.
-    alpha_bounds, beta_bounds, bias_bounds, mu_bounds : lowest and highest value of this parameter.
-    penalty : λ of "sc".
-    threshold : threshold of the codes of "omp".
-    feature : the code of a patch: "h" (E_Q[h]), "hs" (E_Q[h s]), "both", or "signs" (positive and negative
-        part of E_Q[h s]). null means "h" for s3c; omp and sc always have "signs".
-    pooling : grids over which codes are pooled, such as [3] for 3 x 3, or [1, 2, 3].
-    pixel_range : (black, white) of float images.
-    flip : also use the mirror image (left to right) of every image.
-    grey : convert colour images to greyscale (luminance) first.
-    seed : seed of every random choice.
-    """
+    """Settings of a patch coder."""
 
     OF: ClassVar[str] = "patch coders"
-    BEFORE: ClassVar[dict[str, Any]] = {"damping": "stepped"}
-    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "model": ("s3c", "omp", "sc"),
-        "m_step": ("gradient", "closed"),
-        "beta": ("diagonal", "scalar"),
-        "feature": (None, "h", "hs", "both", "signs"),
-        "damping": ("rising", "stepped"),
-        **PatchSettings.CHOICES,
-    }
+    EARLIER: ClassVar[Mapping[str, Any]] = {"damping": "stepped"}
 
-    model: str = "s3c"
-    units: int = 1600
-    patch: int = 6
-    contrast_bias: float = 10.0 / 255**2
-    ridge: float = 0.1
-    images: int = 1000
-    patches: int = 2
-    whiten_images: int = 0
-    rounds: int = ROUNDS
-    n_init: int = 1
-    start: str = "patches"
-    alpha: float = 1.0
-    beta_start: float = 3.0
-    bias: float = -4.0
-    mu: float = 0.0
-    beta: str = "diagonal"
-    damping: str = "rising"
-    h_damping: tuple[float, ...] | None = None
-    s_damping: tuple[float, ...] | None = None
-    rho: float = 0.5
-    block: int = 0
-    m_step: str = "gradient"
-    rate: float = 0.1
-    rate_atoms: float = 1.0
-    rate_mu: float = 1.0
-    rate_alpha: float = 1.0
-    rate_beta: float = 1.0
-    rate_bias: float = 1.0
-    newton: bool = True
-    decay: float = 0.0
-    penalty_mu: float = 0.0
-    penalty_alpha: float = 0.0
-    penalty_beta: float = 0.0
-    alpha_bounds: tuple[float, float] = (1e-3, 1e6)
-    beta_bounds: tuple[float, float] = (0.1, 1e6)
-    bias_bounds: tuple[float, float] = (-30.0, 30.0)
-    mu_bounds: tuple[float, float] = (-1e3, 1e3)
-    penalty: float = 1.0
-    threshold: float = 0.25
-    feature: str | None = None
-    pooling: tuple[int, ...] = (3,)
-    pixel_range: tuple[float, float] | None = None
-    flip: bool = False
-    grey: bool = False
-    seed: int = 0
+    model: str = setting(
+        one_of("s3c", "omp", "sc"),
+        "s3c, or one of the two codes that the paper compares it with: omp (OMP-1 dictionary, soft threshold) or sc (sparse "
+        "coding).",
+        default="s3c",
+    )
+    n_atoms: int = shared("n_atoms", 1600)
+    patch: int = shared("patch", 6)
+    contrast_bias: float = shared("contrast_bias", 10.0 / 255**2)
+    ridge: float = shared("ridge", 0.1)
+    images: int = shared("images", 1000)
+    patches: int = shared("patches", 2)
+    whiten_images: int = shared("whiten_images", 0)
+    rounds: int = setting(whole(1), "rounds of learning.", default=ROUNDS)
+    n_init: int = shared("n_init", 1)
+    start: str = shared("start", "patches")
+    alpha: float = _start(number(above=0), 1.0)
+    beta_start: float = setting(number(above=0), "value of β at the start.", default=3.0)
+    bias: float = _start(number(), -4.0)
+    mu: float = _start(number(), 0.0)
+    beta: str = setting(
+        one_of("diagonal", "scalar"),
+        'β has one entry for each input ("diagonal") or is a single number ("scalar").',
+        default="diagonal",
+    )
+    damping: str = setting(
+        one_of("rising", "stepped"),
+        'schedule of the E-step: "rising", or "stepped", which ends further from the optimum and is that of models that were '
+        'saved before there was this setting. Units learned with "stepped" keep their sign better, which E_Q[h] needs with '
+        "few labels. Blocks have a schedule of their own.",
+        default="rising",
+    )
+    h_damping: tuple[float, ...] | None = _damping("h")
+    s_damping: tuple[float, ...] | None = _damping("s")
+    rho: float = setting(
+        number(0),
+        "in the E-step, if a slab changes its sign, its new size is at most this share of the old one.",
+        default=0.5,
+    )
+    block: int = setting(
+        whole(0),
+        "0 for Algorithm 1. With 96, the E-step updates blocks of 96 units in turn. This comes nearer to the optimum in a "
+        "third of the time. But with learning, slabs grow wide and μ shrinks, until E_Q[h] no longer tells an atom from its "
+        "negative. If you use blocks, start at μ = 1, α = 4, β = 16 and slow these and the bias down (rate_mu=0.01, ...; see "
+        "`docs/few_labels.md`).",
+        default=0,
+    )
+    m_step: str = setting(
+        one_of("gradient", "closed"), '"gradient" for small steps, or the closed form.', default="gradient"
+    )
+    rate: float = setting(number(0), 'step size of "gradient" in the first round.', default=0.1)
+    rate_atoms: float = _rate()
+    rate_mu: float = _rate()
+    rate_alpha: float = _rate()
+    rate_beta: float = _rate()
+    rate_bias: float = _rate()
+    newton: bool = setting(FLAG, "divide steps by curvatures.", default=True)
+    decay: float = shared("decay", 0.0)
+    penalty_mu: float = _penalty()
+    penalty_alpha: float = _penalty()
+    penalty_beta: float = _penalty()
+    alpha_bounds: tuple[float, float] = _bounds(1e-3, 1e6)
+    beta_bounds: tuple[float, float] = _bounds(0.1, 1e6)
+    bias_bounds: tuple[float, float] = _bounds(-30.0, 30.0)
+    mu_bounds: tuple[float, float] = _bounds(-1e3, 1e3)
+    penalty: float = setting(number(0), 'λ of "sc".', default=1.0)
+    threshold: float = setting(number(0), 'threshold of the codes of "omp".', default=0.25)
+    expectation: str | None = setting(
+        one_of("h", "hs", "both", "signs") | NULL,
+        'the code of a patch: "h" (E_Q[h]), "hs" (E_Q[h s]), "both", or "signs" (positive and negative part of E_Q[h s]). '
+        'null means "h" for s3c; omp and sc always have "signs".',
+        default=None,
+        stored="feature",
+    )
+    pooling: tuple[int, ...] = shared("pooling", (3,))
+    pixel_range: tuple[float, float] | None = shared("pixel_range", None)
+    flip: bool = shared("flip", False)
+    grey: bool = shared("grey", False)
+    random_state: int = seed()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self, {"rounds": 1, "n_init": 1, "block": 0})
-        require_numbers(self, _NUMBERS)
-        if not all(is_number(value) for value in (self.bias, self.mu)) or not isinstance(self.newton, bool):
-            raise ConfigurationError("bias and mu must be numbers, newton true or false.")
-        require_pairs(self, ("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds"))
-        if min(self.alpha, self.beta_start, self.alpha_bounds[0], self.beta_bounds[0]) <= 0:
-            raise ConfigurationError("alpha and beta are precisions; start and bounds must lie above 0.")
-        if not self.spikes and self.feature not in (None, "signs"):
+    def check_together(self) -> None:
+        """Refuse bounds of precisions that are none, and what the rivals of spike-and-slab do not have."""
+        if min(self.alpha_bounds[0], self.beta_bounds[0]) <= 0:
+            raise ConfigurationError("alpha and beta are precisions; their bounds must lie above 0.")
+        if not self.spikes and self.expectation not in (None, "signs"):
             raise ConfigurationError(
-                f"The features of {self.model} are always split by sign; leave feature out."
+                f"The features of {self.model} are always split by sign; leave expectation out."
             )
         if not self.spikes and self.penalty <= 0:
             raise ConfigurationError("The penalty of sparse coding must lie above 0.")
@@ -177,12 +169,12 @@ class S3CSettings(PatchSettings):
     @property
     def resolved_feature(self) -> str:
         """The feature by name: E_Q[h] of the model, signs of its rivals, unless told otherwise."""
-        return self.feature or ("h" if self.spikes else "signs")
+        return self.expectation or ("h" if self.spikes else "signs")
 
     @property
     def width(self) -> int:
         """Features of a position: one or two a unit."""
-        return self.units * (2 if self.resolved_feature in ("both", "signs") else 1)
+        return self.n_atoms * (2 if self.resolved_feature in ("both", "signs") else 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +189,7 @@ class PatchCoder(Coder):
     """
 
     CHANGEABLE: ClassVar = (
-        "feature", "pooling", "threshold", "penalty", "damping", "h_damping", "s_damping", "rho", "block",
+        "expectation", "pooling", "threshold", "penalty", "damping", "h_damping", "s_damping", "rho", "block",
     )  # fmt: skip
 
     settings: S3CSettings
@@ -277,7 +269,7 @@ class PatchCoder(Coder):
         few = {name: getattr(self.parameters, name)[:8] for name in spike_slab.PARAMETERS if name != "beta"}
         schedule = self.settings.schedule()
         damping = {"h_damping": schedule.h[:1], "s_damping": schedule.s[:1]}
-        settings = self.settings.replace(units=len(few["atoms"]), **damping)
+        settings = self.settings.replace(n_atoms=len(few["atoms"]), **damping)
         return replace(self, settings=settings, parameters=SpikeSlab(**few, beta=self.parameters.beta))
 
     @cached_property
@@ -352,7 +344,7 @@ _FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _spar
 _SLABS: Final = frozenset(
     {
         *("alpha", "beta", "beta_start", "bias", "mu", "damping", "h_damping", "s_damping", "rho", "block"),
-        *("m_step", "newton", "decay", "rate"),
+        *("m_step", "newton", "decay", "rate", "expectation"),
         *(f"rate_{one}" for one in ("atoms", "mu", "alpha", "beta", "bias")),
         *(f"penalty_{one}" for one in ("mu", "alpha", "beta")),
         *(f"{one}_bounds" for one in ("mu", "alpha", "beta", "bias")),
@@ -363,7 +355,6 @@ CODES: Final = {
     "s3c": Code(
         PatchCoder,
         S3CSettings(),
-        {"dictionary": "units", "expectation": "feature"},
         frozenset({"threshold", "penalty"}),
     ),
     "omp": Code(PatchCoder, S3CSettings(model="omp"), idle=_SLABS | {"penalty"}),

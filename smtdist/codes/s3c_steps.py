@@ -185,7 +185,7 @@ def learn(start: Any, settings: Any, engine: Any) -> tuple[SpikeSlab, tuple[floa
             objective, *learned = stepped(start, settings, state, sums, number)
         return _Learned((*state.trace, objective / int(sums["n"])), *learned)
 
-    atoms = start.atoms[: settings.units].copy()
+    atoms = start.atoms[: settings.n_atoms].copy()
     mu, alpha, bias = (
         np.full(len(atoms), float(getattr(settings, one))) for one in ("mu", "alpha", "bias")
     )
@@ -215,7 +215,7 @@ def _omp_step(start: Any, settings: Any, state: _Learned, sums: State, number: i
     lengths = np.sqrt((sums["sums"] ** 2).sum(axis=1))
     used = (sums["counts"] > 0) & (lengths > 0)
     fresh = np.where(used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms)
-    dead, spares = np.flatnonzero(~used), start.atoms[settings.units :]
+    dead, spares = np.flatnonzero(~used), start.atoms[settings.n_atoms :]
     # the spares take turns, a different part of them each round
     if len(dead) and len(spares):
         fresh[dead] = spares[(np.arange(len(dead)) + (number - 1) * len(dead)) % len(spares)]

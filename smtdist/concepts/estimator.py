@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,24 +18,21 @@ from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import as_table, read_rows
-from smtdist.engine import session
-from smtdist.engine.events import Event, EventStream
-from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, counted
-from smtdist.models.parameters import parameters_of, require_columns, settings_in
+from smtdist.models.estimating import USUAL, Estimator, require_columns
 
-NAMES = tuple(field.name for field in fields(ConceptSettings))
 ROWS = 4096
 
 
-class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class BinaryConcepts(
+    TransformerMixin,  # type: ignore[misc]
+    Estimator,
+    of=ConceptSettings,
+    run=("cluster", "workers", "folder", *USUAL[2:]),
+):
     """Binary concepts S of a table X: X̄X̄ᵀ ≈ S̄ΠS̄ᵀ ("Unsupervised learning of categories", equation 3).
 
-    The parameters are the settings of `smtdist.concepts.settings.ConceptSettings`, with the same names and
-    defaults; the seed is called `random_state`. X is an array (p, n), the (path, dataset) of an HDF5 file,
-    or a .npy path. These parameters change where the work is done, not its result: `cluster`, `workers`,
-    `folder` (for scores larger than 256 MiB), `checkpoint` (a folder from which a stopped fit continues)
-    and `on_event`.
+    X is an array (p, n), the (path, dataset) of an HDF5 file, or a .npy path.
 
     Fitted attributes: `model_`, `concepts_` (p, b) uint8, `weights_` π, `components_` (b, n) rows of Wᵀ,
     `cka_`, `n_iter_` (sweeps of the start that was kept), `converged_` (no flip of a member lowers the
@@ -51,106 +46,18 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ([2, 2], 1.0)
     """
 
-    def __init__(
-        self,
-        *,
-        method: str = "hybrid",
-        n_concepts: int = 32,
-        rank: int | None = None,
-        kernel_rank: int | None = None,
-        tolerance: float | None = None,
-        discourage: float = 0.0,
-        distinct: float = 0.95,
-        annealing: float = 0.0,
-        candidates: int = 1024,
-        rounds: int = 4,
-        penalty: float = 0.0001,
-        temperature: float | None = None,
-        cooling: float | None = None,
-        sweeps: int = 100,
-        weights: str = "concept",
-        weighted_penalty: bool = True,
-        blocks: int | None = None,
-        project_every: int = 10,
-        other_penalty: float | None = None,
-        floor: bool = True,
-        n_init: int | None = None,
-        exchanges: int | None = None,
-        refine: int = 0,
-        mild: float = 0.07,
-        heated: float = 0.8,
-        refine_penalty: float | None = None,
-        aim: float = 0.0,
-        branches: int = 4,
-        items: int = 5,
-        perturbation: float = 0.1,
-        features: str = "least_squares",
-        random_state: int = 0,
-        cluster: Any = None,
-        workers: int | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        self.method = method
-        self.n_concepts = n_concepts
-        self.rank = rank
-        self.kernel_rank = kernel_rank
-        self.tolerance = tolerance
-        self.discourage = discourage
-        self.distinct = distinct
-        self.annealing = annealing
-        self.candidates = candidates
-        self.rounds = rounds
-        self.penalty = penalty
-        self.temperature = temperature
-        self.cooling = cooling
-        self.sweeps = sweeps
-        self.weights = weights
-        self.weighted_penalty = weighted_penalty
-        self.blocks = blocks
-        self.project_every = project_every
-        self.other_penalty = other_penalty
-        self.floor = floor
-        self.n_init = n_init
-        self.exchanges = exchanges
-        self.refine = refine
-        self.mild = mild
-        self.heated = heated
-        self.refine_penalty = refine_penalty
-        self.aim = aim
-        self.branches = branches
-        self.items = items
-        self.perturbation = perturbation
-        self.features = features
-        self.random_state = random_state
-        self.cluster = cluster
-        self.workers = workers
-        self.folder = folder
-        self.checkpoint = checkpoint
-        self.on_event = on_event
-
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a file of concepts."""
         model = files.load(path)
-        return cls(
-            **parameters_of({name: getattr(model.settings, name) for name in NAMES}), **where
-        )._fitted(model)
-
-    @property
-    def settings(self) -> ConceptSettings:
-        """The settings, checked."""
-        return ConceptSettings(**settings_in(self, NAMES))
+        return cls(**cls.parameters_of(model.settings), **where)._fitted(model)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find concepts of the rows of X."""
         require_columns(self, X, reset=True)
-        source, settings = as_table(X), self.settings
+        source, settings = as_table(X), self.configuration
         folder = None if self.folder is None else Path(self.folder)
-        with session.executor_for(self.cluster, self.workers) as executor:
-            events = EventStream(*([self.on_event] if self.on_event else []))
-            engine = Engine(executor, events, None if self.checkpoint is None else Path(self.checkpoint))
+        with self._engine(self.checkpoint) as engine:
             model = fit_concepts(source, settings, engine, folder=folder)
         if model.advice:
             kind = UserWarning if model.ending is None or model.ending.converged else ConvergenceWarning
@@ -180,7 +87,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def inverse_transform(self, S: Any) -> NDArray[np.float64]:
         """Return the reconstruction of rows of concepts (m, b): (m, n)."""
         check_is_fitted(self)
-        return self.model_.reconstruct(np.asarray(S))
+        return np.asarray(self.model_.reconstruct(np.asarray(S)))
 
     def score(self, X: Any = None, y: Any = None) -> float:
         """Return the centred kernel alignment of the fitted points; X is ignored."""

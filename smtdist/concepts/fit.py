@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +68,7 @@ def fit_concepts(
     """
     source = as_table(table)
     # small products by the dozen: threads would cost more than they save, and round differently
-    with single_blas(), engine.run(STEPS, lambda: Facts.of(source, asdict(settings))):
+    with single_blas(), engine.run(STEPS, lambda: Facts.of(source, settings.to_dict())):
         return _fitted(source, settings, engine, folder)
 
 
@@ -181,7 +181,9 @@ def _settled(
         found, notes = sampled.concepts, sampled.notes
     missing = range(found.shape[1], settings.n_concepts)
     if missing:
-        found = np.concatenate([found, random_projection(scores, missing, settings.seed, engine)], 1)
+        found = np.concatenate(
+            [found, random_projection(scores, missing, settings.random_state, engine)], 1
+        )
     way = _Way(found, found, notes=notes)
     report = None if suffix is None else _reporting(engine, settings)
     step = None if suffix is None else f"descent{suffix}"
@@ -218,7 +220,7 @@ def _exchange(way: _Way, scores: Scores, settings: ConceptSettings, engine: Engi
         number = settings.n_concepts * (ATTEMPTS + 1) + attempt
         weights = best_weights(state.terms(scores))
         fresh = residual_projection(
-            state, weights, scores, range(number, number + 1), settings.seed, engine
+            state, weights, scores, range(number, number + 1), settings.random_state, engine
         )
         done = descend(scores, np.concatenate([others, fresh], 1), settings.cold, engine, step=None)
         vain += 1
@@ -300,7 +302,7 @@ def _complete(
         ones = np.ones(len(kept))
         weights = best_weights(sums) if settings.weights == "concept" else ones * best_scale(sums, ones)
         numbers = range(tried, tried + missing)
-        fresh = residual_projection(state, weights, scores, numbers, settings.seed, engine)
+        fresh = residual_projection(state, weights, scores, numbers, settings.random_state, engine)
         tried += missing
         start = np.concatenate([state.concepts, fresh], 1)
         step = None if suffix is None else f"replacing-{attempt + 1}{suffix}"

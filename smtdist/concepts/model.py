@@ -157,7 +157,7 @@ class ConceptModel(Shown):
             temperatures,
             prices_of(self.weights, self.settings.penalty, size, self.settings.weighted_penalty),
             1 / (self.points * size * size),
-            np.uint64(key_of(self.settings.seed, 10**6)),
+            np.uint64(key_of(self.settings.random_state, 10**6)),
         )
         return s
 

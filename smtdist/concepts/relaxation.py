@@ -80,7 +80,7 @@ def branch(data: Matrix, settings: ConceptSettings, number: int) -> tuple[Matrix
     spread = float(np.mean(np.sum((data - data.mean(0)) ** 2, 1)))
     for i in range(items, len(data)):
         design, goal = item_problem(concepts, weights, data[:i], data[i])
-        noise = normals(settings.seed, number * len(data) + i, len(weights) + 1)
+        noise = normals(settings.random_state, number * len(data) + i, len(weights) + 1)
         # the sparsity penalty costs members: those that join and the new concept's one
         tilt = settings.perturbation * spread * noise + settings.penalty * spread
         division = divide(design, goal, weights, tilt)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from smtdist.concepts.descent import DescentSettings
 from smtdist.concepts.sampling import SamplingSettings
-from smtdist.settings import FLAG, NULL, Settings, number, one_of, setting, whole
+from smtdist.settings import FLAG, NULL, Settings, number, one_of, seed, setting, whole
 
 METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
 START: Final = {"hybrid": 0.05}
@@ -222,7 +222,7 @@ class ConceptSettings(Settings):
         "as dimensions.",
         default="least_squares",
     )
-    seed: int = setting(whole(0, 2**63 - 1), "seed of every random choice.", default=0)
+    random_state: int = seed()
 
     @property
     def sampling(self) -> SamplingSettings:
@@ -238,7 +238,7 @@ class ConceptSettings(Settings):
             block=block,
             blocks=-(-self.candidates // block),
             rounds=self.rounds,
-            seed=self.seed,
+            seed=self.random_state,
         )
 
     @property
@@ -271,7 +271,7 @@ class ConceptSettings(Settings):
             blocks=self.blocks,
             project_every=self.project_every if self.method == "hybrid" else 0,
             rank=self.rank,
-            seed=self.seed,
+            seed=self.random_state,
         )
 
     @property
@@ -286,7 +286,7 @@ class ConceptSettings(Settings):
 
     def again(self, number: int) -> Self:
         """Return the settings of a further start: from random concepts, with draws of its own."""
-        return self.replace(method="hopfield", seed=(self.seed + number * 2**40) % 2**63)
+        return self.replace(method="hopfield", seed=(self.random_state + number * 2**40) % 2**63)
 
     @property
     def cold(self) -> DescentSettings:

@@ -5,30 +5,44 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from smtdist.data.fingerprint import array_hash
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
-from smtdist.engine.manifest import Facts
 from smtdist.errors import DataError, ModelError
 from smtdist.evaluate import classes, head_files, stored
 from smtdist.evaluate.kernel_ridge import softmax
 from smtdist.models import readout
-from smtdist.models.parameters import require_columns
+from smtdist.models.estimating import Estimator, require_columns
+from smtdist.settings import number, setting, several
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 
-class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+def penalties(meaning: str, default: Sequence[float]) -> Any:
+    """Declare the penalties to choose from, the largest first."""
+    several_numbers = several(number(above=0), "positive numbers, at least one", least=1)
+
+    def plain(value: Any) -> Any:
+        found = several_numbers.plain(
+            tuple(value.ravel().tolist()) if isinstance(value, np.ndarray) else value
+        )
+        return (
+            tuple(sorted(map(float, set(found)), reverse=True)) if several_numbers.accepts(found) else value
+        )
+
+    return setting(several_numbers._replace(plain=plain), meaning, default=plain(tuple(default)))
+
+
+class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
     """A classifier of rows of numbers, one f for each class: the largest wins.
 
     Labels are whole numbers, strings or booleans. Rows of a file of `smtdist transform`, ("z.h5", "z"), are compared part by
@@ -37,7 +51,6 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     KIND: ClassVar[str]
-    layout: readout.Layout | None
     layout_: readout.Layout | None
     classes_: NDArray[Any]
     names_: tuple[str, ...] = ()
@@ -50,21 +63,6 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def decision_function(self, X: Any) -> Float64:
         """Return f (n, c)."""
-
-    @abstractmethod
-    def require_settings(self) -> None:
-        """Raise ConfigurationError for parameters that are not valid. Raises ConfigurationError."""
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on besides the rows, as plain JSON."""
-
-    def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
-        """Return what the sums of a fit or an update depend on, as a checkpoint folder records it."""
-        plain = None if self.seen is None else readout.layout_to_plain(self.seen)
-        parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
-        own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
-        return Facts.of(source, self.settings(), {**own, **(given or {})})
 
     @abstractmethod
     def _numbers(self) -> dict[str, Any]:
@@ -120,7 +118,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         about = head_files.About(
             self.KIND,
-            self.settings(),
+            self.configuration.to_dict(),
             self._numbers(),
             self.seen,
             self.classes_,

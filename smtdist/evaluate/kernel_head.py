@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -13,14 +13,14 @@ from smtdist.data.netcdf import Group, Streamed
 from smtdist.data.table import TableRows, as_table
 from smtdist.engine.memory import memory_limit
 from smtdist.evaluate import head_files, kernel_ridge
-from smtdist.evaluate.cosine_rows import Sets, layout_for, parts_of, require_temperature
-from smtdist.evaluate.head import Head
+from smtdist.evaluate.cosine_rows import TEMPERATURES, Sets, layout_for, parts_of
+from smtdist.evaluate.head import Head, penalties
 from smtdist.evaluate.kernel_ridge import KernelRidge
 from smtdist.kernels import convergence
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
-from smtdist.models import layouts, readout
-from smtdist.models.parameters import parameters_of, seed_of
+from smtdist.models import layouts
+from smtdist.settings import ANYTHING, Settings, number, seed, setting
 
 Float64 = NDArray[np.float64]
 
@@ -32,17 +32,21 @@ MEMORY_SHARE = 4
 """A kernel, or training features from a file, that fit this part (1/4) of the memory limit stay in memory."""
 
 
-class KernelHead(Head):
-    """Kernel ridge regression with k(x, y) = exp((cosine - 1) / T), exact, with all training rows.
+class KernelHeadSettings(Settings):
+    """Settings of an exact head."""
 
-    Parameters
-    ----------
-    temperature : T.
-    penalties : shares of the kernel's mean diagonal to choose from, by the squared error of left-out rows.
-    layout : which columns are which part of a row, and which are features of mirror images, as `smtdist transform`
-        writes it (`parts`). None: the row is one part.
-    random_state : seed of the choice of held-out rows, if there are more than 4,096.
-    checkpoint : a folder that keeps finished tiles of the kernel, so that a killed fit can continue.
+    OF: ClassVar[str] = "heads"
+
+    temperature: float = setting(number(*TEMPERATURES), "T of the kernel.", default=0.5)
+    penalties: tuple[float, ...] = penalties(
+        "shares of the kernel's mean diagonal to choose from, by the squared error of left-out rows.",
+        kernel_ridge.PENALTIES,
+    )
+    random_state: int = seed("seed of the choice of held-out rows, if there are more than 4,096.")
+
+
+class KernelHead(Head, of=KernelHeadSettings, run=("checkpoint",)):
+    """Kernel ridge regression with k(x, y) = exp((cosine - 1) / T), exact, with all training rows.
 
     Attributes
     ----------
@@ -66,36 +70,28 @@ class KernelHead(Head):
 
     KIND: ClassVar[str] = "kernel"
 
-    def __init__(
-        self,
-        *,
-        temperature: float = 0.5,
-        penalties: Sequence[float] = kernel_ridge.PENALTIES,
-        layout: readout.Layout | None = None,
-        random_state: int = 0,
-        checkpoint: Any = None,
-    ) -> None:
-        self.temperature = temperature
-        self.penalties = penalties
-        self.layout = layout
-        self.random_state = random_state
-        self.checkpoint = checkpoint
+    layout: Any = setting(
+        ANYTHING,
+        "which columns are which part of a row, and which are features of mirror images, as `smtdist transform` writes it "
+        "(`parts`). None: the row is one part.",
+        default=None,
+    )
 
     def fit(self, X: Any, y: Any, *, progress: kernel_ridge.Progress | None = None) -> Self:
         """Compute the kernel, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
         progress : called with the number of entries of the kernel that are done, and with their total number.
         """
-        self.require_settings()
+        settings = self.configuration
         source, places = self._begun(X, y)
         self.rows_ = TableRows(source)
         known = self._sets(self.rows_)
         self.fitted_ = kernel_ridge.fit_kernel_ridge(
             known,
             places,
-            temperature=self.temperature,
-            penalties=self.penalties,
-            seed=self.random_state,
+            temperature=settings.temperature,
+            penalties=settings.penalties,
+            seed=settings.random_state,
             memory_bytes=memory_limit() // MEMORY_SHARE,
             folder=None if self.checkpoint is None else Path(self.checkpoint),
             progress=progress,
@@ -118,21 +114,6 @@ class KernelHead(Head):
         """Return f (n, c): about 1 for the class of a row and -1 for others. Memory: two blocks of features."""
         source = self.known(X)
         return self.fitted_.decision(self._sets(TableRows(source)), progress=progress)
-
-    def require_settings(self) -> None:
-        """Raise ConfigurationError for parameters that are not valid."""
-        kernel_ridge.checked_penalties(self.penalties)
-        require_temperature(self.temperature)
-        seed_of(self)
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on besides the rows, as plain JSON."""
-        penalties = kernel_ridge.checked_penalties(self.penalties)
-        return {
-            "temperature": float(self.temperature),
-            "penalties": penalties,
-            "seed": int(self.random_state),
-        }
 
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the most memory that a fit of rows (n, F) needs besides the rows, before any is read."""
@@ -178,7 +159,7 @@ class KernelHead(Head):
 
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
-        head = cls(**parameters_of(about.settings), layout=about.layout)
+        head = cls(**about.settings, layout=about.layout)
         count, solution, stored = len(about.classes), file["solution"], file["training"]["rows"]
         layouts.require(file, _LAYOUT, **{"class": count}, input=about.n_features)
         if stored.nbytes <= memory_limit() // MEMORY_SHARE:

@@ -14,7 +14,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
-from smtdist.errors import CheckpointError, ConfigurationError, DataError
+from smtdist.errors import CheckpointError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
 from smtdist.evaluate.metrics import Judged, checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels import mirror_kernel
@@ -255,7 +255,7 @@ def fit_kernel_ridge(
     n = require_alike(known)
     y = checked_labels(labels, n, "training labels")
     require_classes(y)
-    ladder = checked_penalties(penalties)
+    ladder = sorted(set(penalties), reverse=True)
     classes, places = np.unique(y, return_inverse=True)
     comparer = comparer or Comparer.of(known, temperature)
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
@@ -461,14 +461,6 @@ def digest(comparer: Comparer, known: Sets) -> str:
         for own, odd in comparer.views(known, slice(start, start + 1)):
             arrays += [own] if odd is None else [own, odd]
     return array_hash(*arrays)[:16]
-
-
-def checked_penalties(penalties: Sequence[float]) -> list[float]:
-    """Return penalties, the largest first; raise ConfigurationError where one is no positive number, or there is none."""
-    found = sorted({float(one) for one in np.ravel(np.asarray(penalties, np.float64))}, reverse=True)
-    if not found or not all(0 < one < np.inf for one in found):
-        raise ConfigurationError(f"The penalties are {penalties!r}; give positive numbers, at least one.")
-    return found
 
 
 def require_classes(labels: Int64) -> None:

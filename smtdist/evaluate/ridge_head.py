@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -18,25 +17,25 @@ from smtdist.data.labelled import WithLabels
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
-from smtdist.engine import folder, session
+from smtdist.engine import folder
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import DataError
 from smtdist.evaluate import head_files
 from smtdist.evaluate.cosine_rows import (
     LARGEST,
+    TEMPERATURES,
     Comparer,
     layout_for,
     parts_of,
-    require_temperature,
     view_bytes,
 )
-from smtdist.evaluate.head import Head
-from smtdist.evaluate.kernel_ridge import checked_penalties, softmax
+from smtdist.evaluate.head import Head, penalties
+from smtdist.evaluate.kernel_ridge import softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
-from smtdist.models import layouts, provenance, readout
-from smtdist.models.parameters import parameters_of, seed_of
+from smtdist.models import layouts, provenance
+from smtdist.settings import ANYTHING, NULL, Settings, number, seed, setting, whole
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
@@ -135,24 +134,31 @@ class LeftOut(Statistic):
         return made + 8 * rows * (4 * size + (3 * len(self.penalties) + 7) * classes) + 24 * images
 
 
-class RidgeHead(Head):
+class RidgeHeadSettings(Settings):
+    """Settings of a head by exact sums."""
+
+    OF: ClassVar[str] = "heads"
+
+    landmarks: int | None = setting(
+        whole(1) | NULL,
+        "null for a linear classifier of the rows. With m landmarks, the classifier approximates the kernel "
+        "exp((cosine - 1) / T) by m random training rows (Nyström). It then has m features instead of F, for any number of "
+        "rows.",
+        default=None,
+    )
+    temperature: float = setting(number(*TEMPERATURES), "T of the kernel.", default=0.5)
+    random_state: int = seed("seed of the choice of landmarks.")
+    penalties: tuple[float, ...] = penalties(
+        "α as shares of the mean eigenvalue of the centred XᵀX.", PENALTIES
+    )
+
+
+class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "workers", "checkpoint")):
     """A linear classifier by ridge regression, min ‖Y - X W - 1 bᵀ‖² + α ‖W‖² with Y = 1 for a row's class and -1 for others.
 
     It needs only sums over the rows. These are exact, so you can add and withdraw rows in any order, on any
     cluster, with the same bits. The penalty is the one with the smallest squared error of rows that are
     left out, each in turn, in closed form.
-
-    Parameters
-    ----------
-    penalties : α as shares of the mean eigenvalue of the centred XᵀX.
-    landmarks : None for a linear classifier of the rows. With m landmarks, the classifier approximates the kernel
-        exp((cosine - 1) / T) by m random training rows (Nyström). It then has m features instead of F, for any number
-        of rows.
-    layout : which columns are which part of a row, and which are features of mirror images, as `smtdist transform`
-        writes it (`parts`). None: the row is one part.
-    temperature : T of the kernel.
-    random_state : seed of the choice of landmarks.
-    cluster, workers, checkpoint : where the passes run, as in `smtdist.SMT`.
 
     Attributes
     ----------
@@ -173,37 +179,23 @@ class RidgeHead(Head):
 
     KIND: ClassVar[str] = "ridge"
 
-    def __init__(
-        self,
-        *,
-        penalties: Sequence[float] = PENALTIES,
-        landmarks: int | None = None,
-        layout: readout.Layout | None = None,
-        temperature: float = 0.5,
-        random_state: int = 0,
-        cluster: Any = None,
-        workers: int | None = None,
-        checkpoint: Any = None,
-    ) -> None:
-        self.penalties = penalties
-        self.landmarks = landmarks
-        self.layout = layout
-        self.temperature = temperature
-        self.random_state = random_state
-        self.cluster = cluster
-        self.workers = workers
-        self.checkpoint = checkpoint
+    layout: Any = setting(
+        ANYTHING,
+        "which columns are which part of a row, and which are features of mirror images, as `smtdist transform` writes it "
+        "(`parts`). None: the row is one part.",
+        default=None,
+    )
 
     def fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
         engine : engine of a run that is under way, in place of `cluster`, `workers` and `checkpoint`.
         """
-        self.require_settings()
+        self.configuration  # noqa: B018  # refused before anything is read
         source, places = self._begun(X, y)
         self._warn_of_few(source.n_samples)
         table = _table(source, places)
-        with self._engine(engine, self.checkpoint) as engine:
+        with self._given(engine, self.checkpoint) as engine:
             first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
             with engine.run(
                 [*first, "sums", "solve", "left-out"], lambda: self.facts(table, self.classes_[places])
@@ -256,15 +248,6 @@ class RidgeHead(Head):
             found[start:stop] = seen @ self.coef_ + self.intercept_
         return found
 
-    def settings(self) -> dict[str, Any]:
-        """Return what the fit depends on besides the rows, as plain JSON."""
-        return {
-            "landmarks": None if self.landmarks is None else int(self.landmarks),
-            "temperature": float(self.temperature),
-            "seed": int(self.random_state),
-            "penalties": checked_penalties(self.penalties),
-        }
-
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the most memory that a fit of rows (n, F) needs on the driver, before any is read.
 
@@ -300,25 +283,12 @@ class RidgeHead(Head):
         }
 
     @contextmanager
-    def _engine(self, given: Engine | None, checkpoint: Any) -> Iterator[Engine]:
+    def _given(self, given: Engine | None, checkpoint: Any) -> Iterator[Engine]:
         if given is not None:
             yield given
             return
-        with session.executor_for(self.cluster, self.workers) as executor:
-            yield Engine(executor, checkpoint=None if checkpoint is None else Path(checkpoint))
-
-    def require_settings(self) -> None:
-        """Raise ConfigurationError for parameters that are not valid."""
-        checked_penalties(self.penalties)
-        seed_of(self)
-        if self.landmarks is not None and not (
-            isinstance(self.landmarks, int | np.integer) and self.landmarks >= 1
-        ):
-            raise ConfigurationError(
-                f"landmarks is {self.landmarks!r}; it must be a whole number of at least 1."
-            )
-        if self.landmarks is not None:
-            require_temperature(self.temperature)
+        with self._engine(checkpoint) as engine:
+            yield engine
 
     def _warn_of_few(self, n: int) -> None:
         if self.landmarks is not None and self.landmarks > n:
@@ -358,7 +328,7 @@ class RidgeHead(Head):
         table, sums = _table(source, places), self._statistic()
         given = {"the head": self.fingerprint}
         with (
-            self._engine(engine, folder.of_change(self.checkpoint, self.fingerprint)) as engine,
+            self._given(engine, folder.of_change(self.checkpoint, self.fingerprint)) as engine,
             engine.run(["sums", "solve"], lambda: self.facts(table, self.classes_[places], given)),
         ):
             more, rows = self._summed(table, source.name, engine)
@@ -398,7 +368,7 @@ class RidgeHead(Head):
         self.coef_, self.intercept_ = ridge.coefficients(self.penalty_)
 
     def _choose(self, ridge: Ridge, table: Source, engine: Engine) -> None:
-        shares = checked_penalties(self.penalties)
+        shares = self.configuration.penalties
         unit, stride = _unit(ridge), -(-table.n_samples // MOST_JUDGED)
         judge = LeftOut(ridge, tuple(share * unit for share in shares), self.features_, stride)
         state = engine.reduce("left-out", judge, table)[0].state
@@ -458,8 +428,8 @@ class RidgeHead(Head):
 
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
-        head = cls(**parameters_of(about.settings), layout=about.layout)
-        head.require_settings()
+        head = cls(**about.settings, layout=about.layout)
+        head.configuration  # noqa: B018
         inputs, sizes = about.n_features, {"class": len(about.classes)}
         head.features_, size = None, inputs
         if head.landmarks is not None:

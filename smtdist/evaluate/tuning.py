@@ -25,7 +25,6 @@ from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
 from smtdist.models.tuning.tune import Trial
 
 if TYPE_CHECKING:  # a command that tunes needs no scikit-learn
-    from smtdist.models.coders.estimators import CodedSMT
     from smtdist.models.smt import SMT
 
 
@@ -166,7 +165,7 @@ def _probe(train_z: Any, train_y: Any, test_z: Any, test_y: Any) -> run.Found:
 
 
 def tune(
-    estimator: SMT | CodedSMT,
+    estimator: SMT,
     grid: Mapping[str, Sequence[Any]],
     X: Any,
     y: Any = None,
@@ -193,15 +192,14 @@ def tune(
     >>> len(found.trials), list(found.best_params)
     (2, ['ridge'])
     """
-    from smtdist.models.coders.estimators import CodedSMT
 
-    learnt = isinstance(estimator, CodedSMT) or estimator.is_learned
+    learnt = estimator.is_learned
     started = time.perf_counter()
     judging.refuse_idle(metric, neighbours=neighbours)
     if metric not in ("knn", "linear"):
         raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
     values = grids.checked_grid(grid, learnt=learnt)
-    shape = getattr(estimator, "image_shape", None)
+    shape = estimator.image_shape
     if learnt:
         trials, scaling = Trials.of_learnt(estimator.given_settings(), values), None
         whole = judging.labelled(X, y, scaling, shape)
@@ -213,7 +211,7 @@ def tune(
     judge = (
         validation if isinstance(validation, float | int) else judging.labelled(*validation, scaling, shape)
     )
-    known, asked = parts(whole, judge, limit, trials.votes.seed)
+    known, asked = parts(whole, judge, limit, trials.votes.random_state)
     trials.require_neighbours(known, metric, neighbours)
     with session.executor_for(estimator.cluster, estimator.workers) as executor:
         return trials.tried(known, asked, Engine(executor), metric, neighbours, started)

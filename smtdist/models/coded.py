@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import types
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from smtdist import configuration
 from smtdist.codes import encoder
@@ -21,6 +20,7 @@ from smtdist.models.coders.files import CoderFiles, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.plugins import ENCODERS, brought, is_brought
 from smtdist.models.transform import Represents
+from smtdist.settings import named
 
 
 def code_of(feature: str) -> Code:
@@ -34,16 +34,14 @@ def code_of(feature: str) -> Code:
             f"feature is {feature!r}; it must be one of {', '.join(configuration.CODED)} here, or the name of an "
             f"encoder that an installed package brings."
         )
-    encoder.require_encoder(cls, feature, EMBEDDING.keys() - {"seed"})
+    encoder.require_encoder(cls, feature, ManifoldSettings.declared().keys() - {"random_state"})
     return Code(cls, cls.Settings())
 
 
-EMBEDDING: Final = {field.name: field.name for field in dataclasses.fields(ManifoldSettings)}
-"""Names of the embedding's settings, as `_coder_names` has those of a coder."""
 AFTERWARDS: Final = ("pool_size", "pool_stride")
 """Settings of an embedding that may change after the fit."""
-HIDDEN: Final = frozenset({"feature", "pooling", "model", "units"})
-"""Settings of coders that have no name of their own in public: what they say is said by `feature`, or is of coders alone."""
+HIDDEN: Final = frozenset({"feature", "pooling", "model"})
+"""Settings of coders that are not those of a transform: `feature` names the code there, and pooling is of coders alone."""
 
 
 @dataclass(frozen=True)
@@ -59,94 +57,49 @@ class CodedSettings:
     embedding: ManifoldSettings
 
 
+def declared(feature: str) -> dict[str, dataclasses.Field[Any]]:
+    """Return the settings of both steps of a fit with this feature, as they are declared; the seed is of both.
+
+    >>> declared("l1")["n_atoms"].default, "expectation" in declared("s3c"), "expectation" in declared("l1")
+    (1024, True, False)
+    """
+    code = code_of(feature)
+    own = {
+        name: field for name, field in code.settings.declared().items() if name not in HIDDEN | code.idle
+    }
+    return {**own, **ManifoldSettings.declared()}
+
+
 def coded_settings(feature: str, **given: Any) -> CodedSettings:
     """Return settings of both steps from one list of names; ConfigurationError for what neither has.
 
-    Names are those of the coder (`dictionary` is its units, `expectation` what S3C takes of its posterior)
-    and of the embedding; `seed` is of both, and `patch` of the coder.
-
-    >>> found = coded_settings("s3c", dictionary=100, n_components=8)
-    >>> found.coder.units, found.embedding.n_components
+    >>> found = coded_settings("s3c", n_atoms=100, n_components=8)
+    >>> found.coder.n_atoms, found.embedding.n_components
     (100, 8)
     """
-    own, others = EMBEDDING, _coder_names(feature)
-    names = own | others
-    for name in given:
-        if name not in names and name != "units":
-            raise ConfigurationError(
-                f"There is no setting {name!r} with feature={feature}; there are {', '.join(sorted(names))}."
-            )
-    if "units" in given and "dictionary" in given:
-        raise ConfigurationError(
-            f"With feature={feature}, units and dictionary are two names of one setting; give dictionary alone."
-        )
-    coder = {
-        others.get(name, name): value for name, value in given.items() if name in others or name not in own
-    }
-    embedding = {name: value for name, value in given.items() if name in own}
-    return CodedSettings(
-        feature, code_of(feature).settings.replace(**coder), ManifoldSettings().replace(**embedding)
-    )
+    code = code_of(feature)
+    names = named(given, declared(feature), f"SMT with feature={feature}")
+    steps = [
+        one.replace(**{name: value for name, value in names.items() if name in one.declared()})
+        for one in (code.settings, ManifoldSettings())
+    ]
+    return CodedSettings(feature, *steps)
 
 
 def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
-    settings, feature = model.coder.settings, model.coder.feature
-    given = {name: getattr(settings, own) for name, own in _coder_names(feature).items()}
-    return {"feature": feature, **given, **dataclasses.asdict(model.settings)}
-
-
-def described_coded(feature: str) -> dict[str, dict[str, Any]]:
-    """Return every setting of a fit with this feature with its default, the values it may have, and what it means.
-
-    >>> described_coded("l1")["dictionary"]["default"], described_coded("s3c")["moment"]["values"]
-    (1024, 'one of second, centred')
-    """
-    steps = (code_of(feature).settings, _coder_names(feature)), (ManifoldSettings(), EMBEDDING)
-    found = {}
-    for settings, names in steps:
-        meanings = configuration.meanings_of(type(settings))
-        hints = get_type_hints(type(settings))
-        for name, own in names.items():
-            found[name] = {
-                "default": getattr(settings, own),
-                "values": _values(hints[own], settings.CHOICES.get(own)),
-                "meaning": meanings.get(own, ""),
-            }
-    return found
-
-
-def _values(kind: Any, choices: tuple[Any, ...] | None) -> str:
-    """Say which values a setting may have, by its type.
-
-    >>> _values(float, None), _values(tuple[float, float] | None, None), _values(bool, (True, False))
-    ('a number', 'a list of numbers, or null', 'true or false')
-    """
-    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    null = ", or null" if type(None) in kinds else ""
-    if bool in kinds:
-        return "true or false"
-    if choices:
-        return f"one of {', '.join(str(one) for one in choices if one is not None)}{null}"
-    words = {int: "a whole number", float: "a number", str: "a word"}
-    return " or ".join(words.get(one, "a list of numbers") for one in kinds if one is not type(None)) + null
+    coder, feature = model.coder.settings, model.coder.feature
+    both = vars(coder) | vars(model.settings)
+    return {"feature": feature, **{name: both[name] for name in declared(feature)}}
 
 
 def names_of_the_code(feature: str) -> set[str]:
     """Return the names of settings that the code alone has: they stay as they are where a coder is used again.
 
-    >>> sorted(names_of_the_code("l1") & {"dictionary", "patch", "seed", "context"})
-    ['dictionary', 'patch']
+    >>> sorted(names_of_the_code("l1") & {"n_atoms", "patch", "random_state", "context"})
+    ['n_atoms', 'patch']
     """
-    return _coder_names(feature).keys() - EMBEDDING
-
-
-def _coder_names(feature: str) -> dict[str, str]:
-    """Return the names by which this module knows a coder's settings, and what its class calls them."""
-    code = code_of(feature)
-    public = {own: name for name, own in code.renamed.items()}
-    owns = [field.name for field in dataclasses.fields(code.settings)]
-    return {public.get(own, own): own for own in owns if own in public or own not in HIDDEN | code.idle}
+    return declared(feature).keys() - ManifoldSettings.declared().keys()
 
 
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
@@ -176,10 +129,8 @@ def require_entries(settings: CodedSettings) -> None:
 
 def coded_facts(source: Source, settings: CodedSettings) -> Facts:
     """Return what a checkpoint of `fit_coded` depends on."""
-    embedding = {
-        f"embedding's {name}": value for name, value in dataclasses.asdict(settings.embedding).items()
-    }
-    return Facts.of(source, {"code": settings.feature, **dataclasses.asdict(settings.coder), **embedding})
+    embedding = {f"embedding's {name}": value for name, value in settings.embedding.to_dict().items()}
+    return Facts.of(source, {"code": settings.feature, **settings.coder.to_dict(), **embedding})
 
 
 def files_of(model: Coder | Manifold) -> CoderFiles[Any]:

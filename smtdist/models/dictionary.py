@@ -110,7 +110,9 @@ def sketch_size(settings: Configuration) -> int:
 def sketch_of(whitener: Whitener, settings: Configuration) -> Candidates:
     """Return the sketch of the random patches that a dictionary is chosen from; a mirrored one has the mirrored ones anyway."""
     flip = settings.flip and not settings.dictionary_mirrored
-    return Candidates(whitener, flip, sketch_size(settings), settings.seed, settings.dictionary_mirrored)
+    return Candidates(
+        whitener, flip, sketch_size(settings), settings.random_state, settings.dictionary_mirrored
+    )
 
 
 def drawn_atoms(settings: Configuration) -> int:
@@ -237,8 +239,8 @@ def _k_means(
     encoder = Encoder(whitener, start, "vq", 0, not spherical, "leave_out", "leave_out")
 
     def make(centres: _Centres, number: int) -> tuple[Statistic, Source]:
-        spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.seed + number)
-        batch = chunk_subset(source, settings.dictionary_samples, settings.seed + number)
+        spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.random_state + number)
+        batch = chunk_subset(source, settings.dictionary_samples, settings.random_state + number)
         return Centroids(replace(encoder, atoms=centres.grid), settings.flip, spares), batch
 
     def update(centres: _Centres, state: State, number: int) -> _Centres | None:

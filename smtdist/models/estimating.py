@@ -1,36 +1,187 @@
-"""What estimators of words, points and video share: parameters to settings, an engine, files, data that come and go."""
+"""What estimators share: parameters that follow from declared settings, an engine, files, data that come and go.
+
+    class WordSMT(TransformEstimator, of=WordSettings):
+        input: str = setting(one_of("filename", "content"), "what X holds.", default="filename")
+
+has the settings of words as its parameters, then its own, then those of `Running` that `run` names. The constructor,
+`get_params`, `clone`, the docstring and `configuration` follow.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import Field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smtdist.engine import folder, session
-from smtdist.engine.events import Event, EventStream
+from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import adding, given
-from smtdist.models.parameters import parameters_of, require_columns, settings_in
+from smtdist.settings import ANYTHING, NULL, Settings, default_of, documented, named, one_of, setting, whole
 
 
-class TransformEstimator(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator whose parameters are the settings of one kind of transform, and where the work is done."""
+class Running(Settings):
+    """Where and how the work of an estimator is done. Results do not depend on it."""
 
-    _asked: ClassVar[Any]
-    _kind: ClassVar[str]
-    cluster: Any
-    workers: int | None
-    checkpoint: str | os.PathLike[str] | None
-    on_event: Callable[[Event], None] | None
+    OF: ClassVar[str] = "an estimator"
+
+    cluster: Any = setting(
+        ANYTHING,
+        'None or "local" for this machine, the address of a scheduler, a `distributed.Client`, or a cluster of Dask\'s.',
+        default=None,
+    )
+    workers: int | None = setting(
+        whole(0) | NULL, "processes of a local cluster; 0 is this process.", default=None
+    )
+    folder: Any = setting(ANYTHING, "where scores larger than 256 MiB lie.", default=None)
+    checkpoint: Any = setting(
+        ANYTHING, "a folder, seen by all workers, from which a stopped fit continues.", default=None
+    )
+    on_bad_chunk: str = setting(
+        one_of("raise", "skip"),
+        'what to do with samples that cannot be read or decoded: "raise" an error, or "skip" them (they are left out of '
+        "every sum and are NaN in a representation).",
+        default="raise",
+    )
+    solve_on: str = setting(
+        one_of("driver", "workers"),
+        'with "workers", workers hold the matrices of a large eigenproblem.',
+        default="driver",
+    )
+    on_event: Any = setting(ANYTHING, "called with each progress event.", default=None)
+
+
+USUAL: Final = ("cluster", "workers", "checkpoint", "on_event")
+
+
+class Estimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose parameters are settings, kept as they are given and checked where they are used."""
+
+    SETTINGS: ClassVar[type[Settings]]
+    PARAMETERS: ClassVar[Mapping[str, Field[Any]]] = {}
+    DEFAULTS: ClassVar[dict[str, Any]] = {}
     model_: Any
     passes_: list[dict[str, Any]]
+
+    def __init_subclass__(
+        cls,
+        *,
+        of: type[Settings] | None = None,
+        names: Sequence[str] = (),
+        defaults: Mapping[str, Any] | None = None,
+        run: Sequence[str] = USUAL,
+        by_place: int = 0,
+        **keywords: Any,
+    ) -> None:
+        """Make the parameters of an estimator.
+
+        of, names : the settings that are parameters, by default all of the class. defaults : those that differ. run : the
+        settings of `Running` that are parameters, too. by_place : how many parameters may be given without a name.
+        """
+        super().__init_subclass__(**keywords)
+        own = {name: field for name, field in vars(cls).items() if isinstance(field, Field)}
+        for name in own:
+            delattr(cls, name)
+        if of is None:
+            return
+        settings, running = of.declared(), Running.declared()
+        cls.SETTINGS = of
+        cls.PARAMETERS = {
+            **{name: settings[name] for name in names or settings},
+            **own,
+            **{name: running[name] for name in run},
+        }
+        # a table could be changed in place, by all that share it
+        usual = {name: default_of(field) for name, field in cls.PARAMETERS.items()}
+        usual = {name: None if isinstance(value, dict) else value for name, value in usual.items()}
+        cls.DEFAULTS = usual | dict(defaults or {})
+        cls.__doc__ = documented(cls.__doc__, "Parameters", cls.PARAMETERS)
+        kinds = inspect.Parameter
+        parameters = [
+            kinds(
+                name, kinds.POSITIONAL_OR_KEYWORD if at < by_place else kinds.KEYWORD_ONLY, default=default
+            )
+            for at, (name, default) in enumerate(cls.DEFAULTS.items())
+        ]
+
+        def __init__(self: Estimator, *places: Any, **given: Any) -> None:
+            if len(places) > by_place:
+                raise TypeError(
+                    f"{cls.__name__} takes {by_place or 'no'} parameters by place, {len(places)} were given; name them."
+                )
+            by_name = named(
+                {**dict(zip(cls.PARAMETERS, places, strict=False)), **given}, cls.PARAMETERS, cls.__name__
+            )
+            # as they are: scikit-learn's clone compares them by identity
+            for name, value in (cls.DEFAULTS | by_name).items():
+                setattr(self, name, value)
+
+        first = kinds("self", kinds.POSITIONAL_OR_KEYWORD)
+        __init__.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[method-assign,assignment]
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters, by their names or other names for them."""
+        nested = {name: value for name, value in params.items() if "__" in name}
+        plain = {name: value for name, value in params.items() if name not in nested}
+        super().set_params(**nested, **named(plain, self.PARAMETERS, type(self).__name__))
+        return self
+
+    @classmethod
+    def parameters_of(cls, settings: Settings) -> dict[str, Any]:
+        """Return the parameters that settings are."""
+        return {name: getattr(settings, name) for name in settings.declared() if name in cls.PARAMETERS}
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings among the parameters by name, without those that are None to mean the setting's own default."""
+        found = {name: getattr(self, name) for name in self.SETTINGS.declared() if name in self.PARAMETERS}
+        usual = self.SETTINGS.defaults()
+        follow = {name for name in found if self.DEFAULTS[name] is None and usual[name] is not None}
+        return {name: value for name, value in found.items() if value is not None or name not in follow}
+
+    @property
+    def configuration(self) -> Any:
+        """The settings, checked."""
+        return self.SETTINGS(**self.given())
+
+    def checked(self, name: str) -> Any:
+        """Return the value of a parameter that is no setting of the model; ConfigurationError where its rule refuses it."""
+        value, rule = getattr(self, name), self.PARAMETERS[name].metadata["setting"].rule
+        if not rule.accepts(value):
+            raise ConfigurationError(f"{name} is {value!r}; it must be {rule.expected}.")
+        return value
+
+    @contextmanager
+    def _engine(self, checkpoint: str | os.PathLike[str] | None = None) -> Iterator[Engine]:
+        """Connect to where the work is done."""
+        report = getattr(self, "on_event", None)
+        how = {name: getattr(self, name) for name in ("on_bad_chunk", "solve_on") if hasattr(self, name)}
+        place = None if checkpoint is None else Path(checkpoint)
+        with session.executor_for(self.cluster, self.workers) as executor:
+            events = EventStream(*([report] if report else []))
+            yield Engine(executor, events, place, model=type(self).__name__, **how)
+
+
+def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:
+    """Keep the names of the columns of a table with `reset`, in a fit; else raise a ValueError for other names or another order.
+
+    They are `feature_names_in_`, as in scikit-learn. Samples without names of columns pass.
+    """
+    validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=False)
+
+
+class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: ignore[misc]
+    """An estimator whose fitted model is a transform with sums, which data are added to and withdrawn from."""
+
+    _kind: ClassVar[str]
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
@@ -40,13 +191,7 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # typ
             raise ConfigurationError(
                 f"{os.fspath(path)} holds a {type(model).__name__}, which {cls.__name__} does not read."
             )
-        settings = {one.name: getattr(model.settings, one.name) for one in fields(cls._asked)}
-        return cls(**parameters_of(settings), **where)._fitted(model, [])
-
-    @property
-    def configuration(self) -> Any:
-        """The settings, checked."""
-        return self._asked(**settings_in(self, (one.name for one in fields(self._asked))))
+        return cls(**cls.parameters_of(model.settings), **where)._fitted(model, [])
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add samples to the fitted model, whose codes stay as they are; the first call is `fit`."""
@@ -79,13 +224,6 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # typ
             ),
             [],
         )
-
-    @contextmanager
-    def _engine(self, *, checkpointed: bool = False) -> Iterator[Engine]:
-        events = EventStream(*([self.on_event] if self.on_event else []))
-        place = Path(self.checkpoint) if self.checkpoint is not None and checkpointed else None
-        with session.executor_for(self.cluster, self.workers) as executor:
-            yield Engine(executor, events, place)
 
     def _fitted(self, model: Any, records: list[dict[str, Any]]) -> Self:
         self.model_ = model

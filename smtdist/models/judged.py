@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from smtdist.models.parameters import require_columns
+from smtdist.models.estimating import require_columns
 
 
 class Evaluates:

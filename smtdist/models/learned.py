@@ -14,15 +14,21 @@ from smtdist.errors import ConfigurationError
 from smtdist.models import coded, forecast, rehearsal
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.planning import Sizes
+from smtdist.settings import named
 
 OWN: Final = ("threshold",)
 """Names that mean something else to a learned code than to `Configuration`: they are in `settings` alone."""
 
 
-def shared_names(feature: str) -> set[str]:
-    """Return the settings of a learned code and its embedding that `SMT` has a parameter for."""
-    names = coded.names_of_the_code(feature) | coded.EMBEDDING.keys()
-    return (names & set(configuration.FIELDS)) - set(OWN)
+def shared_names(feature: str) -> dict[str, str]:
+    """Return the settings of a learned code and its embedding that `SMT` has a parameter for, by its name."""
+    known = coded.declared(feature)
+    return {
+        name: next(iter(named({name: None}, known, feature)))
+        for name in configuration.FIELDS
+        if name not in OWN
+        and (name in known or any(name in one.metadata["setting"].aliases for one in known.values()))
+    }
 
 
 def given_settings(parameters: Mapping[str, Any], others: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -30,7 +36,7 @@ def given_settings(parameters: Mapping[str, Any], others: Mapping[str, Any] | No
 
     Raises ConfigurationError for parameters that a learned code does not have and that are not as they are by default.
     """
-    feature, usual = parameters["feature"], vars(Configuration())
+    feature, usual = parameters["feature"], Configuration.defaults()
     names = shared_names(feature)
     idle = [
         name
@@ -42,18 +48,17 @@ def given_settings(parameters: Mapping[str, Any], others: Mapping[str, Any] | No
             f"{', '.join(idle)} is no setting of SMT with feature={feature}; leave it out, or give a setting of the code in "
             f"`settings` (smtdist settings --feature {feature} lists them)."
         )
-    given = {name: value for name, value in parameters.items() if name in names and value is not None}
+    given = {
+        names[name]: value for name, value in parameters.items() if name in names and value is not None
+    }
     return {"feature": feature, **given, **(others or {})}
 
 
 def parameters_and_settings(model: Manifold) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameters of the `SMT` that a model was fitted by, and its `settings`."""
-    named = coded.named_settings(model)
-    shared = shared_names(named["feature"]) | {"feature"}
-    return (
-        {name: value for name, value in named.items() if name in shared},
-        {name: value for name, value in named.items() if name not in shared},
-    )
+    found = coded.named_settings(model)
+    parameters = {name: found.pop(own) for name, own in shared_names(found["feature"]).items()}
+    return {"feature": found.pop("feature"), **parameters}, found
 
 
 def planned(

@@ -267,7 +267,7 @@ def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -
     """Return the part of the whitener that is known before any data is read."""
     # the seed only where something is drawn: else sums that do not depend on it would look as if they did
     drawn = settings.positions is not None
-    seed, mirrored = (settings.seed, settings.dictionary_mirrored) if drawn else (0, False)
+    seed, mirrored = (settings.random_state, settings.dictionary_mirrored) if drawn else (0, False)
     sampling = Sampling(settings.stride, settings.positions, seed, mirrored)
     context, contrast = settings.resolved_mean_context, settings.min_contrast
     return Whitener(geometry, scale, settings.grey, settings.mean, context, None, contrast, None, sampling)

@@ -231,9 +231,9 @@ def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> li
     chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.dictionary)
     steps = [Step("dictionary", sketch, source, driver_bytes=chosen)]
     if method in ("kmeans", "spherical"):
-        spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.seed)
+        spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.random_state)
         nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
-        batch = chunk_subset(source, settings.dictionary_samples, settings.seed)
+        batch = chunk_subset(source, settings.dictionary_samples, settings.random_state)
         moved = Centroids(nearest, settings.flip, spares)
         rounds = settings.dictionary_rounds * settings.dictionary_n_init
         # of several starts the best so far is kept beside the one that runs

@@ -12,26 +12,25 @@ from typing import Any, Literal, Self, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
-from smtdist.engine import folder, session
-from smtdist.engine.events import Event, EventStream
-from smtdist.engine.passes import Engine
+from smtdist.engine import folder
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import convergence
 from smtdist.models import coded, learned, loading, planning, plugins, readout
+from smtdist.models.estimating import Estimator, require_columns
 from smtdist.models.fit import fit
 from smtdist.models.forecast import FitPlan
 from smtdist.models.judged import Evaluates
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
-from smtdist.models.parameters import parameters_of, require_columns, settings_in
 from smtdist.models.transform import represented
+from smtdist.settings import ANYTHING, setting
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -63,13 +62,18 @@ def _with_value_errors(method: Method) -> Method:
     return cast(Method, checked)
 
 
-class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SMT(
+    Evaluates,
+    TransformerMixin,  # type: ignore[misc]
+    Estimator,
+    of=Configuration,
+    defaults=dict.fromkeys(configuration.GREY),
+    run=("cluster", "workers", "checkpoint", "on_bad_chunk", "solve_on", "on_event"),
+):
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
-    The parameters are the settings of `smtdist.Configuration`, with the same names and defaults; the seed
-    is called `random_state`. If `context`, `mean`, `ridge` or `n_components` is None, its value depends on
-    the images: for grey images of at least 16 x 16 pixels they are 3, "level", 0.03 and 128, else the
-    defaults of `Configuration`.
+    If `context`, `mean`, `ridge` or `n_components` is None, its value depends on the images: for grey images
+    of at least 16 x 16 pixels they are 3, "level", 0.03 and 128, else the defaults of `Configuration`.
 
     Images have the shape (samples, height, width[, channels]). They can be any of these; the same pixels give the same bits:
 
@@ -88,18 +92,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Pixels are uint8, bool (read as 0 and 255), other integers, or floats; see `pixel_range`.
 
     `feature` may also be a learned code ("l1", "s3c", "omp" or "sc") or the encoder of another package. Then
-    the code is learned first, and its embedding after it. `settings` has settings of the code that are no
-    parameters of this class, such as {"penalty": 0.5, "rounds": 20}; `smtdist settings --feature l1` lists
-    them. Leave parameters that such a code does not have as they are.
-
-    `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels; of other arrays
-    it tells which axis is which where their shape leaves that open. These
-    parameters change where the work is done, not its result: `cluster` (None, "local", a scheduler's
-    address, a `distributed.Client` or a cluster of Dask's), `workers` (processes of a local cluster; 0 is this process),
-    `checkpoint` (a folder that all workers see), `on_event` (called with each progress event).
-    `on_bad_chunk` says what to do with samples that cannot be read or decoded: "raise" an error, or "skip"
-    them (they are left out of every sum and are NaN in a representation). With `solve_on="workers"` the
-    workers hold the matrices of a large eigenproblem.
+    the code is learned first, and its embedding after it. Leave parameters that such a code does not have as
+    they are.
 
     Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (time and memory
     of each pass), `n_features_out_`, and where the dictionary is learned (k-means or a learned code) `n_iter_`,
@@ -119,122 +113,37 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     (40, 64)
     """
 
-    def __init__(
-        self,
-        *,
-        patch: int = 6,
-        feature: str = "gq",
-        threshold: float = 0.3,
-        context: int | str | None = None,
-        order: int = 1,
-        mean: str | None = None,
-        mean_context: int | str | None = None,
-        ridge: float | None = None,
-        min_contrast: float = 1.0,
-        constant_patch: str = "leave_out",
-        zero_code: str = "keep",
-        dictionary: int = 2048,
-        dictionary_method: str = "random",
-        dictionary_cosine: float = 0.9,
-        dictionary_rounds: int = 10,
-        dictionary_n_init: int = 1,
-        dictionary_samples: int = 0,
-        dictionary_mirrored: bool = False,
-        flip: bool = False,
-        grey: bool = False,
-        resize: int | None = None,
-        crop: int | None = None,
-        channels: int | None = None,
-        stride: int = 1,
-        positions: int | None = None,
-        moment: str = "second",
-        n_components: int | None = None,
-        drop: int = 0,
-        pool_size: int | None = None,
-        pool_stride: int | None = None,
-        dtype: str = "float32",
-        pixel_range: tuple[float, float] | None = None,
-        null_tolerance: float | None = None,
-        keep_statistics: bool = True,
-        neighbours: int = 30,
-        temperature: float = 0.03,
-        vote: str = "exp",
-        mirrored_votes: bool = False,
-        settings: dict[str, Any] | None = None,
-        random_state: int = 0,
-        atoms: NDArray[np.floating[Any]] | None = None,
-        image_shape: tuple[int, ...] | None = None,
-        cluster: Any = None,
-        workers: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        on_bad_chunk: str = "raise",
-        solve_on: str = "driver",
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        self.patch = patch
-        self.feature = feature
-        self.threshold = threshold
-        self.context = context
-        self.order = order
-        self.mean = mean
-        self.mean_context = mean_context
-        self.ridge = ridge
-        self.min_contrast = min_contrast
-        self.constant_patch = constant_patch
-        self.zero_code = zero_code
-        self.dictionary = dictionary
-        self.dictionary_method = dictionary_method
-        self.dictionary_cosine = dictionary_cosine
-        self.dictionary_rounds = dictionary_rounds
-        self.dictionary_n_init = dictionary_n_init
-        self.dictionary_samples = dictionary_samples
-        self.dictionary_mirrored = dictionary_mirrored
-        self.flip = flip
-        self.grey = grey
-        self.resize = resize
-        self.crop = crop
-        self.channels = channels
-        self.stride = stride
-        self.positions = positions
-        self.moment = moment
-        self.n_components = n_components
-        self.drop = drop
-        self.pool_size = pool_size
-        self.pool_stride = pool_stride
-        self.dtype = dtype
-        self.pixel_range = pixel_range
-        self.null_tolerance = null_tolerance
-        self.keep_statistics = keep_statistics
-        self.neighbours = neighbours
-        self.temperature = temperature
-        self.vote = vote
-        self.mirrored_votes = mirrored_votes
-        self.settings = settings
-        self.random_state = random_state
-        self.atoms = atoms
-        self.image_shape = image_shape
-        self.cluster = cluster
-        self.workers = workers
-        self.checkpoint = checkpoint
-        self.on_bad_chunk = on_bad_chunk
-        self.solve_on = solve_on
-        self.on_event = on_event
+    settings: Any = setting(
+        ANYTHING,
+        'settings of a learned code that are no parameters, such as {"penalty": 0.5, "rounds": 20}; `smtdist settings '
+        "--feature l1` lists them.",
+        default=None,
+    )
+    atoms: Any = setting(
+        ANYTHING, "atoms of your own, (K, patch, patch[, channels]), used as they are.", default=None
+    )
+    image_shape: Any = setting(
+        ANYTHING,
+        "the shape (height, width[, channels]) of images that come as rows of pixels; of other arrays it tells which axis is "
+        "which where their shape leaves that open.",
+        default=None,
+    )
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
         """Return an estimator with the settings of a published experiment."""
-        settings = vars(configuration.preset(name))
-        followed = {key: settings[key] for key in configuration.GREY}
-        return cls(**{**followed, **parameters_of(configuration.PRESETS[name]), **changes})
+        settings = configuration.preset(name)
+        followed = {key: getattr(settings, key) for key in configuration.GREY}
+        return cls(**{**followed, **configuration.PRESETS[name], **changes})
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model file."""
         model = loading.load_transform(path)
         if isinstance(model, Model):
-            return cls(**{**parameters_of(vars(model.settings)), **where})._fitted(model, [])
+            return cls(**{**cls.parameters_of(model.settings), **where})._fitted(model, [])
         given, others = learned.parameters_and_settings(model)
-        return cls(**{**parameters_of(given), "settings": others, **where})._fitted(model, [])
+        return cls(**{**given, "settings": others, **where})._fitted(model, [])
 
     @property
     def configuration(self) -> Configuration:
@@ -253,7 +162,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def given_settings(self) -> dict[str, Any]:
         """Return the settings of a learned code and its embedding, by the names that `fit --set` has for them."""
-        return learned.given_settings(settings_in(self, configuration.FIELDS), self.settings)
+        return learned.given_settings(self.given(), self.settings)
 
     def _coded(self) -> coded.CodedSettings:
         """Return them, checked."""
@@ -270,9 +179,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"`settings` is for learned codes only, and the settings of feature={self.feature} are parameters; leave "
                 f"`settings` out."
             )
-        given = settings_in(self, configuration.FIELDS)
-        follow = {name: getattr(defaults, name) for name in configuration.GREY if given[name] is None}
-        return Configuration(**given | follow)
+        follow = {name: getattr(defaults, name) for name in configuration.GREY}
+        return Configuration(**follow | self.given())
 
     @overload
     def fit(
@@ -297,8 +205,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self._fit_learned(X, base)
         source = as_source(X, self.configuration, image_shape=self.image_shape)
         settings = self.settings_for(source, base)
-        with session.executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor, self.checkpoint)
+        with self._engine(self.checkpoint) as engine:
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         if base is None:
             convergence.warn(convergence.advice(model.summary(), "dictionary_rounds"))
@@ -311,8 +218,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         settings, source = self._coded(), as_source(X, image_shape=self.image_shape)
         coded.require_pooled(source, settings)
-        with session.executor_for(self.cluster, self.workers) as executor:
-            model, records = coded.fit_coded(source, settings, self._engine(executor, self.checkpoint))
+        with self._engine(self.checkpoint) as engine:
+            model, records = coded.fit_coded(source, settings, engine)
         convergence.warn(convergence.advice(model.summary()))
         return self._fitted(model, records)
 
@@ -406,8 +313,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model = self.model_
         require_columns(self, X, reset=False)
         source = as_source(X, model.scaling, fitted=True, image_shape=self.image_shape)
-        with session.executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor, folder.of_change(self.checkpoint, model.fingerprint))
+        with self._engine(folder.of_change(self.checkpoint, model.fingerprint)) as engine:
             model, records = update(model, source, engine, withdraw=withdraw)
         return self._fitted(model, records)
 
@@ -435,10 +341,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         require_columns(self, X, reset=False)
         model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)
         source = as_source(X, self.model_.scaling, fitted=True, image_shape=self.image_shape)
-        with session.executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor)
-            with engine.run(("transform",)):
-                result = represented(model, source, engine, n_components=n_components, drop=drop)
+        with self._engine() as engine, engine.run(("transform",)):
+            result = represented(model, source, engine, n_components=n_components, drop=drop)
         return result.reshape(len(result), -1)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -458,12 +362,6 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         tags.transformer_tags.preserves_dtype = [self.dtype]
         return tags
-
-    def _engine(self, executor: Any, checkpoint: str | os.PathLike[str] | None = None) -> Engine:
-        events = EventStream(*([self.on_event] if self.on_event else []))
-        place = None if checkpoint is None else Path(checkpoint)
-        how: dict[str, Any] = {"on_bad_chunk": self.on_bad_chunk, "solve_on": self.solve_on}
-        return Engine(executor, events, place, **how, model=type(self).__name__)
 
     def _fitted(self, model: Any, records: list[dict[str, Any]]) -> Self:
         self.model_ = model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -85,7 +85,7 @@ class ValuedTransform(Shown, ABC):
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""
         given = {"the model": self.basis}
-        return Facts.of(source, asdict(self.settings), given)
+        return Facts.of(source, self.settings.to_dict(), given)
 
     def read_as(self, source: Source) -> Source:
         """Return the source that a pass over samples reads."""

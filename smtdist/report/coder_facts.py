@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ def coder_facts(path: Path) -> Facts:
             "configuration": learned_codes.named_settings(found),
             "provenance": {**coder.provenance, **file_groups.without_audit(found.provenance)},
             "audit": found.provenance.get("audit", []),
-            "embedding": asdict(found.settings),
+            "embedding": found.settings.to_dict(),
             "n_dead": found.embedding.n_dead,
             "rank": found.embedding.rank,
             "n_components_stored": len(values),

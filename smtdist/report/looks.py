@@ -57,7 +57,7 @@ def look_at_some(
     """Look at so many samples of each of two groups, drawn by the seed of the model; classes are matched by their names."""
 
     def some(whole: run.Labelled) -> run.Labelled:
-        part = splitting.limited(whole.source, limit, model.settings.seed)
+        part = splitting.limited(whole.source, limit, model.settings.random_state)
         return run.Labelled(part.source, whole.labels[part.samples], names=whole.names)
 
     known = some(known)

@@ -6,18 +6,16 @@ import pytest
 import reference_concepts as oracle
 import xarray as xr
 from data_sets import embedded, hierarchical, independent
-from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from smtdist.concepts import files, objective
-from smtdist.concepts.estimator import NAMES, BinaryConcepts
+from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import features_of, split_sizes
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.parameters import parameters_of
 
 CHEAP = {"candidates": 64, "rounds": 2, "sweeps": 30, "penalty": 0.0}
 
@@ -117,13 +115,8 @@ def test_files_open_with_xarray_and_load_again(tmp_path, table):
         files.load(tmp_path / "none.h5")
 
 
-def test_the_estimator_keeps_scikit_learns_conventions():
-    one = BinaryConcepts(n_concepts=5, random_state=3)
-    assert clone(one).get_params() == one.get_params()
-    assert set(parameters_of(dict.fromkeys(NAMES))) <= set(one.get_params())
+def test_wrong_settings_are_refused_in_a_fit():
     defaults = ConceptSettings()
-    wanted = parameters_of({name: getattr(defaults, name) for name in NAMES})
-    assert all(getattr(BinaryConcepts(), name) == value for name, value in wanted.items())
     for wrong in ({"method": "guess"}, {"features": "none"}, {"items": 1}, {"candidates": 0}):
         with pytest.raises(ConfigurationError):
             BinaryConcepts(**wrong).fit(np.eye(4))

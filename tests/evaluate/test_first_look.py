@@ -51,7 +51,7 @@ def test_a_third_of_the_images_is_classified_by_the_others(data, mirrored):
     assert (found["n_train"], found["n_test"], found["k"]) == (432 if mirrored else 216, 110, 9)
     assert found["mirrored"] == mirrored
     model, engine = load(data.with_name("m.h5")), Engine(SerialExecutor(1))
-    known, asked = split(as_source((data, "all/images")), 1 / 3, None, model.settings.seed)
+    known, asked = split(as_source((data, "all/images")), 1 / 3, None, model.settings.random_state)
     parts = [run.Labelled(part.source, LABELS[part.samples]) for part in (known, asked)]
     if mirrored:
         parts[0] = parts[0].and_mirrored()

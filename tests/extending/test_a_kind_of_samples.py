@@ -1,7 +1,6 @@
 """A kind of samples that another package brings: windows of signals, which differ from those before and after them."""
 
 import json
-from dataclasses import dataclass
 
 import h5py
 import numpy as np
@@ -10,19 +9,19 @@ from brought import install, run
 
 from smtdist import PointSMT
 from smtdist.models.points.sites import SiteKind
+from smtdist.settings import setting, whole
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Temporal
 from smtdist.testing import check_sites
 
 
-@dataclass(frozen=True)
 class Windows(SiteKind):
     """Overlapping windows of a signal, each without its mean."""
 
     NAME = "windows"
 
-    length: int = 8
-    step: int = 4
+    length: int = setting(whole(1), "numbers of a window.", default=8)
+    step: int = setting(whole(1), "numbers from one window to the next.", default=4)
 
     def rows(self, samples):
         signals = samples.astype(np.float64)

@@ -12,19 +12,14 @@ from typer.testing import CliRunner
 
 from smtdist.cli import app
 from smtdist.codes.encoder import EncoderSettings, PatchEncoder
+from smtdist.settings import number, setting
 from smtdist.testing import check_encoder
 
 
-@dataclass(frozen=True)
 class RectifiedSettings(EncoderSettings):
-    """Settings of the encoder below.
+    """Settings of the encoder below."""
 
-    Attributes
-    ----------
-    threshold : below which a code is zero.
-    """
-
-    threshold: float = 0.5
+    threshold: float = setting(number(), "below which a code is zero.", default=0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 def test_it_keeps_its_promises():
-    check_encoder(Rectified, small_images(2, 40, 10, 10), units=9, patch=3)
+    check_encoder(Rectified, small_images(2, 40, 10, 10), n_atoms=9, patch=3)
 
 
 def test_a_package_that_makes_other_codes_now_is_refused(folder, monkeypatch, tmp_path):

@@ -14,12 +14,12 @@ from smtdist.cli import app
 from smtdist.codes.encoder import EncoderSettings, PatchEncoder
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.points.sites import SiteKind
+from smtdist.settings import FLAG, TEXT, setting, whole
 from smtdist.statistics.operators import Temporal, Window
 
 
-@dataclass(frozen=True)
 class Asked(EncoderSettings):
-    twice: bool = False
+    twice: bool = setting(FLAG, "whether it is done twice.", default=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Forgetful(Plain):
 
     @classmethod
     def learn(cls, start, settings, engine):
-        return {"atoms": start.atoms[: settings.units], "arrays": {"gain": np.ones(3)}}, []
+        return {"atoms": start.atoms[: settings.n_atoms], "arrays": {"gain": np.ones(3)}}, []
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Misnaming(Plain):
 
     @classmethod
     def learn(cls, start, settings, engine):
-        return {"atoms": start.atoms[: settings.units], "gain": np.ones(3)}, []
+        return {"atoms": start.atoms[: settings.n_atoms], "gain": np.ones(3)}, []
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,10 @@ class Short(Plain):
 
     @classmethod
     def learn(cls, start, settings, engine):
-        return {"atoms": start.atoms[: settings.units], "arrays": {"gain": np.ones(settings.units + 3)}}, []
+        return {
+            "atoms": start.atoms[: settings.n_atoms],
+            "arrays": {"gain": np.ones(settings.n_atoms + 3)},
+        }, []
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +111,7 @@ class Alone(Plain):
 
     @classmethod
     def learn(cls, start, settings, engine):
-        return {"atoms": start.atoms[: settings.units]}
+        return {"atoms": start.atoms[: settings.n_atoms]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +122,24 @@ class Bound(Plain):
         return {}, []
 
 
-@dataclass(frozen=True)
 class Clashing(EncoderSettings):
-    context: str = "mine"
+    context: str = setting(TEXT, "of another meaning.", default="mine")
+
+
+class Undeclared(EncoderSettings):
+    twice: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Clash(Plain):
     NAME = "clash"
     Settings = Clashing
+
+
+@dataclass(frozen=True, eq=False)
+class Loose(Plain):
+    NAME = "loose"
+    Settings = Undeclared
 
 
 @dataclass(frozen=True)
@@ -209,6 +221,13 @@ def refused(words):
         ),
         ("encoders", "alone", "Alone", "", "Alone.learn returned dict; it must return what it has learnt"),
         ("encoders", "bound", "Bound", "", "has a learn that is no class method"),
+        (
+            "encoders",
+            "loose",
+            "Loose",
+            "",
+            "has settings that are not declared with smtdist.settings.setting: twice",
+        ),
         ("encoders", "clash", "Clash", "", "has settings that the transform has too: context"),
         (
             "contexts",
@@ -232,7 +251,7 @@ def refused(words):
         ("encoders", "other", "Plain", "", "has the NAME 'plain'; give both one name"),
         ("encoders", "number", "FEW", "", "no subclass of smtdist.codes.encoder.PatchEncoder"),
         ("encoders", "plain", "Plain", "--set twice=maybe", "twice is 'maybe'; it must be true or false"),
-        ("encoders", "plain", "Plain", "--set dictionary=16.5", "units is 16.5; it must be a whole number"),
+        ("encoders", "plain", "Plain", "--set dictionary=16.5", "n_atoms is 16.5; it must be a whole number"),
         (
             "encoders",
             "plain",
@@ -283,11 +302,10 @@ def test_what_is_seen_before_a_fit_reads(here):
     assert "pixel_range" in told
 
 
-@dataclass(frozen=True)
 class Ragged(SiteKind):
     NAME = "ragged"
 
-    each: int = 2
+    each: int = setting(whole(-5), "rows of a sample.", default=2)
 
     def rows(self, samples):
         return np.zeros((len(samples), self.each, 3))[: max(1, len(samples) - 1)]
@@ -302,7 +320,9 @@ def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
     assert 'it must be "rows", or the name of a kind' in refused(f"{fit} ragged")
     install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:Ragged")
     assert "makes rows of the shape" in refused(f"{fit} ragged")
-    assert "ragged has no setting 'other'; it has each." in refused(f"{fit} ragged --set other=3")
+    assert "There is no setting 'other' of ragged; there are each." in refused(
+        f"{fit} ragged --set other=3"
+    )
     assert "each is 'x'; it must be" in refused(f"{fit} ragged --set each=x")
     assert "cannot make rows of samples of 6 numbers" in refused(f"{fit} ragged --set each=-1")
     assert "define their own neighbours" in refused(f"{fit} ragged --context noise")

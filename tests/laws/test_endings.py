@@ -43,9 +43,11 @@ ITERATED = {
         smtdist.SMT, IMAGES[:6], "dictionary_rounds", 500, **SMALL, feature="vq", dictionary_method="kmeans"
     ),
     "SMT of a learned code": in_rounds(smtdist.SMT, **SMALL, feature="l1"),
-    "CodedSMT": in_rounds(smtdist.CodedSMT, **SMALL, feature="s3c"),
-    "SparseCoding": in_rounds(smtdist.SparseCoding, units=16, patch=3, pooling=(2,)),
-    "SpikeSlabCoder": in_rounds(smtdist.SpikeSlabCoder, units=16, patch=3, pooling=(2,)),
+    "SMT of spike-and-slab codes": in_rounds(smtdist.SMT, **SMALL, feature="s3c"),
+    "SparseCoding": in_rounds(smtdist.SparseCoding, setting="rounds", n_atoms=16, patch=3, pooling=(2,)),
+    "SpikeSlabCoder": in_rounds(
+        smtdist.SpikeSlabCoder, setting="rounds", n_atoms=16, patch=3, pooling=(2,)
+    ),
     "VideoSMT": in_rounds(smtdist.VideoSMT, FRAMES, "rounds", **VIDEO),
     "VideoSMT by mini-batches": in_rounds(smtdist.VideoSMT, FRAMES, "sgd_rounds", few=1, enough=3, **VIDEO),
     "SpectralContrastiveKernel": in_rounds(

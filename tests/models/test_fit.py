@@ -65,7 +65,9 @@ def configurations(draw):
 def oracle_chosen(model, positions, image, view):
     """Which patches of a raw image the oracle codes."""
     rows, columns, asked = model.geometry.rows, model.geometry.columns, model.settings
-    return oracle.chosen(rows, columns, asked.stride, positions, asked.seed, oracle.sample_key(image), view)
+    return oracle.chosen(
+        rows, columns, asked.stride, positions, asked.random_state, oracle.sample_key(image), view
+    )
 
 
 def oracle_codes(images, model, positions=None):

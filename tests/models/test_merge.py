@@ -235,7 +235,9 @@ def test_the_estimator_learns_piece_by_piece_and_forgets():
     from smtdist import SMT
 
     settings_ = {name: getattr(BASE, name) for name in ("patch", "dictionary", "n_components")}
-    smt = SMT(**settings_, random_state=BASE.seed, threshold=0.4, flip=True).partial_fit(IMAGES[:20])
+    smt = SMT(**settings_, random_state=BASE.random_state, threshold=0.4, flip=True).partial_fit(
+        IMAGES[:20]
+    )
     for start in (20, 40, 60):
         assert smt.partial_fit(IMAGES[start : start + 20]) is smt
     assert_equal(smt.model_.statistics, sums_of(IMAGES, model_of("gq")))

@@ -141,8 +141,8 @@ def test_clone_is_unfitted_and_equal(fitted, images):
     with pytest.raises(NotFittedError):
         copy.get_feature_names_out()
     copy.set_params(n_components=2, random_state=3)
-    assert (copy.n_components, copy.configuration.seed) == (2, 3)
-    with pytest.raises(ValueError, match="Invalid parameter"):
+    assert (copy.n_components, copy.configuration.random_state) == (2, 3)
+    with pytest.raises(ValueError, match="no setting 'atom' of SMT; did you mean atoms"):
         copy.set_params(atom=1)
 
 

@@ -148,7 +148,7 @@ def test_few_labels_and_pictures(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--set", "units=none"], 2, "units is None; it must be a whole number"),
+        (["--set", "units=none"], 2, "n_atoms is None; it must be a whole number"),
         (["--set", "colour=1"], 2, "There is no setting 'colour'"),
         (["--set", "patch=40"], 1, "use a smaller patch"),
         (["--set", "units=100000"], 1, "fewer than the 100000 atoms"),
@@ -234,14 +234,14 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "feature=s3c", "--set", "mean=patch"], "no setting 'mean' with feature=s3c"),
+        (["--set", "feature=s3c", "--set", "mean=patch"], "no setting 'mean' of SMT with feature=s3c"),
         (
             ["--set", "feature=s3c", "--set", "context=0"],
             "context is 0; it must be a whole number of pixels",
         ),
         (["--set", "feature=l1", "--set", "order=3"], "order is 3"),
-        (["--set", "feature=omp", "--set", "alpha=2"], "There is no setting 'alpha' with feature=omp"),
-        (["--set", "feature=s3c", "--set", "penalty=2"], "There is no setting 'penalty' with feature=s3c"),
+        (["--set", "feature=omp", "--set", "alpha=2"], "There is no setting 'alpha' of SMT with feature=omp"),
+        (["--set", "feature=s3c", "--set", "penalty=2"], "There is no setting 'penalty' of SMT with feature=s3c"),
         (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 cannot be combined with --preset"),
         (
             ["--model", "omp", "--atoms", "a.npy"],

@@ -298,11 +298,11 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     ("changes", "message"),
     [
         ({"model": "rbm"}, "must be one of s3c, omp, sc"),
-        ({"units": 0}, "units is 0; it must be a whole number of at least 1"),
+        ({"units": 0}, "n_atoms is 0; it must be a whole number of at least 1"),
         ({"rate": -1.0}, "rate is -1.0; it must be a number of at least 0"),
         ({"alpha_bounds": [2.0, 1.0]}, "must be two numbers, the lower one first"),
-        ({"beta_start": 0.0}, "must lie above 0"),
-        ({"pooling": []}, "give grids such as"),
+        ({"beta_start": 0.0}, "beta_start is 0.0; it must be a number above 0"),
+        ({"pooling": []}, "it must be grids such as"),
         ({"model": "omp", "feature": "h"}, "always split by sign"),
         ({"h_damping": [0.5]}, "damping of h has 1 steps"),
         ({"colour": 1}, "There is no setting 'colour'"),
@@ -336,9 +336,7 @@ def test_data_that_cannot_be_coded(stored, images):
 
 
 def test_the_estimator(images):
-    fitted = SpikeSlabCoder(units=16, patch=3, pooling=(2,), settings={"rounds": 2, "images": 256}).fit(
-        images[:300]
-    )
+    fitted = SpikeSlabCoder(n_atoms=16, patch=3, pooling=(2,), rounds=2, images=256).fit(images[:300])
     assert fitted.transform(images[:5]).shape == (5, 64)
     assert len(fitted.get_feature_names_out()) == 64
     assert [one["name"] for one in fitted.passes_][-1] == "round-2"

@@ -74,7 +74,7 @@ def test_fit_transform_and_pictures(data, tmp_path):
 @pytest.mark.parametrize(
     ("more", "code", "message"),
     [
-        (["--set", "units=none"], 2, "units is None; it must be a whole number"),
+        (["--set", "units=none"], 2, "n_atoms is None; it must be a whole number"),
         (["--set", "colour=1"], 2, "There is no setting 'colour'"),
         (["--set", "patch=40"], 1, "use a smaller patch"),
     ],

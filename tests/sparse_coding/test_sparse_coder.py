@@ -249,11 +249,11 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     ("changes", "message"),
     [
         ({"learning": "lars"}, "must be one of gradient, sums"),
-        ({"units": 0}, "units is 0; it must be a whole number of at least 1"),
+        ({"units": 0}, "n_atoms is 0; it must be a whole number of at least 1"),
         ({"penalty": 0.0}, "penalty is 0.0; it must be a number above 0"),
         ({"ridge": -1.0}, "ridge is -1.0; it must be a number of at least 0"),
-        ({"memory": 1.0}, "memory is 1.0; it must be at least 0 and below 1"),
-        ({"pooling": []}, "give grids such as"),
+        ({"memory": 1.0}, "memory is 1.0; it must be a number of at least 0 and below 1"),
+        ({"pooling": []}, "it must be grids such as"),
         ({"pixel_range": [1.0, 0.0]}, "must be two numbers, the lower one first"),
         ({"colour": 1}, "There is no setting 'colour'"),
     ],
@@ -271,7 +271,7 @@ def test_settings_survive_json():
 
 
 def test_the_estimator(images):
-    fitted = SparseCoding(units=16, patch=3, settings={"rounds": 2, "images": 256}).fit(images[:300])
+    fitted = SparseCoding(n_atoms=16, patch=3, rounds=2, images=256).fit(images[:300])
     assert fitted.transform(images[:5]).shape == (5, 64)
     assert len(fitted.get_feature_names_out()) == 64
 

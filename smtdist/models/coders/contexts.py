@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from smtdist.codes import checks
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, called
 from smtdist.models import plugins
 from smtdist.solve.solution import Float64
 from smtdist.statistics.operators import Factors, Operator, Whole, Window
@@ -59,7 +58,7 @@ class Brought:
     @classmethod
     def of(cls, name: str, found: Any, lattice: tuple[int, int], order: int) -> Operator:
         """Return the context over a lattice (sites, columns)."""
-        made = checks.called(f"The context {name}", found, *lattice, order)
+        made = called(f"The context {name}", found, *lattice, order)
         if isinstance(made, Whole):  # ours, in closed form
             return made
         if not isinstance(made, Factors):
@@ -67,7 +66,7 @@ class Brought:
                 f"The context {name} returned {made!r}; it must return an object with own, factors, scale and row_numbers, as "
                 f"smtdist.statistics.operators.Factors has them."
             )
-        numbers = checks.called(f"The context {name}", made.row_numbers, 1)
+        numbers = called(f"The context {name}", made.row_numbers, 1)
         if made.scale != int(made.scale) or made.scale < 1 or numbers != int(numbers) or numbers < 0:
             raise ConfigurationError(
                 f"The context {name} has the scale {made.scale!r} and row_numbers(1) = {numbers!r}; they must be whole "
@@ -82,12 +81,12 @@ class Brought:
 
     def own(self, codes: Float64) -> Float64:
         """Return the codes (n, K) of the sites that count in V, of codes (samples, sites, K)."""
-        found: Float64 = checks.called(f"The context {self.name}", self.made.own, codes)
+        found: Float64 = called(f"The context {self.name}", self.made.own, codes)
         return self._checked("own", found, codes.shape[2])
 
     def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
         """Return X and Y, (n, K), of codes (samples, sites, K)."""
-        found = checks.called(f"The context {self.name}", self.made.factors, codes, group)
+        found = called(f"The context {self.name}", self.made.factors, codes, group)
         if not isinstance(found, tuple) or len(found) != 2:
             raise ConfigurationError(f"The factors of the context {self.name} are not a pair (X, Y).")
         left, right = (self._checked("factors", one, codes.shape[2]) for one in found)

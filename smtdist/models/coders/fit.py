@@ -50,7 +50,7 @@ class Start:
 
     def images(self, number: int) -> Source:
         """Return the images of a round: as many as the settings say, in chunk rows drawn by (seed, number)."""
-        return chunk_subset(self.source, self.settings.images, self.settings.seed + number)
+        return chunk_subset(self.source, self.settings.images, self.settings.random_state + number)
 
 
 def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tuple[C, list[Record]]:
@@ -104,7 +104,7 @@ def _learnt(
 def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
     """Run the passes `whitening` and `start`."""
     shape = image_shape(source, settings)
-    before = chunk_subset(source, settings.whiten_images, settings.seed)
+    before = chunk_subset(source, settings.whiten_images, settings.random_state)
     count = settings.patches or None
     bare = patch_rows(settings, shape, count)
     partial, whitening = engine.reduce("whitening", RowMoments(bare), before)
@@ -122,9 +122,9 @@ def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
 def _restarted(start: Start, number: int, engine: Engine) -> Start:
     """Return a start with atoms of another seed; patches and images of rounds stay, so that losses compare."""
     settings = start.settings
-    other = settings.replace(seed=(settings.seed + number * 2**40) % 2**63)
-    before = chunk_subset(start.source, settings.whiten_images, settings.seed)
-    atoms, record = _atoms(before, replace(start.patches, seed=other.seed), other, engine)
+    other = settings.replace(random_state=(settings.random_state + number * 2**40) % 2**63)
+    before = chunk_subset(start.source, settings.whiten_images, settings.random_state)
+    atoms, record = _atoms(before, replace(start.patches, seed=other.random_state), other, engine)
     return replace(start, atoms=atoms, records=(start.records[0], record))
 
 
@@ -133,7 +133,7 @@ def _atoms(
 ) -> tuple[Float64, Record]:
     """Return unit atoms and their spares, from the pass `start` over images."""
     # random atoms need no patches; two say how long one is
-    wanted = _drawn(settings.units) if settings.start == "patches" else 2
+    wanted = _drawn(settings.n_atoms) if settings.start == "patches" else 2
     each = max(1, -(-4 * wanted // source.n_samples))
     found, record = engine.reduce("start", RowSample(patches, wanted, each), source)
     return _distinct(found.state["rows"].astype(np.float64), settings, source.name), record
@@ -174,15 +174,15 @@ def _distinct(rows: Float64, settings: PatchSettings, name: str) -> Float64:
     lengths = np.sqrt((rows * rows).sum(axis=1))
     rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
     if settings.start == "random":
-        size = (_drawn(settings.units), rows.shape[1])
-        rows = np.random.default_rng(settings.seed).standard_normal(size)
+        size = (_drawn(settings.n_atoms), rows.shape[1])
+        rows = np.random.default_rng(settings.random_state).standard_normal(size)
     if not len(rows):
         raise DataError(
             f"All patches drawn from {name} are constant, so there is nothing to learn; give other images."
         )
-    if len(rows) < settings.units:
+    if len(rows) < settings.n_atoms:
         raise DataError(
-            f"{name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.units} atoms asked "
+            f"{name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.n_atoms} atoms asked "
             f"for; ask for fewer, or give more images."
         )
     return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)))

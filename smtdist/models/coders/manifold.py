@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes import checks
 from smtdist.codes.coder import Coder, Record, checked_images, patch_rows
-from smtdist.codes.settings import Settings
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -26,64 +23,56 @@ from smtdist.models import merge as merging
 from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer, require_shape
 from smtdist.models.valued import ValuedTransform
+from smtdist.settings import NULL, TEXT, Settings, one_of, seed, setting, whole
 from smtdist.solve.solution import Solution
 from smtdist.statistics import values as value_sums
-from smtdist.statistics.operators import require_order
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
 from smtdist.statistics.values import ValueStatistics, ValueSums
 
 ROWS = 4096
 """Patches that are coded together, in whole images."""
+_POOLS = (
+    "side of the windows over which embeddings are averaged (pool_size), and the step from one window to the next "
+    "(pool_stride), counted in strides. null for both: 4 windows cover the shorter side. If only one is given, the other is 4 "
+    "(size) or 2 (stride)."
+)
 
 
-@dataclass(frozen=True)
 class ManifoldSettings(Settings):
-    """What is asked of the embedding.
-
-    Attributes
-    ----------
-    n_components : dimensions of the embedding.
-    drop : number of leading dimensions that are left out.
-    context : which patches are neighbours: those within this many pixels, "whole" for all patches of the
-        image, or the name of a context that an installed package brings.
-    order : 1 compares a patch with its neighbours, 2 with their mean.
-    positions : number of patches of an image that a fit uses, drawn at random; 0 means all.
-    stride : use only patches whose row and column are multiples of this number.
-    moment : V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).
-    pool_size, pool_stride : side of the windows over which embeddings are averaged, and the step from one
-        window to the next, counted in strides. None for both: 4 windows cover the shorter side. If only one
-        is given, the other is 4 (size) or 2 (stride).
-    seed : seed of every random choice.
-    """
+    """What is asked of the embedding."""
 
     OF: ClassVar[str] = "the embedding"
-    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {"order": (1, 2), "moment": ("second", "centred")}
 
-    n_components: int = 64
-    drop: int = 0
-    context: int | str = "whole"
-    order: int = 1
-    positions: int = 0
-    stride: int = 1
-    moment: str = "second"
-    pool_size: int | None = None
-    pool_stride: int | None = None
-    seed: int = 0
+    n_components: int = setting(whole(1), "dimensions of the embedding.", default=64)
+    drop: int = setting(whole(0), "number of leading dimensions that are left out.", default=0)
+    context: int | str = setting(
+        whole(1, what="a whole number of pixels") | TEXT._replace(expected="whole"),
+        'which patches are neighbours: those within this many pixels, "whole" for all patches of the image, or the name of a '
+        "context that an installed package brings.",
+        default="whole",
+    )
+    order: int = setting(
+        one_of(1, 2), "1 compares a patch with its neighbours, 2 with their mean.", default=1
+    )
+    positions: int = setting(
+        whole(0), "number of patches of an image that a fit uses, drawn at random; 0 means all.", default=0
+    )
+    stride: int = setting(
+        whole(1), "use only patches whose row and column are multiples of this number.", default=1
+    )
+    moment: str = setting(
+        one_of("second", "centred"),
+        'V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).',
+        default="second",
+    )
+    pool_size: int | None = setting(whole(1) | NULL, _POOLS, default=None)
+    pool_stride: int | None = setting(whole(1) | NULL, _POOLS, default=None)
+    random_state: int = seed()
 
-    def __post_init__(self) -> None:
-        least = {
-            "n_components": 1,
-            "drop": 0,
-            "positions": 0,
-            "stride": 1,
-            "seed": 0,
-        }
-        asked = [name for name in ("pool_size", "pool_stride") if getattr(self, name) is not None]
-        checks.require_whole(self, least | dict.fromkeys(asked, 1))
+    def check_together(self) -> None:
+        """Refuse contexts that no package brings."""
         require_context(self.context)
-        require_order(self.order)
-        checks.require_choices(self, {"moment": self.CHOICES["moment"]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,14 +113,14 @@ class Manifold(Unscaled, ValuedTransform):
             coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten
         )
         context = operator_of(settings.context, patches, settings.order)
-        return ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, context)
+        return ValueSums(DrawnPatches(replace(patches, seed=settings.random_state)), coder, context)
 
     @property
     def basis(self) -> str:
         """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
         settings = self.settings
         # the seed only where something is drawn: else sums that do not depend on it would look as if they did
-        drawn = [settings.positions, settings.seed] if settings.positions else [0, 0]
+        drawn = [settings.positions, settings.random_state] if settings.positions else [0, 0]
         return valued.hashed(
             self.coder.identity(), settings.context, settings.order, *drawn, value_sums.GRID
         )
@@ -159,7 +148,7 @@ class Manifold(Unscaled, ValuedTransform):
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""
-        asked = {**asdict(self.settings), "coder": json.loads(self.coder.settings.to_json())}
+        asked = {**self.settings.to_dict(), "coder": self.coder.settings.to_dict()}
         return Facts.of(source, asked, {"the coder": self.coder.identity()})
 
     @property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +10,6 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.video import clips_of
-from smtdist.engine.events import Event
 from smtdist.kernels import convergence
 from smtdist.models import given
 from smtdist.models.estimating import TransformEstimator
@@ -22,14 +19,12 @@ from smtdist.models.functional.video import VideoModel, fit_video
 from smtdist.models.functional.video_judge import judged_clips
 
 
-class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
+class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # type: ignore[misc]
     """Sparse manifold transform of video: codes of patches, and an embedding that straightens their paths (SMT 2018).
 
-    The parameters are the settings of `smtdist.models.functional.settings.FunctionalSettings`; the seed is
-    called `random_state`. X is clips: the path of an HDF5 file or a list of them (`smtdist.import_videos`
-    writes them), a pair (path, names of clips), or an array of frames (time, row, column), uint8, or a list
-    of arrays. `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`; arrays are written to a
-    temporary file, which workers on other machines cannot read.
+    X is clips: the path of an HDF5 file or a list of them (`smtdist.import_videos` writes them), a pair
+    (path, names of clips), or an array of frames (time, row, column), uint8, or a list of arrays. Arrays are
+    written to a temporary file, which workers on other machines cannot read.
 
     Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
     `n_features_in_` (pixels of a patch), `n_iter_` (rounds of the dictionary), `gap_` (relative change of its objective
@@ -42,67 +37,13 @@ class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
     (24, 4, 3)
     """
 
-    _asked: ClassVar[Any] = FunctionalSettings
     _kind: ClassVar[str] = "video"
-
-    def __init__(
-        self,
-        *,
-        patch: int = 16,
-        length: int = 8,
-        overlap: bool = True,
-        places: int = 32,
-        views: int = 1,
-        whiten: str = "zca",
-        low_pass: float = 0.75,
-        ridge: float = 1e-2,
-        atoms: int = 1024,
-        penalty: float = 0.25,
-        rounds: int = 20,
-        batch: int = 1000,
-        order: int = 2,
-        moment: str = "centred",
-        n_components: int = 64,
-        sgd_rounds: int = 0,
-        sgd_batch: int = 256,
-        sgd_steps: int = 20,
-        sparsity: float = 0.05,
-        random_state: int = 0,
-        cluster: Any = None,
-        workers: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        self.patch = patch
-        self.length = length
-        self.overlap = overlap
-        self.places = places
-        self.views = views
-        self.whiten = whiten
-        self.low_pass = low_pass
-        self.ridge = ridge
-        self.atoms = atoms
-        self.penalty = penalty
-        self.rounds = rounds
-        self.batch = batch
-        self.order = order
-        self.moment = moment
-        self.n_components = n_components
-        self.sgd_rounds = sgd_rounds
-        self.sgd_batch = sgd_batch
-        self.sgd_steps = sgd_steps
-        self.sparsity = sparsity
-        self.random_state = random_state
-        self.cluster = cluster
-        self.workers = workers
-        self.checkpoint = checkpoint
-        self.on_event = on_event
 
     def fit(self, X: Any, y: Any = None, *, below: Any = None) -> Self:
         """Fit on clips; `below` is an estimator, a model or a file; the fitted layer is stacked on it. `y` is ignored."""
         settings = self.configuration
         lower = None if below is None else given.model_of(below)
-        with clips_of(X) as clips, self._engine(checkpointed=True) as engine:
+        with clips_of(X) as clips, self._engine(self.checkpoint) as engine:
             model, records = fit_video(clips, settings, engine, lower)
         for sentence in model.advice():
             convergence.warn(sentence)

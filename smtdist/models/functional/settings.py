@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from smtdist.errors import ConfigurationError
-from smtdist.settings import FLAG, Settings, number, one_of, setting, whole
+from smtdist.settings import FLAG, Settings, number, one_of, seed, setting, whole
 
 
 class FunctionalSettings(Settings):
@@ -62,7 +62,7 @@ class FunctionalSettings(Settings):
     sparsity: float = setting(
         number(0), "γ₁ over γ₀ of supplement C: how much mini-batches make P sparse.", default=0.05
     )
-    seed: int = setting(whole(0), "seed of every random choice.", default=0)
+    random_state: int = seed()
 
     def check_together(self) -> None:
         """Refuse windows without a difference, and more components than atoms."""

@@ -14,7 +14,7 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import hashing
 from smtdist.kernels.features import Features
 from smtdist.models.records import Record
-from smtdist.settings import Settings, number, one_of, setting, whole
+from smtdist.settings import Settings, number, one_of, seed, setting, whole
 from smtdist.solve.solution import Float64
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.base import State, Statistic
@@ -70,7 +70,7 @@ class SgdSettings(Settings):
         'V is the "centred" covariance of the codes, or their "second" moment.',
         default="centred",
     )
-    seed: int = setting(whole(0), "of batches and of a random start.", default=0)
+    random_state: int = seed("of batches and of a random start.")
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ def fit_sgd(
 
     def make(state: _Between, number: int) -> tuple[Statistic, Source]:
         if state.sums is None:
-            return statistic, chunk_subset(source, settings.batch * FIRST, settings.seed)
-        return statistic, epoch_batch(source, settings.batch, settings.seed, number - 1)
+            return statistic, chunk_subset(source, settings.batch * FIRST, settings.random_state)
+        return statistic, epoch_batch(source, settings.batch, settings.random_state, number - 1)
 
     def update(state: _Between, found: State, number: int) -> _Between:
         return _updated(
@@ -152,7 +152,9 @@ def _updated(
         inverse, at = whitening_inverse(V), sums.n_positions
     P = state.components
     if P is None:
-        drawn = np.random.default_rng(settings.seed).standard_normal((settings.n_components, len(V)))
+        drawn = np.random.default_rng(settings.random_state).standard_normal(
+            (settings.n_components, len(V))
+        )
         P = drawn @ _half(inverse)
     P = orthogonalised(np.where(V.diagonal() > 0, P, 0.0), V)
     reached = objective(P, sums, settings.sparsity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -33,7 +33,7 @@ from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 SHARED: Final = ("patch", "length", "overlap", "places", "views", "whiten", "low_pass", "seed")
-"""Settings that all layers of a stack share."""
+"""Settings that all layers of a stack share, by their names in files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,8 @@ class VideoModel(ValuedTransform):
     @property
     def basis(self) -> str:
         """Hash of the layers' whitenings, dictionaries and embeddings, and of how sequences are taken."""
-        taken = {name: getattr(self.settings, name) for name in (*SHARED, "penalty", "order")}
+        asked = self.settings.to_dict()
+        taken = {name: asked[name] for name in (*SHARED, "penalty", "order")}
         if not self.settings.overlap:  # as in older files
             del taken["overlap"]
         own = array_hash(self.whitening.mean, self.whitening.whiten, self.coder.dictionary)
@@ -93,7 +94,8 @@ class VideoModel(ValuedTransform):
     def require_like(self, source: Source) -> None:
         """Refuse sequences that were taken in another way, and all where P was not solved from the sums."""
         self._require_solved()
-        taken = {name: getattr(self.settings, name) for name in SHARED}
+        asked = self.settings.to_dict()
+        taken = {name: asked[name] for name in SHARED}
         taken["whiten"] = "fourier" if self.settings.whiten == "fourier" else "none"
         taken["overlap"] = self.settings.order * self.settings.overlap
         if not isinstance(source, PatchSequences) or any(
@@ -200,7 +202,7 @@ def sequences_of(
         settings.places,
         "fourier" if settings.whiten == "fourier" and not raw else "none",
         settings.low_pass,
-        settings.seed,
+        settings.random_state,
         settings.views,
         settings.order * settings.overlap,
     )
@@ -235,7 +237,8 @@ def fit_video(
     centred and scaled only.
     """
     if below is not None:
-        settings = settings.replace(**{name: getattr(below.settings, name) for name in SHARED})
+        lower = below.settings.to_dict()
+        settings = settings.replace(**{name: lower[name] for name in SHARED})
     source = sequences_of(clips, settings)
     steps = [
         "whitening",
@@ -254,7 +257,7 @@ def video_facts(source: PatchSequences, settings: FunctionalSettings, below: Vid
     given = (
         {} if below is None else {"the lower model": array_hash(below.components, below.coder.dictionary)}
     )
-    return Facts.of(source, asdict(settings), given)
+    return Facts.of(source, settings.to_dict(), given)
 
 
 def _fitted(
@@ -278,7 +281,7 @@ def _fitted(
         penalty=settings.penalty,
         rounds=settings.rounds,
         batch=settings.batch,
-        seed=settings.seed,
+        seed=settings.random_state,
     )
     coder = SparseCoder(dictionary, settings.penalty, whitening)
     found = VideoModel(settings, coder, own, covariance, trace, below=below)
@@ -299,7 +302,7 @@ def localised(model: VideoModel, source: PatchSequences, engine: Engine) -> tupl
     wanted, means = model.settings, model.means
     settings = SgdSettings(
         n_components=wanted.n_components, order=wanted.order, rounds=wanted.sgd_rounds, batch=wanted.sgd_batch,
-        steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.moment, seed=wanted.seed,
+        steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.moment, random_state=wanted.random_state,
     )  # fmt: skip
     learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=means)
     V = means.constraint(wanted.moment)

@@ -3,52 +3,45 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from smtdist.data import opening
 from smtdist.data.source import Source
 from smtdist.data.table import NotRows, as_table, plain_rows
-from smtdist.engine import session
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence
+from smtdist.models.estimating import Estimator
 from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.parameters import seed_of
 
 
-class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
     """What the three estimators share: parameters to settings, rows to a model, `transform`."""
 
     _model: ClassVar[str]
     n_features_in_: int
 
-    def _settings(self) -> KernelSettings:
-        given = self.get_params(deep=False)
-        function = given["kernel"] if callable(given["kernel"]) else None
-        changes = {name: value for name, value in given.items() if name not in ("workers", "cluster")}
-        del changes["random_state"]
-        changes["seed"] = seed_of(self)
-        if function is not None:
-            changes["kernel"] = "gaussian"
-            if changes.get("features") is not None:
+    @property
+    def configuration(self) -> KernelSettings:
+        """The settings, checked. A kernel function of your own stands for the kernel's name."""
+        given = {**self.given(), "model": self._model}
+        if callable(self.kernel):
+            given["kernel"] = "gaussian"
+            if self.features is not None:
                 raise ConfigurationError(
                     "A kernel function of your own works only without features; set features to None."
                 )
-        for name, value in changes.items():
-            if isinstance(value, np.generic):  # as grids of parameters hold them
-                changes[name] = value.item()
-        return KernelSettings().replace(model=self._model, **changes)
+        return KernelSettings(**given)
 
     def _fit(self, X: Any, *, triplets: Any = None, clean: Any = None) -> Self:
-        settings = self._settings()
+        settings = self.configuration
         function = self.kernel if callable(self.kernel) else None
         if isinstance(X, Source | tuple) or settings.features is not None:
             if triplets is not None or clean is not None:
@@ -57,8 +50,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
                     "samples of (anchor, positive, negative) and triplets=given."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
-            with session.executor_for(self.cluster, self.workers) as executor:
-                model, records = fit_model(samples_of(rows), settings, Engine(executor))
+            with self._engine() as engine:
+                model, records = fit_model(samples_of(rows), settings, engine)
         else:
             rows, records = self._checked(X, reset=True), []
             model = fit_exact(rows, settings, triplets=triplets, clean=clean, function=function)
@@ -106,6 +99,15 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return np.asarray(embedded)
 
 
+KERNEL: Final = ("n_components", "kernel", "bandwidth", "degree", "offset")
+FEATURES: Final = ("features", "n_features")
+POSITIVES: Final = ("noise", "flip", "crop", "mask")
+DRAWN: Final = ("copies", "triplets", "pool")
+DESCENT: Final = ("method", "tolerance", "max_iterations")
+BATCHES: Final = ("rounds", "batch", "learning_rate", "random_state")
+PLACE: Final = ("workers", "cluster")
+
+
 def samples_of(samples: Any) -> Source:
     """Return the source of rows, of images, or of a (path, dataset) pair that holds either."""
     if isinstance(samples, Source):
@@ -120,15 +122,19 @@ def samples_of(samples: Any) -> Source:
     return as_table(samples)
 
 
-class ContrastiveKernel(_KernelEstimator):
+class ContrastiveKernel(
+    _KernelEstimator,
+    of=KernelSettings,
+    names=(*KERNEL, *FEATURES, *POSITIVES, *DRAWN, "random_state"),
+    run=PLACE,
+    by_place=1,
+):
     """Contrastive representation in a kernel's space, in closed form (Definition 1, Theorem 3).
 
     Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors
     (`noise`, `flip`, `crop`, `mask`), and negatives are other samples. You can also pass your own to `fit`.
     With `features` ("auto", which is "nystroem", or "fourier" or "relu") the fit is one pass over data of any size,
     and sums D² numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
-
-    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
@@ -143,51 +149,18 @@ class ContrastiveKernel(_KernelEstimator):
 
     _model = "contrastive"
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        kernel: Any = "gaussian",
-        bandwidth: float | str = "median",
-        degree: int = 3,
-        offset: float = 1.0,
-        features: str | None = None,
-        n_features: int | None = None,
-        noise: float = 0.1,
-        flip: bool = False,
-        crop: int = 0,
-        mask: float = 0.0,
-        copies: int = 1,
-        triplets: str = "drawn",
-        pool: int = 1024,
-        random_state: int = 0,
-        workers: int | None = None,
-        cluster: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.offset = offset
-        self.features = features
-        self.n_features = n_features
-        self.noise = noise
-        self.flip = flip
-        self.crop = crop
-        self.mask = mask
-        self.copies = copies
-        self.triplets = triplets
-        self.pool = pool
-        self.random_state = random_state
-        self.workers = workers
-        self.cluster = cluster
-
     def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
         """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         return self._fit(X, triplets=_pair(positives, negatives))
 
 
-class SpectralContrastiveKernel(_KernelEstimator):
+class SpectralContrastiveKernel(
+    _KernelEstimator,
+    of=KernelSettings,
+    names=(*KERNEL, "ridge", "negatives", *FEATURES, *POSITIVES, *DRAWN, *DESCENT, *BATCHES),
+    run=PLACE,
+    by_place=1,
+):
     """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
 
     Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ.
@@ -198,8 +171,6 @@ class SpectralContrastiveKernel(_KernelEstimator):
     anchor orthogonal to its one negative. The fit then ends with a DataError.
 
     With `features` it is fitted by mini-batches (`rounds`, `batch`, `learning_rate`).
-
-    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
@@ -215,67 +186,28 @@ class SpectralContrastiveKernel(_KernelEstimator):
 
     _model = "spectral"
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        kernel: Any = "gaussian",
-        bandwidth: float | str = "median",
-        degree: int = 3,
-        offset: float = 1.0,
-        ridge: float | str = "auto",
-        negatives: str = "all",
-        features: str | None = None,
-        n_features: int | None = None,
-        noise: float = 0.1,
-        flip: bool = False,
-        crop: int = 0,
-        mask: float = 0.0,
-        copies: int = 1,
-        triplets: str = "drawn",
-        pool: int = 1024,
-        method: str = "lbfgs",
-        tolerance: float = 1e-5,
-        max_iterations: int = 1000,
-        rounds: int = 200,
-        batch: int = 1024,
-        learning_rate: float = 0.01,
-        random_state: int = 0,
-        workers: int | None = None,
-        cluster: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.offset = offset
-        self.ridge = ridge
-        self.negatives = negatives
-        self.features = features
-        self.n_features = n_features
-        self.noise = noise
-        self.flip = flip
-        self.crop = crop
-        self.mask = mask
-        self.copies = copies
-        self.triplets = triplets
-        self.pool = pool
-        self.method = method
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.rounds = rounds
-        self.batch = batch
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-        self.workers = workers
-        self.cluster = cluster
-
     def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
         """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         return self._fit(X, triplets=_pair(positives, negatives))
 
 
-class KernelAutoencoder(_KernelEstimator):
+class KernelAutoencoder(
+    _KernelEstimator,
+    of=KernelSettings,
+    names=(
+        *KERNEL,
+        *("decoder_kernel", "decoder_bandwidth", "ridge", "nugget"),
+        *POSITIVES,
+        *FEATURES,
+        *("decoder_features", "n_decoder_features", "pool"),
+        *DESCENT,
+        "n_init",
+        *BATCHES,
+    ),
+    defaults={"noise": 0.0, "ridge": 0.1},
+    run=PLACE,
+    by_place=1,
+):
     """Autoencoder whose encoder and decoder are functions of a kernel's space (Definition 3, Theorem 5).
 
     Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or
@@ -285,8 +217,6 @@ class KernelAutoencoder(_KernelEstimator):
     the best of 40 other starts, and up to 2.1 % below (docs/kernel_models.md). A lower objective is not always
     the better representation. With `features` it is fitted by mini-batches, and the bottleneck of new data has
     unit norm too.
-
-    The other parameters are settings; see `smtdist.models.kernel.settings.KernelSettings`.
 
     Attributes
     ----------
@@ -303,67 +233,6 @@ class KernelAutoencoder(_KernelEstimator):
 
     _model = "autoencoder"
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        kernel: Any = "gaussian",
-        bandwidth: float | str = "median",
-        degree: int = 3,
-        offset: float = 1.0,
-        decoder_kernel: str = "gaussian",
-        decoder_bandwidth: float = 1.0,
-        ridge: float = 0.1,
-        nugget: float = 1e-6,
-        noise: float = 0.0,
-        flip: bool = False,
-        crop: int = 0,
-        mask: float = 0.0,
-        features: str | None = None,
-        n_features: int | None = None,
-        decoder_features: str = "fourier",
-        n_decoder_features: int = 512,
-        pool: int = 1024,
-        method: str = "lbfgs",
-        tolerance: float = 1e-5,
-        max_iterations: int = 1000,
-        n_init: int = 32,
-        rounds: int = 200,
-        batch: int = 1024,
-        learning_rate: float = 0.01,
-        random_state: int = 0,
-        workers: int | None = None,
-        cluster: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.offset = offset
-        self.decoder_kernel = decoder_kernel
-        self.decoder_bandwidth = decoder_bandwidth
-        self.ridge = ridge
-        self.nugget = nugget
-        self.noise = noise
-        self.flip = flip
-        self.crop = crop
-        self.mask = mask
-        self.features = features
-        self.n_features = n_features
-        self.decoder_features = decoder_features
-        self.n_decoder_features = n_decoder_features
-        self.pool = pool
-        self.method = method
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.n_init = n_init
-        self.rounds = rounds
-        self.batch = batch
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-        self.workers = workers
-        self.cluster = cluster
-
     def fit(self, X: Any, y: Any = None, *, clean: Any = None) -> Self:
         """Fit on rows (n, d), images or a (path, dataset) pair; `clean` are the clean rows that the output
         should match, for rows in memory."""
@@ -372,7 +241,7 @@ class KernelAutoencoder(_KernelEstimator):
     def inverse_transform(self, X: Any) -> NDArray[np.floating[Any]]:
         """Return rows (n, d) from embedded ones (n, n_components)."""
         check_is_fitted(self)
-        return self.model_.reconstruct(check_array(X, dtype=[np.float64, np.float32]))
+        return np.asarray(self.model_.reconstruct(check_array(X, dtype=[np.float64, np.float32])))
 
 
 def _pair(positives: Any, negatives: Any) -> tuple[Any, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -198,7 +198,8 @@ def fit_exact(
         kernel = type(kernel)(getattr(function, "__name__", "own"), function=function)
     kernel = with_bandwidth(kernel, settings.bandwidth, rows)
     descent: dict[str, Any] = {
-        name: getattr(settings, name) for name in ("method", "seed", "tolerance", "max_iterations")
+        "seed": settings.random_state,
+        **{name: getattr(settings, name) for name in ("method", "tolerance", "max_iterations")},
     }
     about = {"versions": provenance.few_versions()}
     if settings.model == "autoencoder":
@@ -230,7 +231,7 @@ def triplets_for(
     """Return triplets of your own, or drawn ones."""
     if given is not None:
         return given_triplets(rows, *(prepared(np.asarray(part), settings) for part in given))
-    return drawn_triplets(rows, settings.augmentation(), settings.seed, shape, settings.copies)
+    return drawn_triplets(rows, settings.augmentation(), settings.random_state, shape, settings.copies)
 
 
 def corrupted(
@@ -244,7 +245,7 @@ def corrupted(
     noise: Augmentation | None = settings.corruption()
     if noise is None:
         return rows, None
-    changed = noise(rows.reshape(len(rows), *shape).astype(np.float32), 0, settings.seed)
+    changed = noise(rows.reshape(len(rows), *shape).astype(np.float32), 0, settings.random_state)
     return changed.reshape(rows.shape).astype(np.float64), rows
 
 
@@ -262,7 +263,7 @@ def image_shape_of(samples: NDArray[Any]) -> tuple[int, int, int]:
 
 def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:
     """Fit a model on a source: in features by passes over it, or exactly, read whole into this process."""
-    facts = lambda: Facts.of(source, asdict(settings))  # noqa: E731
+    facts = lambda: Facts.of(source, settings.to_dict())  # noqa: E731
     if settings.features is not None:
         from smtdist.models.kernel.streamed import fit_streamed
 

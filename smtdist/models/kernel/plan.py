@@ -68,13 +68,13 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
 def kernel_steps(source: Source, settings: KernelSettings) -> list[Step]:
     """Return the passes of a fit in features, with statistics that cost what the real ones will."""
     length = row_length(source, settings)
-    draw = Step("draw", RowDraw(settings.pool, length, settings.seed), source)
+    draw = Step("draw", RowDraw(settings.pool, length, settings.random_state), source)
     features = _placeholder(settings, source)
     if settings.model == "contrastive":
         sums = ContrastSums(features, _triplets(source, settings))
         work = work_per_triplet(features)
         return [draw, Step("contrast", sums, source, work_per_sample=work)]
-    batch = chunk_subset(source, settings.batch, settings.seed)
+    batch = chunk_subset(source, settings.batch, settings.random_state)
     # weights, their gradient and its two moments, while the next ones are made
     gradient = _gradient(source, settings, features)
     held = 6 * gradient.state_bytes()
@@ -87,18 +87,24 @@ def _gradient(source: Source, settings: KernelSettings, features: FeatureMap) ->
         return SpectralGradient(features, _triplets(source, settings), first, settings.negatives == "all")
     count = settings.n_decoder_features
     decode = feature_maps.random_features(
-        settings.base_decoder(), settings.decoder_features, settings.n_components, count, settings.seed + 1
+        settings.base_decoder(),
+        settings.decoder_features,
+        settings.n_components,
+        count,
+        settings.random_state + 1,
     )
     second = np.zeros((decode.n_features, int(np.prod(source.shape[1:]))), np.float32)
-    return AutoencoderGradient(features, decode, first, second, settings.corruption(), settings.seed)
+    return AutoencoderGradient(
+        features, decode, first, second, settings.corruption(), settings.random_state
+    )
 
 
 def _triplets(source: Source, settings: KernelSettings) -> TripletMaker:
     if given(settings):
-        return TripletMaker(settings.seed)
+        return TripletMaker(settings.random_state)
     size = min(settings.pool, source.n_samples)
     pool = np.zeros((size, row_length(source, settings)), np.float32)
-    return TripletMaker(settings.seed, settings.augmentation(), pool, np.arange(size))
+    return TripletMaker(settings.random_state, settings.augmentation(), pool, np.arange(size))
 
 
 def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
@@ -108,7 +114,7 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     if settings.features != "nystroem":
         assert settings.features is not None
         return feature_maps.random_features(
-            kernel, settings.features, length, settings.feature_count, settings.seed
+            kernel, settings.features, length, settings.feature_count, settings.random_state
         )
     require_landmarks(settings)
     size = min(settings.feature_count, source.n_samples)

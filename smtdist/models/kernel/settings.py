@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
-from smtdist.settings import FLAG, NULL, TEXT, Settings, number, one_of, setting, whole
+from smtdist.settings import FLAG, NULL, TEXT, Settings, number, one_of, seed, setting, whole
 
 MODELS: Final = ("contrastive", "spectral", "autoencoder")
 FEATURES: Final = ("fourier", "relu", "nystroem")
@@ -110,7 +110,7 @@ class KernelSettings(Settings):
     rounds: int = setting(whole(1), "with features, rounds of mini-batches.", default=200)
     batch: int = setting(whole(1), "samples of a mini-batch.", default=1024)
     learning_rate: float = setting(number(0), "step size of the mini-batches.", default=0.01)
-    seed: int = setting(whole(0), "seed of every random choice.", default=0)
+    random_state: int = seed()
 
     def check_together(self) -> None:
         """Refuse a kernel and an augmentation that are none."""

@@ -64,7 +64,7 @@ def fit_streamed(
     stated before each pass.
     """
     draw, record = engine.reduce(
-        "draw", RowDraw(settings.pool, row_length(source, settings), settings.seed), source
+        "draw", RowDraw(settings.pool, row_length(source, settings), settings.random_state), source
     )
     ready = _prepared(draw.state, source, settings)
     fits = {"contrastive": _contrastive, "spectral": _spectral, "autoencoder": _autoencoder}
@@ -93,11 +93,11 @@ def _prepared(state: State, source: Source, settings: KernelSettings) -> _Ready:
     rows = state["rows"]
     if given(settings):
         rows = np.split(rows, 3, axis=1)[0]
-        triplets = TripletMaker(settings.seed)
+        triplets = TripletMaker(settings.random_state)
     elif settings.model == "autoencoder":
-        triplets = TripletMaker(settings.seed)
+        triplets = TripletMaker(settings.random_state)
     else:
-        triplets = TripletMaker(settings.seed, settings.augmentation(), rows, state["sample"])
+        triplets = TripletMaker(settings.random_state, settings.augmentation(), rows, state["sample"])
         if len(rows) < 2:
             raise DataError(
                 f"{source.name} has one sample, but a negative is another one; give at least 2 samples."
@@ -111,7 +111,7 @@ def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSetting
     if settings.features != "nystroem":
         assert settings.features is not None
         return feature_maps.random_features(
-            kernel, settings.features, rows.shape[1], settings.feature_count, settings.seed
+            kernel, settings.features, rows.shape[1], settings.feature_count, settings.random_state
         )
     require_landmarks(settings)
     landmarks = np.unique(rows[: settings.feature_count].astype(np.float64), axis=0)
@@ -159,7 +159,7 @@ def _spectral(
     features, n = ready.features, ready.n_samples
     ridge = _ridge_of(ready, settings)
     shape = (features.n_features, settings.n_components)
-    start = START * np.random.default_rng(settings.seed).standard_normal(shape)
+    start = START * np.random.default_rng(settings.random_state).standard_normal(shape)
 
     def statistic(weights: list[Float64]) -> Statistic:
         return SpectralGradient(
@@ -185,7 +185,7 @@ def _ridge_of(ready: _Ready, settings: KernelSettings) -> float:
     pool, maker = ready.triplets.pool, ready.triplets
     if pool is None or maker.augmentation is None:
         raise ConfigurationError('ridge "auto" needs drawn triplets; set a number for given ones.')
-    changed = maker.augmentation(pool.reshape(len(pool), *ready.shape), 0, settings.seed).reshape(
+    changed = maker.augmentation(pool.reshape(len(pool), *ready.shape), 0, settings.random_state).reshape(
         pool.shape
     )
     half = feature_maps.map_rows(ready.features, pool).T @ feature_maps.map_rows(ready.features, changed)
@@ -201,9 +201,13 @@ def _autoencoder(
     encode = ready.features
     kind = settings.decoder_features
     decode = feature_maps.random_features(
-        settings.base_decoder(), kind, settings.n_components, settings.n_decoder_features, settings.seed + 1
+        settings.base_decoder(),
+        kind,
+        settings.n_components,
+        settings.n_decoder_features,
+        settings.random_state + 1,
     )
-    generator = np.random.default_rng(settings.seed)
+    generator = np.random.default_rng(settings.random_state)
     start = [
         generator.standard_normal((encode.n_features, settings.n_components)),
         np.zeros((decode.n_features, int(np.prod(source.shape[1:])))),
@@ -214,7 +218,9 @@ def _autoencoder(
 
     def statistic(weights: list[Float64]) -> Statistic:
         first, second = (part.astype(np.float32) for part in weights)
-        return AutoencoderGradient(encode, decode, first, second, settings.corruption(), settings.seed)
+        return AutoencoderGradient(
+            encode, decode, first, second, settings.corruption(), settings.random_state
+        )
 
     weights, convergence, records = _descended(
         source, settings, engine, start, statistic, ridge / ready.n_samples, ["first", "second"]
@@ -256,7 +262,7 @@ def _descended(
     """
 
     def make(state: _Adam, number: int) -> tuple[Statistic, Source]:
-        batch = chunk_subset(source, settings.batch, settings.seed + number)
+        batch = chunk_subset(source, settings.batch, settings.random_state + number)
         return statistic(state.weights), batch
 
     def update(state: _Adam, sums: State, number: int) -> _Adam:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,22 +12,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, plain_rows
-from smtdist.engine.events import Event
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.judged import Evaluates
-from smtdist.models.parameters import settings_in
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.sites import ROWS_OF_TABLES
 from smtdist.models.points.table import PointSettings, embedded, fit_table
 
 
-class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore[misc]
+class PointSMT(Evaluates, TransformerMixin, TransformEstimator, of=PointSettings):  # type: ignore[misc]
     """Sparse manifold transform of the rows of a table (SMT 2023, eq. 3).
 
-    The parameters are the settings of `smtdist.models.points.table.PointSettings`; the seed is called
-    `random_state`. X is an array (points, numbers), the (path, dataset) of an HDF5 file, or a .npy path.
-    `transform` embeds new points with the same features. `cluster`, `workers`, `checkpoint` and `on_event`
-    are as in `SMT`.
+    X is an array (points, numbers), the (path, dataset) of an HDF5 file, or a .npy path. `transform` embeds
+    new points with the same features.
 
     Fitted attributes: `model_`, `components_` (n_components, features), `eigenvalues_`, `passes_`,
     `n_features_in_`.
@@ -39,60 +33,12 @@ class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore
     (200, 3)
     """
 
-    _asked: ClassVar[Any] = PointSettings
     _kind: ClassVar[str] = "points"
-
-    def __init__(
-        self,
-        *,
-        features: str = "landmarks",
-        size: int = 300,
-        width: float = 1.0,
-        threshold: float = 0.9,
-        penalty: float = 0.1,
-        active: int = 3,
-        context: str = "knn",
-        neighbours: int = 10,
-        noise: float = 0.03,
-        order: int = 1,
-        lengths: tuple[int, ...] = (),
-        moment: str = "second",
-        n_components: int = 4,
-        method: str = "auto",
-        sites: str = ROWS_OF_TABLES,
-        of_sites: Mapping[str, Any] | None = None,
-        random_state: int = 0,
-        cluster: Any = None,
-        workers: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        self.features = features
-        self.size = size
-        self.width = width
-        self.threshold = threshold
-        self.penalty = penalty
-        self.active = active
-        self.context = context
-        self.neighbours = neighbours
-        self.noise = noise
-        self.order = order
-        self.lengths = lengths
-        self.moment = moment
-        self.n_components = n_components
-        self.method = method
-        self.sites = sites
-        self.of_sites = of_sites
-        self.random_state = random_state
-        self.cluster = cluster
-        self.workers = workers
-        self.checkpoint = checkpoint
-        self.on_event = on_event
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on points; `y` is ignored."""
         settings, table = self.configuration, self._table(X, reset=True)
-        with self._engine(checkpointed=True) as engine:
+        with self._engine(self.checkpoint) as engine:
             model, records = fit_table(table, settings, engine)
         return self._fitted(model, records)
 
@@ -105,13 +51,6 @@ class PointSMT(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore
             for first, values in embedded(self.model_, source, engine):
                 found[first : first + len(values)] = values
         return found
-
-    @property
-    def configuration(self) -> PointSettings:
-        """The settings, checked."""
-        given = settings_in(self, (one.name for one in fields(PointSettings)))
-        given |= {"of_sites": dict(self.of_sites or {}), "lengths": tuple(self.lengths)}
-        return PointSettings(**given)
 
     def _table(self, X: Any, *, reset: bool) -> Source:
         if isinstance(X, Source):

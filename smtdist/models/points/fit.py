@@ -78,7 +78,7 @@ class PointModel(ValuedTransform):
         """Hash of the features and of what makes differences."""
         asked, (arrays, numbers) = self._asked, self.features.parts()
         held = {name: [list(one.shape), array_hash(one)] for name, one in arrays.items()}
-        noise = [asked.noise, asked.seed] if asked.context == "noise" else []
+        noise = [asked.noise, asked.random_state] if asked.context == "noise" else []
         kind = type(self.features).__name__
         if self.kind is not None:
             return valued.hashed(kind, held, numbers, asked.sites, dict(asked.of_sites), asked.order, FINE)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes import checks
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.models import plugins
+from smtdist.settings import Settings
 from smtdist.statistics.operators import Factors
 from smtdist.statistics.sites import ROWS, Group
 
@@ -26,15 +26,17 @@ ROWS_OF_TABLES = "rows"
 """The name of what is not brought: each row of a table is one site, with neighbours that `context` names."""
 
 
-@dataclass(frozen=True)
-class SiteKind(ABC):
+class SiteKind(Settings, ABC):
     """Which rows of numbers a sample has, and which of them are compared.
 
-    A subclass is a frozen dataclass too. Its fields are its settings, each with a default, which `--set`
-    gives. `NAME` is that of its entry point.
+    A subclass declares its settings with `smtdist.settings.setting`; `--set` gives them. `NAME` is that of its entry point.
     """
 
     NAME: ClassVar[str]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.OF = getattr(cls, "NAME", cls.OF)
 
     def opened(self, data: Sequence[str], dataset: str | None) -> Source:
         """Return the samples of files: by default the rows of one table."""
@@ -131,10 +133,8 @@ def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
             f"The entry point {name} of the group {plugins.SITES} is {cls!r}, no subclass of "
             f"smtdist.models.points.sites.SiteKind with that NAME; fix or uninstall its package."
         )
-    known = [one.name for one in fields(cls)]
-    for one in settings:
-        if one not in known:
-            raise ConfigurationError(f"{name} has no setting {one!r}; it has {', '.join(known) or 'none'}.")
-    made: SiteKind = cls(**settings)
-    checks.require_kinds(made)
-    return made
+    if plain := cls.undeclared():
+        raise ConfigurationError(
+            f"{name} has settings that are not declared with smtdist.settings.setting: {', '.join(plain)}; fix its package."
+        )
+    return cls(**settings)

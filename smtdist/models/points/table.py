@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -29,7 +29,7 @@ from smtdist.models.points.contexts import (
 )
 from smtdist.models.points.fit import MOMENTS, PointModel, in_context, noisy_pairs
 from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, require_sites, rows_of, site_kind
-from smtdist.settings import TABLE, TEXT, Settings, number, one_of, setting, several, whole
+from smtdist.settings import TABLE, TEXT, Settings, number, one_of, seed, setting, several, whole
 
 FEATURES: Final = (
     *("landmarks", "threshold", "l1", "omp"),
@@ -101,7 +101,7 @@ class PointSettings(Settings):
         default=ROWS_OF_TABLES,
     )
     of_sites: Mapping[str, Any] = setting(TABLE, "the settings of that kind.", default={})
-    seed: int = setting(whole(0), "seed of noise and random features.", default=0)
+    random_state: int = seed("seed of noise and random features.")
 
     def check_together(self) -> None:
         """Refuse more components than features, and kinds of samples that no package brings."""
@@ -134,7 +134,7 @@ def fit_table(
     (5, 3)
     """
     table = points if isinstance(points, Source) and settings.sites != ROWS_OF_TABLES else as_table(points)
-    with engine.run(("statistics", "solve"), lambda: Facts.of(table, asdict(settings))):
+    with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings.to_dict())):
         return _fitted(table, settings, engine)
 
 
@@ -174,7 +174,7 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> featu
     if settings.features == "quadratic":
         return features.Quadratic(rows.shape[1])
     if settings.features == "fourier":
-        return features.RandomFourier(rows.shape[1], settings.size, settings.width, settings.seed)
+        return features.RandomFourier(rows.shape[1], settings.size, settings.width, settings.random_state)
     if settings.size > len(rows):
         raise ConfigurationError(
             f"size is {settings.size}, but there are only {counted(len(rows), 'point')} to choose landmarks from; ask for fewer."
@@ -201,7 +201,7 @@ def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource 
     Memory: the table in float64 twice where neighbours are looked for, none of it for noise and time.
     """
     if settings.context == "noise":
-        return noisy_pairs(table, settings.noise, settings.seed)
+        return noisy_pairs(table, settings.noise, settings.random_state)
     if settings.context == "time":
         return in_time(table, settings.order, settings.lengths)
     return in_context(table, _context(read_rows(table).astype(np.float64), settings))

@@ -71,7 +71,7 @@ def tune_learnt(
     found = []
     with engine.run(["whitening", "start", "round", "statistics", "solve", "transform", "scores"]):
         for _, settings in trials:
-            key = json.dumps([settings.feature, dataclasses.asdict(settings.coder)])
+            key = json.dumps([settings.feature, settings.coder.to_dict()])
             if key not in coders:
                 cls = learned_codes.code_of(settings.feature).cls
                 coders[key], _ = fit.fit_coder(cls, known[0], settings.coder, engine)

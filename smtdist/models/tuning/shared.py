@@ -134,7 +134,7 @@ class _Stages:
                 size = max(
                     smt_dictionary.sketch_size(settings), sketches[key].size if key in sketches else 0
                 )
-                sketches[key] = Candidates(whitener, settings.flip, size, settings.seed)
+                sketches[key] = Candidates(whitener, settings.flip, size, settings.random_state)
         states = self._reduced("dictionary", sketches)
         found: dict[Key, smt_dictionary.Dictionary] = {}
         result = []
@@ -282,7 +282,7 @@ def _solved(statistics: Statistics, settings: Configuration) -> Solution:
 
 
 def _sketch_key(settings: Configuration, whitener: Whitener) -> tuple[Any, ...]:
-    return id(whitener), settings.flip, settings.seed
+    return id(whitener), settings.flip, settings.random_state
 
 
 def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,24 +10,19 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.text import text_of
-from smtdist.engine.events import Event
-from smtdist.errors import ConfigurationError
-from smtdist.kernels import tokens as token_rules
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.words.documents import withdraw_lines
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import Near, WordModel, WordSettings, rank_correlation
-from smtdist.statistics.vocabulary import MAX_WORDS
+from smtdist.settings import one_of, setting
 
 
-class WordSMT(TransformEstimator):
+class WordSMT(TransformEstimator, of=WordSettings):
     """Sparse manifold transform of words, from the words that occur near them (SMT 2023, appendix B).
 
-    The parameters are the settings of `smtdist.models.words.model.WordSettings`. X is text: the path of a
-    file (plain or gzipped, one paragraph a line) or several paths. With `input="content"` X is a list of
-    documents in memory, one paragraph each. `transform` takes words and returns their vectors. The fit has
-    no random choices, so there is no `random_state`. `cluster`, `workers`, `checkpoint` and `on_event` are
-    as in `SMT`.
+    X is text: the path of a file (plain or gzipped, one paragraph a line) or several paths. With
+    `input="content"` X is a list of documents in memory, one paragraph each. `transform` takes words and
+    returns their vectors. The fit has no random choices, so there is no `random_state`.
 
     Fitted attributes: `model_`, `words_`, `vectors_` (words, n_components), `components_`, `eigenvalues_`,
     `passes_`.
@@ -40,48 +34,18 @@ class WordSMT(TransformEstimator):
     ((2, 2), 'a')
     """
 
-    _asked: ClassVar[Any] = WordSettings
     _kind: ClassVar[str] = "words"
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int = 33_474,
-        min_count: int = 1,
-        window: int = 4,
-        tokens: str = token_rules.BASIC,
-        unknown: str = "place",
-        moment: str = "second",
-        n_components: int = 100,
-        drop: int = 1,
-        max_words: int = MAX_WORDS,
-        parts: int = 1,
-        input: str = "filename",
-        cluster: Any = None,
-        workers: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        self.vocabulary = vocabulary
-        self.min_count = min_count
-        self.window = window
-        self.tokens = tokens
-        self.unknown = unknown
-        self.moment = moment
-        self.n_components = n_components
-        self.drop = drop
-        self.max_words = max_words
-        self.parts = parts
-        self.input = input
-        self.cluster = cluster
-        self.workers = workers
-        self.checkpoint = checkpoint
-        self.on_event = on_event
+    input: str = setting(
+        one_of("filename", "content"),
+        'what X holds: the names of files ("filename") or documents ("content").',
+        default="filename",
+    )
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on text; `y` is ignored."""
         settings = self.configuration
-        with text_of(X, content=self._content) as text, self._engine(checkpointed=True) as engine:
+        with text_of(X, content=self._content) as text, self._engine(self.checkpoint) as engine:
             model, records = fit_words(text, settings, engine)
         return self._fitted(model, records)
 
@@ -116,7 +80,7 @@ class WordSMT(TransformEstimator):
         check_is_fitted(self)
         if not lines:
             return self._updated(X, withdraw=True)
-        with text_of(X, content=self._content) as text, self._engine(checkpointed=True) as engine:
+        with text_of(X, content=self._content) as text, self._engine(self.checkpoint) as engine:
             model, records = withdraw_lines(self.model_, text, list(lines), engine)
         return self._fitted(model, records)
 
@@ -126,9 +90,7 @@ class WordSMT(TransformEstimator):
 
     @property
     def _content(self) -> bool:
-        if self.input not in ("filename", "content"):
-            raise ConfigurationError(f"input is {self.input!r}; choose filename or content.")
-        return self.input == "content"
+        return bool(self.checked("input") == "content")
 
     def _fitted(self, model: WordModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)

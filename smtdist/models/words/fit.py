@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -106,4 +106,4 @@ def _require_words(settings: WordSettings) -> None:
 def words_facts(source: TextSource, settings: WordSettings, words: Sequence[str] | None = None) -> Facts:
     """Return what a checkpoint of a fit, or of one with given words, depends on."""
     given = {} if words is None else {"the words": array_hash(np.array("\n".join(words).encode()))}
-    return Facts.of(source, asdict(settings), given)
+    return Facts.of(source, settings.to_dict(), given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Final, NamedTuple
@@ -157,7 +157,7 @@ class WordModel(Shown):
         given = {"the model": self.basis}
         if lines:
             given["the lines"] = ", ".join(f"{first}-{last}" for first, last in lines)
-        return Facts.of(source, asdict(self.settings), given)
+        return Facts.of(source, self.settings.to_dict(), given)
 
     def summed(self, source: Source, engine: Engine, *, other: bool = True) -> tuple[WordSums, Record]:
         """Count the pairs of a text with this vocabulary: one pass, or one for each part; `other` as in `passes`."""
