@@ -185,7 +185,7 @@ def test_features_can_change_after_the_fit_and_nothing_else(data, tmp_path, caps
     assert json.loads(out)["n_features"] == 9 * 24
     code, _, err = run(capsys, *change, "--out", tmp_path / "b.h5", "--set", "units=3")
     assert code == 2
-    assert "units cannot change after the fit" in " ".join(err.split())
+    assert "n_atoms cannot change after the fit" in " ".join(err.split())
 
 
 def sets(**settings):
