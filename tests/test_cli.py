@@ -527,7 +527,7 @@ def test_help_has_an_example(command):
 def test_settings_of_every_feature_are_listed():
     assert set(run_json("settings")) == {"settings", "presets", "joined_presets", "preset_notes"}
     out, _ = run("settings")
-    said = "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit with --set feature=l1."
+    said = "smtdist settings --code l1 (or s3c, omp, sc) lists those of a fit with --set code=l1."
     assert " ".join(out.split()).endswith(said)
     found = run_json("settings", "--feature", "l1")
     assert found["feature"] == "l1"

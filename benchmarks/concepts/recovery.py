@@ -86,11 +86,11 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
             n_concepts=b,
             **EARLIER,
             penalty=0.0,
-            floor=False,
+            singletons=False,
             weights="concept",
             temperature=0.05,
             cooling=cooling,
-            sweeps=sweeps,
+            max_iter=sweeps,
             random_state=seed,
         )
     refines = method in REFINED

@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    settings = KernelSettings(features="fourier", n_features=options.features, noise=0.3)
+    settings = KernelSettings(feature_map="fourier", n_features=options.features, noise=0.3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.h5")
         write_rows(path, options.triplets, options.inputs)

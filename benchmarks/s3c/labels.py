@@ -135,7 +135,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
         if model != "s3c":  # the rivals' dictionaries settle in fewer rounds
             settings = settings.replace(
-                rounds=min(settings.rounds, options.rival_rounds),
+                rounds=min(settings.max_iter, options.rival_rounds),
                 pooling=tuple(options.rival_pooling or options.pooling),
             )
         first = (images[: options.choose], labels[: options.choose])

@@ -109,11 +109,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
     settings = Configuration(
-        feature=options.feature,
-        dictionary=options.atoms,
+        code=options.feature,
+        n_atoms=options.atoms,
         n_components=options.components,
-        drop=1,
-        mean="patch",
+        drop_components=1,
+        subtract_mean="patch",
     )
     if options.data is None:
         images = np.random.default_rng(0).integers(0, 256, (options.images, 12, 12, 1), dtype=np.uint8)

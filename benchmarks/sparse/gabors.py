@@ -48,10 +48,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     tiles = natural_tiles(options.data, options.side)
     settings = SparseSettings(
         n_atoms=round(options.overcomplete * options.patch**2),
-        patch=options.patch,
+        patch_size=options.patch,
         images=256,
         patches=8,
-        pooling=(1,),
+        pooling_grid=(1,),
     ).replace(**parse_settings(options.set))
     source, started = ArraySource(tiles), time.perf_counter()
     learned, _ = fit_coder(SparseCoder, source, settings, Engine(SerialExecutor(1)))

@@ -172,7 +172,11 @@ def embeddings(
     assert sums is not None
 
     def degree() -> NDArray[np.float64]:
-        return solve_words(sums, replace(settings, moment="degree")).components[settings.drop :].T
+        return (
+            solve_words(sums, replace(settings, second_moment="degree"))
+            .components[settings.drop_components :]
+            .T
+        )
 
     def trained() -> NDArray[np.float64]:
         return glove(
@@ -182,7 +186,7 @@ def embeddings(
     return {
         "smt": model.vectors,
         "smt-degree": degree,
-        "smt-information": lambda: information_vectors(sums, count, settings.drop),
+        "smt-information": lambda: information_vectors(sums, count, settings.drop_components),
         "ppmi-svd": lambda: ppmi_svd(sums, count),
         "ppmi-svd-unscaled": lambda: ppmi_svd(sums, count, power=0.0),
         "glove": trained,

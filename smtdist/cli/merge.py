@@ -57,7 +57,7 @@ def merge(
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
     with usage():
-        changes = dict(configuration.parse_setting(text) for text in set_ or [])
+        changes = configuration.parse_settings(set_ or [])
         result = adding.merge(models, subtract=subtract or [], allow_repeats=allow_repeats, **changes)
     written = kind_of(models[0]).save(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)

@@ -121,7 +121,7 @@ def fit(
     source = video_model.sequences_of(found, settings)
     where = Where(workers, cluster, quiet, memory=memory)
     if plan:
-        if settings.sgd_rounds:
+        if settings.n_epochs:
             raise WrongUsage(
                 "--plan does not include mini-batches; set sgd_rounds=0 to plan the steps before them."
             )

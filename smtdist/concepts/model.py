@@ -218,7 +218,7 @@ def model_of(
         settings,
         state.concepts,
         weights,
-        scores.axes @ features_of(sums, weights, settings.features),
+        scores.axes @ features_of(sums, weights, settings.feature_map),
         state.together,
         state.crossed,
         state.total,

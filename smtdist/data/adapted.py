@@ -40,7 +40,7 @@ class Scaling:
 
     image_shape: tuple[int, ...]
     resize: int | None = None
-    crop: int | None = None
+    center_crop: int | None = None
     channels: int | None = None
     pixel_range: tuple[float, float] | None = None
 

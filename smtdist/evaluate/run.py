@@ -95,7 +95,7 @@ class Labelled:
 class Neighbours:
     """Settings of the soft k-NN."""
 
-    k: int = Configuration.neighbours
+    k: int = Configuration.n_neighbors
     temperature: float = Configuration.temperature
     vote: str = Configuration.vote
 
@@ -108,7 +108,7 @@ class Neighbours:
         vote: str | None = None,
     ) -> Neighbours:
         """Return those that a model's settings name, but for what is given."""
-        return cls(k or settings.neighbours, temperature or settings.temperature, vote or settings.vote)
+        return cls(k or settings.n_neighbors, temperature or settings.temperature, vote or settings.vote)
 
 
 @dataclass(frozen=True)

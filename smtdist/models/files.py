@@ -138,7 +138,7 @@ def _read(file: Any, path: str | os.PathLike[str], statistics: bool) -> Model:
     whitening = _read_whitening(file["whitening"], scale)
     dictionary = _read_dictionary(file["dictionary"])
     model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
-    if settings.order == 2:
+    if settings.difference_order == 2:
         bits = COARSE_BITS if number(file, "smtdist_schema") < 3 else number(file, "weight_bits")
         model = replace(model, coarse=bits != code_sums(model, 1).weight_bits)
     if statistics and "statistics" in file:
@@ -148,7 +148,7 @@ def _read(file: Any, path: str | os.PathLike[str], statistics: bool) -> Model:
 
 def _require_layout(file: Any, geometry: Geometry, settings: Configuration) -> None:
     """Refuse a file whose arrays are missing or do not belong together: kernels trust their shapes."""
-    whitening = {**_WHITENING, **({"mean": ("pixel",)} if settings.mean == "global" else {})}
+    whitening = {**_WHITENING, **({"mean": ("pixel",)} if settings.subtract_mean == "global" else {})}
     layout = {"whitening": whitening, "dictionary": _DICTIONARY}
     sums = _statistics_layout(file["statistics"]) if "statistics" in file else {}
     require_arrays(file, layout, "atom", sums, pixel=geometry.pixels)
@@ -171,7 +171,9 @@ def _statistics_layout(group: Any) -> layouts.Arrays:
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
-    weights = {"weight_bits": code_sums(model, 1).weight_bits} if model.settings.order == 2 else {}
+    weights = (
+        {"weight_bits": code_sums(model, 1).weight_bits} if model.settings.difference_order == 2 else {}
+    )
     return weights | {
         "smtdist_schema": SCHEMA,
         "title": "Sparse manifold transform",
@@ -204,7 +206,10 @@ def _whitening_group(model: Model) -> Group:
     if whitening.mean is not None:
         about = {"units": "share of the pixel range"}
         variables["mean"] = ("pixel", whitening.mean * model.scale.unit, about)
-    return Group(variables, attributes={"mean_mode": model.settings.mean, "ridge": model.settings.ridge})
+    return Group(
+        variables,
+        attributes={"mean_mode": model.settings.subtract_mean, "ridge": model.settings.whitening_reg},
+    )
 
 
 def _dictionary_group(dictionary: Dictionary) -> Group:
@@ -321,7 +326,7 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
         weight_bits=sums.weight_bits if sums.second_order else 0,
         **views,
     )
-    exact = sums.second_order and model.settings.context == "whole" and not model.coarse
+    exact = sums.second_order and model.settings.context_size == "whole" and not model.coarse
     if exact != bool(views) or (exact and (found.equal_sites is None) != (LIMBS[0] in matrices)):
         raise ValueError("its second-order sums do not say how many patches its images keep")
     return found

@@ -98,7 +98,7 @@ class ModelReadout:
         plain = self.readout.features == "embedding" and self.readout.grid is None
         if not (plain or isinstance(self.model, Model)):
             raise ConfigurationError(
-                "Features of codes and a pooling grid need a model with feature=gq or feature=vq; use features=embedding "
+                "Features of codes and a pooling grid need a model with code=gq or code=vq; use features=embedding "
                 "without a grid (--features embedding, no --pool)."
             )
 

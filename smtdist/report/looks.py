@@ -73,7 +73,7 @@ def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> 
     images if they vote.
     """
     votes, n, learnt = model.votes, known[0].n_samples, run.Labelled(*known)
-    settings = SoftNeighbours(min(votes.neighbours, n), votes.temperature, votes.vote)
+    settings = SoftNeighbours(min(votes.n_neighbors, n), votes.temperature, votes.vote)
     voters = known[0]
     if votes.mirrored_votes:
         voters, learnt = AndMirrored(voters), learnt.and_mirrored()

@@ -99,7 +99,7 @@ def test_files_open_with_xarray_and_load_again(tmp_path, table):
     again = BinaryConcepts.from_file(path)
     np.testing.assert_array_equal(again.concepts_, found.concepts_)
     np.testing.assert_array_equal(again.transform(X[:20]), found.transform(X[:20]))
-    assert again.settings == found.settings
+    assert again.configuration == found.configuration
     assert again.model_.history == found.model_.history
     with pytest.raises(ModelError, match="exists already"):
         found.save(path)

@@ -95,4 +95,4 @@ def test_the_same_bits_after_losses_and_in_a_file(stack, clips, tmp_path):
 def test_a_layer_takes_over_how_patches_are_cut(clips, stack):
     lower = stack.layers[0]
     upper, _ = fit_video(clips, UPPER.replace(patch=9, length=6, rounds=1), Engine(SerialExecutor()), lower)
-    assert (upper.settings.patch, upper.settings.length) == (6, 4)
+    assert (upper.settings.patch_size, upper.settings.length) == (6, 4)

@@ -112,7 +112,7 @@ def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
         raise DataError(f"{source.name} has a single patch; give more images.")
     with single_blas():
         mean, whiten, unwhiten = contrast.zca(
-            partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.ridge
+            partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.whitening_reg
         )
     patches = replace(bare, mean=mean, whiten=whiten)
     atoms, record = _atoms(before, patches, settings, engine)
@@ -146,13 +146,13 @@ def _drawn(units: int) -> int:
 def image_shape(source: Source, settings: PatchSettings) -> tuple[int, int, int]:
     """Return (height, width, channels) of a source's images, or say why a coder cannot be fitted to them."""
     height, width, channels = sample_lengths(source.shape, source.name)
-    if settings.patch > min(height, width):
+    if settings.patch_size > min(height, width):
         raise ConfigurationError(
-            f"patch is {settings.patch}, but {source.name} has images of {height} x {width}; use a smaller patch."
+            f"patch_size is {settings.patch_size}, but {source.name} has images of {height} x {width}; use a smaller patch."
         )
-    if settings.grey and channels != 3:
+    if settings.to_grayscale and channels != 3:
         raise ConfigurationError(
-            f"{source.name} has {channels} channel(s), and grey needs three; set grey=false."
+            f"{source.name} has {channels} channel(s), and grey needs three; set to_grayscale=false."
         )
     if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
         raise ConfigurationError(

@@ -79,7 +79,7 @@ class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # 
 
     def _fitted(self, model: VideoModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)
-        self.n_features_in_ = model.settings.patch**2
+        self.n_features_in_ = model.settings.patch_size**2
         convergence.keep(self, convergence.of_rounds(model.trace))
         if model.ending is not None and not model.ending.converged:
             self.converged_ = False

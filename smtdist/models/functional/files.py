@@ -108,9 +108,9 @@ def load_video(path: str | os.PathLike[str]) -> VideoModel:
 
 def _read(file: Any, below: VideoModel | None) -> VideoModel:
     settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
-    pixels = settings.patch**2 if below is None else len(below.components)
-    sizes = {"pixel": pixels, "atom": settings.atoms, "component": settings.n_components}
-    sizes["round"] = settings.rounds
+    pixels = settings.patch_size**2 if below is None else len(below.components)
+    sizes = {"pixel": pixels, "atom": settings.n_atoms, "component": settings.n_components}
+    sizes["round"] = settings.max_iter
     layout = {**_DIMENSIONS, "means": _MEANS} if "means" in file else _DIMENSIONS
     file_groups.require_arrays(file, layout, "atom", valued.statistics_layout("atom"), **sizes)
     found = {

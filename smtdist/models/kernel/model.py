@@ -119,9 +119,9 @@ class KernelModel(Shown):
         found, settings = self.convergence, self.settings
         if found is None or found.converged:
             return ""
-        if settings.features is None:
+        if settings.feature_map is None:
             more = "raise max_iterations or tolerance"
-            if found.n_iter < settings.max_iterations:
+            if found.n_iter < settings.max_iter:
                 more = "no lower point was found along the slope: raise ridge or tolerance"
             return (
                 f"The fit stopped after {found.n_iter} steps with a relative gradient of {found.gradient_norm:.2g}, "
@@ -159,7 +159,7 @@ def embedding_bytes(model: KernelModel, source: Source) -> int:
 
 def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:
     """Return samples as rows: float64 for exact models, float32 for features; uint8 is divided by 255."""
-    if settings.features is not None:
+    if settings.feature_map is not None:
         return as_rows(samples) if samples.dtype.kind in "biuf" else samples
     rows = samples.reshape(len(samples), -1) if samples.ndim > 2 else samples
     return rows / 255 if rows.dtype == np.uint8 else rows
@@ -199,7 +199,8 @@ def fit_exact(
     kernel = with_bandwidth(kernel, settings.bandwidth, rows)
     descent: dict[str, Any] = {
         "seed": settings.random_state,
-        **{name: getattr(settings, name) for name in ("method", "tolerance", "max_iterations")},
+        "max_iterations": settings.max_iter,
+        **{name: getattr(settings, name) for name in ("method", "tolerance")},
     }
     about = {"versions": provenance.few_versions()}
     if settings.model == "autoencoder":
@@ -218,7 +219,7 @@ def fit_exact(
         kernel,
         made,
         settings.n_components,
-        settings.ridge,
+        settings.alpha,
         all_negatives=settings.negatives == "all",
         **descent,
     )
@@ -264,7 +265,7 @@ def image_shape_of(samples: NDArray[Any]) -> tuple[int, int, int]:
 def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:
     """Fit a model on a source: in features by passes over it, or exactly, read whole into this process."""
     facts = lambda: Facts.of(source, settings.to_dict())  # noqa: E731
-    if settings.features is not None:
+    if settings.feature_map is not None:
         from smtdist.models.kernel.streamed import fit_streamed
 
         last = ("contrast", "solve") if settings.model == "contrastive" else ("round",)

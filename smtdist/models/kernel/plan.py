@@ -51,9 +51,9 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     An exact model has no passes: all samples are read into the driver, which works on square matrices of
     them. In features the costs are those of placeholders as large as what the first pass will draw.
     """
-    if settings.features is None:
+    if settings.feature_map is None:
         return [_on_driver(EXACT, exact_bytes(source, settings))]
-    if settings.model == "contrastive" and settings.features != "nystroem":
+    if settings.model == "contrastive" and settings.feature_map != "nystroem":
         require_memory(settings.feature_count, SOLVE_SQUARES, FEWER_FEATURES)
     steps = kernel_steps(source, settings)
     machines = planning.measured_machines(steps, engine)
@@ -68,7 +68,7 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
 def kernel_steps(source: Source, settings: KernelSettings) -> list[Step]:
     """Return the passes of a fit in features, with statistics that cost what the real ones will."""
     length = row_length(source, settings)
-    draw = Step("draw", RowDraw(settings.pool, length, settings.random_state), source)
+    draw = Step("draw", RowDraw(settings.negative_pool_size, length, settings.random_state), source)
     features = _placeholder(settings, source)
     if settings.model == "contrastive":
         sums = ContrastSums(features, _triplets(source, settings))
@@ -78,7 +78,7 @@ def kernel_steps(source: Source, settings: KernelSettings) -> list[Step]:
     # weights, their gradient and its two moments, while the next ones are made
     gradient = _gradient(source, settings, features)
     held = 6 * gradient.state_bytes()
-    return [draw, Step("round", gradient, batch, settings.rounds, driver_bytes=held)]
+    return [draw, Step("round", gradient, batch, settings.n_epochs, driver_bytes=held)]
 
 
 def _gradient(source: Source, settings: KernelSettings, features: FeatureMap) -> Statistic:
@@ -102,7 +102,7 @@ def _gradient(source: Source, settings: KernelSettings, features: FeatureMap) ->
 def _triplets(source: Source, settings: KernelSettings) -> TripletMaker:
     if given(settings):
         return TripletMaker(settings.random_state)
-    size = min(settings.pool, source.n_samples)
+    size = min(settings.negative_pool_size, source.n_samples)
     pool = np.zeros((size, row_length(source, settings)), np.float32)
     return TripletMaker(settings.random_state, settings.augmentation(), pool, np.arange(size))
 
@@ -111,10 +111,10 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     """Return features as many as there can be: landmarks may turn out equal, and the bandwidth is not known yet."""
     length, kernel = row_length(source, settings), settings.base_kernel()
     length = length // 3 if given(settings) else length
-    if settings.features != "nystroem":
-        assert settings.features is not None
+    if settings.feature_map != "nystroem":
+        assert settings.feature_map is not None
         return feature_maps.random_features(
-            kernel, settings.features, length, settings.feature_count, settings.random_state
+            kernel, settings.feature_map, length, settings.feature_count, settings.random_state
         )
     require_landmarks(settings)
     size = min(settings.feature_count, source.n_samples)

@@ -96,9 +96,10 @@ def plan_words(
 
 
 def _require_words(settings: WordSettings) -> None:
-    if settings.n_components + settings.drop >= settings.vocabulary:
+    if settings.n_components + settings.drop_components >= settings.vocabulary:
         raise ConfigurationError(
-            f"n_components + drop is {settings.n_components + settings.drop}, but there are only {settings.vocabulary} "
+            f"n_components + drop_components is {settings.n_components + settings.drop_components}, but there are only "
+            f"{settings.vocabulary} "
             f"words; ask for fewer components or give more text."
         )
 

@@ -52,16 +52,20 @@ class WordSettings(Settings):
         'what to do with tokens that are no words: "place" keeps their places, "skip" removes them first.',
         default="place",
     )
-    moment: str = setting(
+    second_moment: str = setting(
         one_of(*MOMENTS),
         'V; "second", the paper\'s Σ a aᵀ; or "degree", Σ deg a aᵀ, in which a token counts once for each '
         'neighbour it has. With "second", words that are mostly beside unknown tokens or at ends of '
         "paragraphs fill the first components.",
         default="second",
+        stored="moment",
     )
     n_components: int = setting(whole(1), "components of the embedding.", default=100)
-    drop: int = setting(
-        whole(0), "number of leading components that are left out (the constant: 1).", default=1
+    drop_components: int = setting(
+        whole(0),
+        "number of leading components that are left out (the constant: 1).",
+        default=1,
+        stored="drop",
     )
     max_words: int = setting(
         whole(1),
@@ -100,7 +104,7 @@ class WordModel(Shown):
     embedding: Solution | None
     provenance: dict[str, Any] = field(default_factory=dict)
 
-    free: ClassVar[tuple[str, ...]] = ("moment", "n_components", "drop")
+    free: ClassVar[tuple[str, ...]] = ("second_moment", "n_components", "drop_components")
     """Settings that no sum depends on: they may change after the fit."""
 
     def pairs(self, rows: tuple[int, int] | None = None, text_bytes: int | None = None) -> WordPairs:
@@ -228,7 +232,7 @@ class WordModel(Shown):
         """Return the embedding of each word, (K, L): columns of P without the leading `drop` (SMT 2023, appendix B)."""
         if self.embedding is None:
             raise ModelError("The model has sums but no embedding; solve it first.")
-        return np.ascontiguousarray(self.embedding.components[self.settings.drop :].T)
+        return np.ascontiguousarray(self.embedding.components[self.settings.drop_components :].T)
 
     @cached_property
     def directions(self) -> Float64:

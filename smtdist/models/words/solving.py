@@ -22,13 +22,13 @@ ALLOWANCE: Final = 64 * 2**20
 def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
     """Solve for the embedding; words that are near no other, or in a group of their own, take no part."""
     active = statistics.connected()
-    wanted = settings.n_components + settings.drop
+    wanted = settings.n_components + settings.drop_components
     if wanted >= active.sum():
         raise ConfigurationError(
-            f"n_components + drop is {wanted}, but only {int(active.sum()):,} words are near one another; ask for fewer "
-            f"components or give more text."
+            f"n_components + drop_components is {wanted}, but only {int(active.sum()):,} words are near one another; ask for "
+            f"fewer components or give more text."
         )
-    moment = statistics.activity if settings.moment == "second" else statistics.degree()
+    moment = statistics.activity if settings.second_moment == "second" else statistics.degree()
     # both divided by the number of positions n, C and V have the same eigenvalues and P is sqrt(n) times as large
     found = iterative.smallest_components_sparse(
         statistics.context_scatter(), moment, wanted, active=active
@@ -38,5 +38,5 @@ def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
 
 def solve_bytes(pairs: int, words: int, settings: WordSettings) -> int:
     """Return what a solve takes: the sums as CSR in whole numbers, their scaled values, the vectors that iterations keep."""
-    wanted = settings.n_components + settings.drop
+    wanted = settings.n_components + settings.drop_components
     return ALLOWANCE + 56 * pairs + 8 * words * (3 * wanted + 20)
