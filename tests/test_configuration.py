@@ -15,15 +15,17 @@ from smtdist.errors import ConfigurationError
 
 BAD = {
     "patch_size": [0, 2.0, "6", True], "code": ["xx", 1], "threshold": [0, 1.5, "x"], "context_size": [0, "half", 1.5, True],
-    "difference_order": [3, "1", True], "subtract_mean": ["median"], "mean_context": [0, "half"], "whitening_reg": [0, -1, "x", float("inf"), float("nan")],
-    "min_contrast": [-1, "x"], "constant_patch": ["drop"], "zero_code": [None], "n_atoms": [0, 65537],
-    "dictionary_method": ["best"], "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_n_init": [0],
-    "dictionary_samples": [-1],
-    "augment_flip": ["yes", 1], "to_grayscale": [None], "resize": [0, "x"], "center_crop": [0], "channels": [2, True], "patch_stride": [0],
-    "positions": [0, 1.5], "second_moment": ["third"], "n_components": [0], "drop_components": [-1],
-    "pool_size": [0], "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"],
-    "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "dictionary_mirrored": [1], "n_neighbors": [0, 1.5],
-    "temperature": [0, "x", float("inf")], "vote": ["soft"], "mirrored_votes": [1], "random_state": [-1, 2**63, 1.5],
+    "difference_order": [3, "1", True], "subtract_mean": ["median"], "mean_context": [0, "half"],
+    "whitening_reg": [0, -1, "x", float("inf"), float("nan")], "min_contrast": [-1, "x"],
+    "constant_patch": ["drop"], "zero_code": [None], "n_atoms": [0, 65537], "dictionary_method": ["best"],
+    "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_n_init": [0],
+    "dictionary_samples": [-1], "augment_flip": ["yes", 1], "to_grayscale": [None], "resize": [0, "x"],
+    "center_crop": [0], "channels": [2, True], "patch_stride": [0], "positions": [0, 1.5],
+    "second_moment": ["third"], "n_components": [0], "drop_components": [-1], "pool_size": [0],
+    "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"],
+    "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "dictionary_mirrored": [1],
+    "n_neighbors": [0, 1.5], "temperature": [0, "x", float("inf")], "vote": ["soft"], "mirrored_votes": [1],
+    "random_state": [-1, 2**63, 1.5],
 }  # fmt: skip
 
 

@@ -46,8 +46,8 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if isinstance(X, Source | tuple) or settings.feature_map is not None:
             if triplets is not None or clean is not None:
                 raise ConfigurationError(
-                    "Your own positives, negatives and clean rows need rows in memory and feature_map=None; with feature_map give "
-                    "samples of (anchor, positive, negative) and triplets=given."
+                    "Your own positives, negatives and clean rows need rows in memory and feature_map=None; with feature_map "
+                    "give samples of (anchor, positive, negative) and triplets=given."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
             with self._engine() as engine:
