@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from smtdist.data import identity, retry
-from smtdist.data.array import ArraySource
-from smtdist.data.piece import piece_of, without_data
+from smtdist.data.array import ArraySource, piece_of, without_data
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import folder as folders

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence, mirrored

@@ -13,7 +13,7 @@ import numpy as np
 from smtdist.codes.coder import Coder, Record, patch_rows
 from smtdist.codes.settings import PatchSettings
 from smtdist.data.source import Source, sample_lengths
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source, sample_lengths
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence as iterations
