@@ -21,13 +21,18 @@ from smtdist.kernels.convergence import Convergence, advice, facts_of
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import with_bandwidth
 from smtdist.models import provenance
-from smtdist.models import rows as row_embedding
+from smtdist.models import transform as row_embedding
 from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
-from smtdist.models.kernel.contrastive import Spectrum, contrastive
+from smtdist.models.kernel.contrastive import (
+    Spectrum,
+    Triplets,
+    contrastive,
+    drawn_triplets,
+    given_triplets,
+)
 from smtdist.models.kernel.encoder import KernelEncoder, require_rows
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import spectral
-from smtdist.models.kernel.triplets import Triplets, drawn_triplets, given_triplets
 from smtdist.models.records import Record
 from smtdist.solve.solution import Float64
 from smtdist.statistics.gradients import on_sphere
