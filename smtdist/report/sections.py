@@ -37,9 +37,8 @@ MAPPED: Final = 300
 WORDS: Final = 40
 """Frequent words whose neighbours are shown."""
 
-LARGEST: Final = 6
-"""Concepts of the analogram."""
-MOST_NODES: Final = 60
+LARGEST: Final = 6  # concepts of the analogram
+MOST_NODES: Final = 60  # of the analogram, more of which nobody can read
 
 
 def settings(facts: dict[str, Any]) -> list[Section]:

@@ -28,8 +28,8 @@ from smtdist.kernels.feature_maps import (
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.symmetric import add_symmetrised, packed_size, unpacked
 from smtdist.kernels.threads import threads
-from smtdist.models.kernel.model import fit_model
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_model
 from smtdist.statistics import contrast
 from smtdist.statistics.contrast import ContrastSums, finish, tile_bytes
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
