@@ -14,8 +14,8 @@ from typer.main import get_command
 
 from smtdist.cli import options as opt
 from smtdist.cli.commands import WORDS
+from smtdist.engine.outlets import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
-from smtdist.monitor.lines import STANDARD_ERROR
 
 NAME: Final = "run.json"
 SCHEMA: Final = 3
