@@ -18,7 +18,7 @@ from benchmarks.record import write_record
 from benchmarks.rows import row
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import device_memory
 from smtdist.engine.passes import Engine

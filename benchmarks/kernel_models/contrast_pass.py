@@ -26,8 +26,9 @@ from benchmarks.record import write_record
 from smtdist.data.table import as_table
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
-from smtdist.models.kernel.model import FeatureEncoder, fit_model
+from smtdist.models.kernel.model import FeatureEncoder
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_model
 from smtdist.statistics.contrast import tile_rows
 
 START_ROWS = 8192

@@ -24,7 +24,7 @@ from benchmarks.record import write_record
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import Executor, SerialExecutor
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import readable, resident_bytes, size_of

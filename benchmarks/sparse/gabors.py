@@ -21,7 +21,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import set_threads
 from smtdist.models.coders.fit import fit_coder
-from smtdist.plot.filters import save_filters
+from smtdist.plot.sheets import save_filters
 
 
 def shares(coder: Any, most: int) -> dict[str, float]:

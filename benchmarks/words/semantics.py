@@ -38,8 +38,7 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
-from smtdist.models.words.model import WordModel, WordSettings, rank_correlation, unit
-from smtdist.models.words.solving import solve_words
+from smtdist.models.words.model import WordModel, WordSettings, rank_correlation, solve_words, unit
 from smtdist.solve.iterative import largest_eigenvectors
 from smtdist.statistics.word_pairs import WordSums
 

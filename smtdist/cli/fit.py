@@ -17,7 +17,7 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.first_look import FirstLook, first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import locations, opening
-from smtdist.data.first import limited
+from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import readable

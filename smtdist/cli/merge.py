@@ -14,7 +14,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import model_lines
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say_repeated
-from smtdist.data import changing
+from smtdist.data import locking
 from smtdist.data.same_file import require_apart
 from smtdist.data.showing import n_samples
 from smtdist.data.writing import check_target
@@ -119,7 +119,7 @@ def update(
     if out is not None:
         require_apart(out, (model,), remedy="leave out --out to replace it, or write to another name")
         check_target(out, overwrite, data=data)
-    with changing.held(model) if out is None else nullcontext():
+    with locking.held(model) if out is None else nullcontext():
         kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
         present = kind.load(model)
         with usage():

@@ -13,9 +13,9 @@ from smtdist.cli.first_look import first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for
 from smtdist.codes.coder import Coder, Record
 from smtdist.data import opening
-from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
+from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine

@@ -27,7 +27,7 @@ from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.tune import Trial
 from smtdist.monitor import tables
-from smtdist.monitor.sheet import Sheet
+from smtdist.monitor.console import Sheet
 
 SHARE = "0.2"
 

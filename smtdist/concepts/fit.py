@@ -12,13 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.descent import Descended, Sweep, descend
-from smtdist.concepts.floor import above, floor_of, points_as_concepts
 from smtdist.concepts.model import ConceptModel, Ending, model_of
 from smtdist.concepts.objective import best_scale, best_weights, reached
 from smtdist.concepts.relaxation import relax
-from smtdist.concepts.reliability import reliability
 from smtdist.concepts.sampling import sample
-from smtdist.concepts.scores import Scores, leading, prepare
+from smtdist.concepts.scores import (
+    Scores,
+    above,
+    floor_of,
+    leading,
+    points_as_concepts,
+    prepare,
+    reliability,
+)
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import (
     Concepts,

@@ -50,7 +50,7 @@ class ConceptSettings(Settings):
     rank: int | None = setting(
         whole(1) | NULL,
         "components of X that Algorithm 1 and projections use; None means those above the noise, told by the "
-        "spectrum (`smtdist.concepts.spectrum`).",
+        "spectrum (`smtdist.concepts.scores`).",
         default=None,
     )
     kernel_rank: int | None = setting(
@@ -156,7 +156,7 @@ class ConceptSettings(Settings):
         FLAG,
         "if you ask for more concepts than there are points, and the points have full rank, make each point a "
         "concept of its own, for the floor of the kernel. hopfield and hybrid search the other concepts above "
-        "it (`smtdist.concepts.floor`).",
+        "it (`smtdist.concepts.scores`).",
         default=True,
         advanced=True,
         stored="floor",
@@ -181,7 +181,7 @@ class ConceptSettings(Settings):
     refine: int = setting(
         whole(0),
         "sweeps of a last descent of all concepts on the whole kernel. Its penalty follows the share of noise "
-        "in X (`smtdist.concepts.reliability`). S then aligns better with the data and is less sparse. With "
+        "in X (`smtdist.concepts.scores`). S then aligns better with the data and is less sparse. With "
         'weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.',
         default=0,
     )

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from smtdist import errors
 from smtdist.data.adapted import RangeSettings, adapted
-from smtdist.data.first import First
 from smtdist.data.labels import numbering_of, read_labels
 from smtdist.data.locations import Files, Location, Parsed, resolved
 from smtdist.data.look import file_named, labels_name, look_at, require_same_classes
 from smtdist.data.manifest import Manifest
 from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
+from smtdist.data.views import First
 from smtdist.errors import ConfigurationError, DataError, DataWarning, counted
 
 __all__ = ["EncodedSettings", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]

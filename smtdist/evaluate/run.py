@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data import opening
-from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
+from smtdist.data.views import limited
 from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence, mirrored
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Geometry, Whitener
-from smtdist.models import starts
+from smtdist.models.records import best_of
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -164,7 +164,7 @@ def from_sketch(
         first = start.grid[number * wanted : (number + 1) * wanted]
         return _k_means(first, source, whitener, settings, engine)
 
-    return starts.best_of(settings.dictionary_n_init, learned, _distance_of, engine)
+    return best_of(settings.dictionary_n_init, learned, _distance_of, engine)
 
 
 def _distance_of(found: Dictionary) -> float:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.array import ArraySource
-from smtdist.data.piece import without_data
+from smtdist.data.array import ArraySource, without_data
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.executor import SerialExecutor, available_cores

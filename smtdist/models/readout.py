@@ -18,7 +18,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
-from smtdist.kernels.pooled_codes import pooled_counts
+from smtdist.kernels.grid_pool import pooled_counts
 from smtdist.kernels.types import Codes
 from smtdist.models.joined import Joined, each, parts_of
 from smtdist.models.model import Model

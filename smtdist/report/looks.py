@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.and_mirrored import AndMirrored
 from smtdist.data.source import Source
+from smtdist.data.views import AndMirrored
 from smtdist.engine.passes import Engine
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.knn import SoftNeighbours

@@ -20,7 +20,7 @@ from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics import limbs
 from smtdist.statistics.base import Layout, State, Statistic
-from smtdist.statistics.draw import drawn_views
+from smtdist.statistics.patch_rows import drawn_views
 
 DEVIATION: Final = ("deviation_high", "deviation_low")
 DIGITS: Final = ("scatter_high", "scatter_low")

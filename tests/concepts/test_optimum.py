@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.concepts import optimum
 from smtdist.concepts import files
 from smtdist.concepts.estimator import BinaryConcepts
+from smtdist.concepts.scores import rank_above_noise
 from smtdist.concepts.settings import EARLIER, ConceptSettings
-from smtdist.concepts.spectrum import rank_above_noise
 
 
 def test_the_oracle_is_the_best_of_all_choices():

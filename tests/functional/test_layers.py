@@ -10,7 +10,7 @@ from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.files import load_video, save_video
-from smtdist.models.functional.inverse import recover_codes
+from smtdist.models.functional.inference import recover_codes
 from smtdist.models.functional.video import fit_video
 from smtdist.report.facts import KINDS, facts_of
 

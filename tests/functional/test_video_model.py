@@ -19,9 +19,8 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.video import fit_video, sequences_of
-from smtdist.models.functional.video_judge import judged, pca, principal, snr
+from smtdist.models.functional.video_judge import judged, pca, principal, snr, straightness
 from smtdist.models.merge import refit, update
 from smtdist.report.coder_facts import video_facts, video_readable
 from smtdist.statistics.sites import NEW, Sequences

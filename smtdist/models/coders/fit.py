@@ -13,7 +13,7 @@ import numpy as np
 from smtdist.codes.coder import Coder, Record, patch_rows
 from smtdist.codes.settings import PatchSettings
 from smtdist.data.source import Source, sample_lengths
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -21,7 +21,8 @@ from smtdist.kernels import contrast
 from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.threads import single_blas
-from smtdist.models import provenance, starts
+from smtdist.models import provenance
+from smtdist.models.records import best_of
 from smtdist.solve.solution import Float64
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
@@ -68,7 +69,7 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
 
     with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings))):
         start = begun(source, settings, engine)
-        learnt, records = starts.best_of(getattr(settings, "n_init", 1), learned, cls.loss, engine)
+        learnt, records = best_of(getattr(settings, "n_init", 1), learned, cls.loss, engine)
     made: Any = cls
     coder = made(
         settings,

@@ -14,9 +14,8 @@ from smtdist.kernels import convergence
 from smtdist.models import given
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.video import VideoModel, fit_video
-from smtdist.models.functional.video_judge import judged_clips
+from smtdist.models.functional.video_judge import judged_clips, straightness
 
 
 class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # type: ignore[misc]

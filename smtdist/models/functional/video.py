@@ -20,8 +20,7 @@ from smtdist.kernels.products import Ordered
 from smtdist.models import valued
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
-from smtdist.models.functional.inverse import PENALTY, recover_codes
-from smtdist.models.functional.regularised import regularised_codes
+from smtdist.models.functional.inference import PENALTY, recover_codes, regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
 from smtdist.models.records import Record

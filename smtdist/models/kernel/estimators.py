@@ -18,8 +18,9 @@ from smtdist.kernels import convergence
 from smtdist.models.estimating import Estimator
 from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
-from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
+from smtdist.models.kernel.model import KernelModel, fit_exact
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_model
 
 
 class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]

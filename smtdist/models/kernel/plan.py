@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
@@ -16,8 +14,8 @@ from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.models import plan as planning
 from smtdist.models import ways
-from smtdist.models.kernel import autoencoder, contrastive, spectral
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
+from smtdist.models.kernel.model import EXACT, exact_bytes
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import (
     LANDMARK_SQUARES,
@@ -32,17 +30,6 @@ from smtdist.statistics.base import Statistic
 from smtdist.statistics.contrast import ContrastSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.rows import RowDraw, TripletMaker
-
-EXACT: Final = "exact"
-EXACT_SQUARES: Final = {
-    "contrastive": (contrastive.SQUARES, 2),
-    "spectral": (spectral.SQUARES, 2),
-    "autoencoder": (autoencoder.SQUARES, 1),
-}
-"""Matrices that an exact fit holds, and their rows for each sample; a third one for one negative of the spectral loss."""
-FIRST_PAGES: Final = 8 * 2**20
-"""What a process's first exact fit takes beside its matrices: SciPy's code and BLAS's workspace come into memory, up to 5 MiB as
-measured."""
 
 
 def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> list[PassCost]:
@@ -120,17 +107,6 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     size = min(settings.feature_count, source.n_samples)
     require_memory(size, max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)
     return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
-
-
-def exact_bytes(source: Source, settings: KernelSettings) -> int:
-    """Return the bytes that an exact fit takes in this process; what cannot fit is refused."""
-    squares, parts = EXACT_SQUARES[settings.model]
-    if settings.model == "spectral" and settings.negatives == "one":
-        parts += 1
-    rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
-    require_memory(rows, squares)
-    samples = source.n_samples * int(np.prod(source.shape[1:]))
-    return FIRST_PAGES + 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples
 
 
 def _on_driver(name: str, working: int) -> PassCost:

@@ -1,4 +1,4 @@
-"""Kernel models in explicit features, by passes over data of any size: one additive statistic, or mini-batch rounds."""
+"""The fit of a kernel model; in explicit features by passes over data of any size: one additive sum, or mini-batch rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source, sample_lengths
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence as iterations
@@ -20,7 +21,14 @@ from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models import provenance, ways
 from smtdist.models.kernel.contrastive import Spectrum, top_components
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
-from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
+from smtdist.models.kernel.model import (
+    EXACT,
+    FeatureDecoder,
+    FeatureEncoder,
+    KernelModel,
+    exact_bytes,
+    fit_exact,
+)
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import bottomless, resolved_ridge
 from smtdist.models.records import Record
@@ -51,6 +59,24 @@ class _Ready:
     triplets: TripletMaker
     n_samples: int
     shape: tuple[int, int, int]  # of a sample
+
+
+def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:
+    """Fit a model on a source: in features by passes over it, or exactly, read whole into this process."""
+    facts = lambda: Facts.of(source, settings.to_dict())  # noqa: E731
+    if settings.feature_map is not None:
+        last = ("contrast", "solve") if settings.model == "contrastive" else ("round",)
+        with engine.run(("draw", *last), facts):
+            return fit_streamed(source, settings, engine)
+
+    def solved() -> KernelModel:
+        with source.opened() as reader:
+            samples = reader.read(0, source.n_samples)
+        return fit_exact(samples, settings)
+
+    with engine.run((EXACT,), facts):
+        model, record = engine.solve(EXACT, solved, exact_bytes(source, settings))
+        return model, [record]
 
 
 def fit_streamed(

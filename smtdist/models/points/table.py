@@ -17,7 +17,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError, counted
 from smtdist.kernels import features
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models import rows as row_embedding
+from smtdist.models import transform as row_embedding
 from smtdist.models.points.contexts import (
     Context,
     locally_linear_context,

@@ -18,8 +18,7 @@ from smtdist.models import ways
 from smtdist.models.plan import PassCost
 from smtdist.models.records import Record
 from smtdist.models.ways import Way
-from smtdist.models.words.model import WordModel, WordSettings
-from smtdist.models.words.solving import solve_bytes
+from smtdist.models.words.model import WordModel, WordSettings, solve_bytes
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
 

@@ -16,7 +16,7 @@ from smtdist.data.source import Source
 from smtdist.data.text import TextSource
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import tokens
 from smtdist.kernels.tokens import Normalisation
 from smtdist.models import provenance
@@ -28,6 +28,8 @@ from smtdist.statistics.vocabulary import MAX_WORDS, Vocabulary
 from smtdist.statistics.word_pairs import WordPairs, WordSums
 
 MOMENTS: Final = ("second", "degree")
+
+ALLOWANCE: Final = 64 * 2**20  # what libraries load and allocate on their own while a solve runs
 
 
 class WordSettings(Settings):
@@ -182,11 +184,6 @@ class WordModel(Shown):
 
     def solved(self, statistics: WordSums, engine: Engine) -> tuple[Solution, Record]:
         """Solve for the embedding, as a step of the run."""
-        from smtdist.models.words.solving import (  # a model that is asked needs no SciPy
-            solve_bytes,
-            solve_words,
-        )
-
         working = solve_bytes(len(statistics.pair), statistics.n_words, self.settings)
         return engine.solve("solve", lambda: solve_words(statistics, self.settings), working)
 
@@ -313,3 +310,28 @@ def rank_correlation(
     scale = length[left] * length[right]
     cosine = np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
     return float(spearmanr(cosine, scores)[0]), cosine, scores
+
+
+def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
+    """Solve for the embedding; words that are near no other, or in a group of their own, take no part."""
+    from smtdist.solve import iterative  # a model that is only asked needs no SciPy
+
+    active = statistics.connected()
+    wanted = settings.n_components + settings.drop_components
+    if wanted >= active.sum():
+        raise ConfigurationError(
+            f"n_components + drop_components is {wanted}, but only {int(active.sum()):,} words are near one another; ask for fewer "
+            f"components or give more text."
+        )
+    moment = statistics.activity if settings.second_moment == "second" else statistics.degree()
+    # both divided by the number of positions n, C and V have the same eigenvalues and P is sqrt(n) times as large
+    found = iterative.smallest_components_sparse(
+        statistics.context_scatter(), moment, wanted, active=active
+    )
+    return replace(found, components=found.components * np.sqrt(max(1, statistics.n_positions)))
+
+
+def solve_bytes(pairs: int, words: int, settings: WordSettings) -> int:
+    """Return what a solve takes: the sums as CSR in whole numbers, their scaled values, the vectors that iterations keep."""
+    wanted = settings.n_components + settings.drop_components
+    return ALLOWANCE + 56 * pairs + 8 * words * (3 * wanted + 20)
