@@ -320,8 +320,8 @@ def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
     wanted = settings.n_components + settings.drop_components
     if wanted >= active.sum():
         raise ConfigurationError(
-            f"n_components + drop_components is {wanted}, but only {int(active.sum()):,} words are near one another; ask for fewer "
-            f"components or give more text."
+            f"n_components + drop_components is {wanted}, but only {int(active.sum()):,} words are near one another; ask for "
+            f"fewer components or give more text."
         )
     moment = statistics.activity if settings.second_moment == "second" else statistics.degree()
     # both divided by the number of positions n, C and V have the same eigenvalues and P is sqrt(n) times as large
