@@ -93,8 +93,10 @@ def fitted(images: NDArray[np.uint8], atoms: int, turns: int) -> dict[str, Any]:
             file["images"] = images
         for turn in range(turns + 1):
             for order in (1, 2) if turn % 2 else (2, 1):
-                settings = f"context_size=whole difference_order={order} threshold=0.3 subtract_mean=patch "
+                settings = (
+                    f"context_size=whole difference_order={order} threshold=0.3 subtract_mean=patch "
                     f"n_components=32 n_atoms={atoms}"
+                )
                 words = [word for one in settings.split() for word in ("--set", one)]
                 command = [
                     "fit",
