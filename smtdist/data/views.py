@@ -57,22 +57,9 @@ class First(Derived):
         """Return what the source is, and how many of its samples these are."""
         return {**self.source.describe(), "first": self.count}
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Yield a reader over an open reader of the source."""
-        with self.source.opened() as inner:
-            yield _FirstReader(self, inner)
-
-
-class _FirstReader(Reader):
-    def __init__(self, source: First, inner: Reader) -> None:
-        super().__init__(source)
-        self._inner = inner
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        before = self._inner.read_bytes
-        self._inner.read(start, stop, out)
-        return self._inner.read_bytes - before
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write samples as they are."""
+        inner.read(start, stop, out)
 
 
 def limited(source: Source, count: int | None) -> Source:
@@ -194,27 +181,15 @@ class AndMirrored(Derived):
         """Return what the source is, and that mirror images follow."""
         return {**self.source.describe(), "and_mirrored": True}
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Yield a reader over an open reader of the source."""
-        with self.source.opened() as inner:
-            yield _MirroringReader(self, inner)
-
-
-class _MirroringReader(Reader):
-    def __init__(self, source: AndMirrored, inner: Reader) -> None:
-        super().__init__(source)
-        self._inner = inner
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        before, n = self._inner.read_bytes, self._inner.source.n_samples
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write images, and mirror images after the last."""
+        n = self.source.n_samples
         plain = max(0, min(stop, n) - start)
         if plain:
-            self._inner.read(start, start + plain, out[:plain])
+            inner.read(start, start + plain, out[:plain])
         if plain < stop - start:
-            mirrored = self._inner.read(max(start, n) - n, stop - n)
+            mirrored = inner.read(max(start, n) - n, stop - n)
             out[plain:] = mirrored[:, :, ::-1]
-        return self._inner.read_bytes - before
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,25 +243,11 @@ class WithLabels(Derived):
         """Return what the rows are, and that labels are with them."""
         return {**self.source.describe(), "labels_too": True}
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Yield a reader over an open reader of the rows."""
-        with self.source.opened() as inner:
-            yield _LabellingReader(self, inner)
-
-
-class _LabellingReader(Reader):
-    source: WithLabels
-
-    def __init__(self, source: WithLabels, inner: Reader) -> None:
-        super().__init__(source)
-        self._inner = inner
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        before, step = self._inner.read_bytes, self.source.chunk_samples
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write rows, and the number of the class behind each."""
+        step = self.chunk_samples
         for first in range(start, stop, step):
             last = min(first + step, stop)
             place = slice(first - start, last - start)
-            out[place, :-1] = self._inner.read(first, last).reshape(last - first, -1)
-            out[place, -1] = self.source.labels[first:last]
-        return self._inner.read_bytes - before
+            out[place, :-1] = inner.read(first, last).reshape(last - first, -1)
+            out[place, -1] = self.labels[first:last]

@@ -45,14 +45,11 @@ T = TypeVar("T")
 
 ON_BAD_CHUNK: Final = ("raise", "skip")
 SOLVE_ON: Final = ("driver", "workers")
-WORTH_TELLING: Final = 1.0
-"""Seconds of compiling before a pass that the user is told of."""
+WORTH_TELLING: Final = 1.0  # seconds of compiling kernels from which on the user is told of it
+STAYING_SHARE: Final = 0.25  # of a worker's memory, that samples which stay there may take
 
-STAYING_SHARE: Final = 0.25
-"""Of a worker's memory: what samples that stay there may take."""
-
+# called with each engine that is made in this context, so that a view can follow a run that other code starts
 WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHERS", default=())
-"""Called with each engine that is made in this context: how a run is watched that someone else starts."""
 
 
 @dataclass
