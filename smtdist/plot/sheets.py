@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-from smtdist.models.given import model_of
+from smtdist.models.store import model_of
 
 GAP: Final = 1
 

@@ -251,7 +251,13 @@ def refused(words):
         ("encoders", "other", "Plain", "", "has the NAME 'plain'; give both one name"),
         ("encoders", "number", "FEW", "", "no subclass of smtdist.codes.encoder.PatchEncoder"),
         ("encoders", "plain", "Plain", "--set twice=maybe", "twice is 'maybe'; it must be true or false"),
-        ("encoders", "plain", "Plain", "--set dictionary=16.5", "n_atoms is 16.5; it must be a whole number"),
+        (
+            "encoders",
+            "plain",
+            "Plain",
+            "--set dictionary=16.5",
+            "n_atoms is 16.5; it must be a whole number",
+        ),
         (
             "encoders",
             "plain",

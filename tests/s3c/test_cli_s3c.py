@@ -240,8 +240,14 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
             "context is 0; it must be a whole number of pixels",
         ),
         (["--set", "feature=l1", "--set", "order=3"], "order is 3"),
-        (["--set", "feature=omp", "--set", "alpha=2"], "There is no setting 'alpha' of SMT with feature=omp"),
-        (["--set", "feature=s3c", "--set", "penalty=2"], "There is no setting 'penalty' of SMT with feature=s3c"),
+        (
+            ["--set", "feature=omp", "--set", "alpha=2"],
+            "There is no setting 'alpha' of SMT with feature=omp",
+        ),
+        (
+            ["--set", "feature=s3c", "--set", "penalty=2"],
+            "There is no setting 'penalty' of SMT with feature=s3c",
+        ),
         (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 cannot be combined with --preset"),
         (
             ["--model", "omp", "--atoms", "a.npy"],
