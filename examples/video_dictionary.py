@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from smtdist.data.video import Clip, open_clips
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.models.functional.files import load_video
+from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import VideoModel, fit_video
 from smtdist.models.functional.video_judge import pca, pooling, read_samples, snr
@@ -369,7 +369,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--groups", type=int, default=12, help="number of groups to draw")
     parser.add_argument("--out", help="picture of the groups")
     options = parser.parse_args(arguments)
-    model = load_video(options.model)
+    model = store.load(options.model)
     source = model.sequences(open_clips(options.clips))
     count = min(options.sequences, source.n_samples)
     chosen = np.linspace(0, source.n_samples, count, endpoint=False).astype(np.int64)

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from smtdist.errors import ModelError
-from smtdist.models.words.files import load_words
+from smtdist.models import store
 from smtdist.models.words.model import Near, WordModel
 
 COLUMNS = 2
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=10, help="number of words near each")
     options = parser.parse_args(arguments)
     kind = options.out.rsplit(".", 1)[-1]
-    draw_words(load_words(options.model), options.words, options.out, kind, options.count)
+    draw_words(store.load(options.model), options.words, options.out, kind, options.count)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ if _TYPE_CHECKING:
     from smtdist.models.coders.estimators import SparseCoding, SpikeSlabCoder
     from smtdist.models.export import export
     from smtdist.models.functional.estimator import VideoSMT
-    from smtdist.models.given import load, save
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
         KernelAutoencoder,
@@ -29,6 +28,7 @@ if _TYPE_CHECKING:
     from smtdist.models.model import Model
     from smtdist.models.points.estimator import PointSMT
     from smtdist.models.smt import SMT
+    from smtdist.models.store import load, save
     from smtdist.models.tree import open
     from smtdist.models.words.estimator import WordSMT
     from smtdist.monitor.run import start
@@ -84,8 +84,8 @@ _HOMES = {
     "ContrastiveKernel": "smtdist.models.kernel.estimators",
     "KernelAutoencoder": "smtdist.models.kernel.estimators",
     "SpectralContrastiveKernel": "smtdist.models.kernel.estimators",
-    "load": "smtdist.models.given",
-    "save": "smtdist.models.given",
+    "load": "smtdist.models.store",
+    "save": "smtdist.models.store",
     "refit": "smtdist.models.merge",
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",

@@ -23,9 +23,9 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Landmarks
+from smtdist.models import coded, store
 from smtdist.models import merge as merging
 from smtdist.models.coders import fit, manifold
-from smtdist.models.coders.files import CoderFiles
 from smtdist.models.coders.manifold import ManifoldSettings
 from smtdist.models.points import sites as point_sites
 from smtdist.models.points.contexts import spread_points
@@ -64,9 +64,9 @@ def check_encoder(cls: type[PatchEncoder], images: NDArray[np.generic], **settin
     small = encoder.few()
     assert to_host(small(small.rows(images[:1]))).shape[1] == small.size, "few() has codes of another size"
     with tempfile.TemporaryDirectory() as folder:
-        files = CoderFiles(cls)
-        files.save(encoder, Path(folder) / "e.h5")
-        read: Any = files.load(Path(folder) / "e.h5")
+        store.save(encoder, Path(folder) / "e.h5")
+        with store.opened(Path(folder) / "e.h5", cls.STORED_AS) as file:
+            read: Any = coded.restored_as(cls, file, False)
     _same(
         to_host(read(rows)),
         codes,

@@ -10,7 +10,7 @@ from test_bad_input import refused
 from typer.testing import CliRunner
 
 from smtdist.cli import app
-from smtdist.models.files import load
+from smtdist.models.store import load
 
 SETTINGS = "patch=3", "dictionary=10", "n_components=3", "threshold=0.4", "pool_size=2"
 

@@ -23,10 +23,10 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.models import calibrate
 from smtdist.models.calibrate import measured
-from smtdist.models.files import save
 from smtdist.models.fit import fit
 from smtdist.models.forecast import Planner, local_machines
 from smtdist.models.plan import finished_bytes
+from smtdist.models.store import save
 
 SMALL = {"patch": 3, "feature": "gq", "threshold": 0.5, "context": 2, "dictionary": 160, "n_components": 6}
 PASS = {

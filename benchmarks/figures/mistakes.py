@@ -15,7 +15,7 @@ from benchmarks.figures.work import Work
 from benchmarks.quality.images import Images
 from smtdist.configuration import Configuration, preset
 from smtdist.evaluate.knn import nearest, vote
-from smtdist.models import files
+from smtdist.models import store
 from smtdist.models.model import Model
 
 CLASSES: Final = (
@@ -60,7 +60,7 @@ def looked(work: Work) -> Mistakes:
     """Fit, represent the training and the test images, and let the nearest vote."""
     settings = settings_of(work)
     file = work.model_file("cifar10", work.sizes.cifar, settings)
-    model = files.load(file)
+    model = store.load(file)
     known = work.images("cifar10", "train", work.sizes.cifar_known, settings)
     asked = work.images("cifar10", "test", work.sizes.cifar_test, settings)
     z = [_represented(work, file, model, name, part) for name, part in (("train", known), ("test", asked))]

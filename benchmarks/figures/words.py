@@ -13,7 +13,7 @@ from PIL import Image
 from benchmarks.figures.work import Work, with_engine
 from examples.word_picture import draw_words
 from smtdist.data.text import TextSource
-from smtdist.models.words.files import load_words, save_words
+from smtdist.models import store
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
@@ -37,9 +37,9 @@ def figure_5(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
 
     def fit(path: Path) -> None:
         source = TextSource.open([str(work.file(name)) for name in TEXTS])
-        save_words(with_engine(lambda engine: fit_words(source, settings, engine)[0]), path)
+        store.save(with_engine(lambda engine: fit_words(source, settings, engine)[0]), path)
 
-    model = load_words(
+    model = store.load(
         work.kept(f"words-{settings.vocabulary}-{settings.min_count}-{settings.n_components}.h5", fit)
     )
     common = min(COMMON, len(model.vocabulary) // 4)

@@ -14,7 +14,7 @@ from benchmarks.steps import Steps
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.models import files
+from smtdist.models import store
 from smtdist.models.model import Model
 
 
@@ -64,7 +64,8 @@ class Work:
 
     def model(self, data: str, count: int, settings: smtdist.Configuration) -> Model:
         """Return the model of `model_file`."""
-        return files.load(self.model_file(data, count, settings))
+        model: Model = store.load(self.model_file(data, count, settings))
+        return model
 
     def images(self, data: str, group: str, count: int, settings: smtdist.Configuration) -> Images:
         """Return the first `count` images of a group and their labels."""

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.functional.common import split
 from benchmarks.record import write_record
 from smtdist.kernels import l1
-from smtdist.models.functional.files import load_video
+from smtdist.models import store
 from smtdist.models.functional.inference import PENALTY, recover_codes
 from smtdist.models.functional.video_judge import read_samples, snr
 from smtdist.solve.solution import Float64
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--penalty", type=float, nargs="+", default=[PENALTY])
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
-    model = load_video(options.model)
+    model = store.load(options.model)
     source = model.sequences(split(options.data, options.held_out, [])[1])
     count = min(options.most, source.n_samples)
     chosen = np.linspace(0, source.n_samples, count, endpoint=False).astype(np.int64)

@@ -17,7 +17,7 @@ from benchmarks.functional.common import engine, rows_of, small_clips, split
 from benchmarks.record import write_record
 from examples.video_dictionary import judged_layers
 from smtdist.configuration import parse_settings
-from smtdist.models.functional.files import load_video, save_video
+from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import fit_video
 
@@ -49,10 +49,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         taken = stored.with_suffix(".json")
         started = time.perf_counter()
         if stored.exists():
-            model = load_video(stored)
+            model = store.load(stored)
         else:
             model, _ = fit_video(train, base.replace(atoms=atoms, n_components=components), engine(), model)
-            save_video(model, stored)
+            store.save(model, stored)
             taken.write_text(json.dumps(time.perf_counter() - started))
         seconds.append(json.loads(taken.read_text()))
     assert model is not None

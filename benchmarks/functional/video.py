@@ -16,7 +16,7 @@ from benchmarks.functional.common import engine, rows_of, small_clips, split
 from benchmarks.record import write_record
 from examples.video_dictionary import dictionary_topology
 from smtdist.configuration import parse_settings
-from smtdist.models.functional.files import load_video, save_video
+from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised, participation
 from smtdist.models.functional.video import fit_video
@@ -52,9 +52,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     started = time.perf_counter()
     if not stored.exists():
         model, _ = fit_video(train, settings, engine())
-        save_video(model, stored)
+        store.save(model, stored)
     fitted = time.perf_counter() - started
-    model = load_video(stored)
+    model = store.load(stored)
     source = model.sequences(test)
     # every so many, so that all held-out clips are in it
     sequences, raw = (

@@ -16,10 +16,10 @@ from benchmarks.steps import Steps
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import Executor
 from smtdist.engine.passes import Engine
-from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.merge import refit
 from smtdist.models.model import Model
+from smtdist.models.store import load, save
 
 RANK: Final = 1e-10
 """Directions of V below this share of its largest eigenvalue are rounding, and left out of whitened codes."""
@@ -28,8 +28,10 @@ RANK: Final = 1e-10
 def fitted(work: Steps, asked: Fit, components: int, data: Path, executor: Executor) -> Model:
     """Return the model of a fit with at least so many components, with its sums; from its file if it was fitted before."""
     path = work.path(f"models/{asked.key}.h5")
+    model: Model
     if not path.exists() and _solved_again(work, asked, components, path):
-        return load(path)
+        model = load(path)
+        return model
     if not path.exists():
         work.heed()
         settings = without_scaling(asked.settings).replace(n_components=components, drop=0)

@@ -13,12 +13,11 @@ import numpy as np
 
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted, images_of, with_settings
-from smtdist.codes.s3c import PatchCoder
 from smtdist.data.hdf5 import open_file
 from smtdist.kernels.spike_slab import energy, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.spike_slab_steps import iterate_sequential
-from smtdist.models.coders.files import CoderFiles
+from smtdist.models import store
 
 STILL: Final = 1e-4
 """Nats a sweep, on average, below which sequential updates are at rest."""
@@ -60,11 +59,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     images = _images(options.data, options.group, options.images)
     half = len(images) // 2
     if options.model:
-        coder = CoderFiles(PatchCoder).load_coder(options.model)
+        coder = store.load(options.model)
+        coder = getattr(coder, "coder", coder)  # of a transform on it
     else:
         coder, _ = fitted(images[:half], with_settings(options.set, units=options.units))
     if options.save:
-        CoderFiles(PatchCoder).save(coder, options.save, overwrite=True)
+        store.save(coder, options.save, overwrite=True)
     # patches of images that the coder has not seen
     rows = coder.rows(images[half : half + 200])
     rows = rows[np.random.default_rng(0).choice(len(rows), min(options.rows, len(rows)), replace=False)]

@@ -18,7 +18,7 @@ from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.models.coders.files import CoderFiles
+from smtdist.models import store
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
@@ -56,9 +56,10 @@ def fitted_in_steps(steps: Steps, key: str, images: NDArray[Any], settings: S3CS
     path, folder = steps.folder / f"{key}.h5", steps.folder / f"{key}-checkpoint"
     if not path.exists():
         engine = Engine(SerialExecutor(), EventStream(), folder, settings.to_json(), steps.stop)
-        CoderFiles(PatchCoder).save(fit_coder(PatchCoder, ArraySource(images), settings, engine)[0], path)
+        store.save(fit_coder(PatchCoder, ArraySource(images), settings, engine)[0], path)
     steps.forget(folder.name)
-    return CoderFiles(PatchCoder).load_coder(path)
+    coder: PatchCoder = store.load(path)
+    return coder
 
 
 def represented_in_steps(

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted, images_of, with_settings
-from smtdist.codes.s3c import PatchCoder
 from smtdist.kernels.spike_slab import energy, iterate
 from smtdist.kernels.spike_slab_steps import iterate_sequential
-from smtdist.models.coders.files import CoderFiles
+from smtdist.models import store
 from smtdist.plot.sheets import save_filters
 
 
@@ -39,7 +38,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(arguments)
     images, _ = images_of(options.data, options.group, options.images)
     if options.model:
-        coder = CoderFiles(PatchCoder).load_coder(options.model)
+        coder = store.load(options.model)
+        coder = getattr(coder, "coder", coder)  # of a transform on it
     else:
         coder, _ = fitted(images, with_settings(options.set, units=options.units))
     rows = coder.rows(images[: max(1, options.patches)])

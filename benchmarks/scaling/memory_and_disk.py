@@ -33,8 +33,8 @@ from smtdist.configuration import Configuration, parse_setting
 from smtdist.data.array import as_source
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
-from smtdist.models.files import save
 from smtdist.models.fit import fit
+from smtdist.models.store import save
 
 CODES: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "gq": (600, ("--preset", "cifar10-gq", "--set", "n_components=32")),

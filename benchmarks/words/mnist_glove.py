@@ -43,9 +43,9 @@ from smtdist.evaluate.metrics import wilson
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.memory import code_capacity
 from smtdist.kernels.representation import embed, pool
-from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
+from smtdist.models.store import load, save
 
 SLICE: Final = 5000
 """Images whose representations are one step."""
@@ -150,7 +150,8 @@ def fitted(
             engine = Engine(executor, EventStream(), folder, settings.to_json(), steps.stop)
             save(fit(as_source(images), settings, engine, base=base)[0], path)
     steps.forget(f"{name}-checkpoint")
-    return load(path)
+    model: Model = load(path)
+    return model
 
 
 def with_glove(

@@ -36,7 +36,7 @@ from examples.word_rivals import (
 from smtdist.data.text import TextSource
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.models.words.files import load_words, save_words
+from smtdist.models import store
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordModel, WordSettings, rank_correlation, solve_words, unit
 from smtdist.solve.iterative import largest_eigenvectors
@@ -196,7 +196,7 @@ def counted(options: argparse.Namespace, folder: Path) -> tuple[WordModel, list[
     """Return the fit, from its file if it was made before."""
     path, told = folder / "words.h5", folder / "passes.json"
     if path.exists() and told.exists():
-        return load_words(path), json.loads(told.read_text())
+        return store.load(path), json.loads(told.read_text())
     settings = WordSettings(
         vocabulary=options.vocabulary,
         min_count=options.min_count,
@@ -205,7 +205,7 @@ def counted(options: argparse.Namespace, folder: Path) -> tuple[WordModel, list[
     )
     with executor_for(workers=options.workers) as executor:
         model, passes = fit_words(TextSource.open(options.text), settings, Engine(executor))
-    save_words(model, path, overwrite=True)
+    store.save(model, path, overwrite=True)
     told.write_text(json.dumps(passes))
     return model, passes
 

@@ -87,9 +87,9 @@ def concepts(
 
     With --checkpoint, a stopped search continues when you start it again, and finds the same concepts.
     """
-    from smtdist.concepts import files
     from smtdist.concepts.fit import fit_concepts
     from smtdist.concepts.settings import ConceptSettings
+    from smtdist.models import store
 
     if search is not None:
         _search(data, search, json)
@@ -117,7 +117,7 @@ def concepts(
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
     ):
         model = fit_concepts(source, settings, engine, folder=Path(folder))
-    size = files.save(model, out, overwrite=overwrite)
+    size = store.save(model, out, overwrite=overwrite)
     result = {
         "out": str(out.absolute()),
         "bytes": size,
@@ -156,9 +156,10 @@ def _show(model: ConceptModel, source: Source, result: dict[str, Any]) -> None:
 
 
 def _search(path: Path, query: str, json: bool) -> None:
-    from smtdist.concepts import files, reading
+    from smtdist.concepts import reading
+    from smtdist.models import store
 
-    model = files.load(path)
+    model = store.load(path, kind="concepts")
     with usage():
         found = reading.search(model.concepts, query)
     if json:
@@ -168,9 +169,10 @@ def _search(path: Path, query: str, json: bool) -> None:
 
 
 def _draw(path: Path, text: str, names: str | None, figure: Path, overwrite: bool, json: bool) -> None:
-    from smtdist.concepts import drawing, files
+    from smtdist.concepts import drawing
+    from smtdist.models import store
 
-    model = files.load(path)
+    model = store.load(path, kind="concepts")
     label = None if names is None else _names(names, model.points)
     points = [_point(word.strip(), label, model.points) for word in text.split(",")]
     with usage():

@@ -34,7 +34,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
 from smtdist.evaluate import metrics, run
-from smtdist.models import files
+from smtdist.models import store
 from smtdist.models.fit import fit
 from smtdist.models.transform import represented
 from smtdist.monitor import tables
@@ -115,7 +115,7 @@ def _run(folder: Path, out: Path, where: Where, overwrite: bool) -> dict[str, An
     known, asked = run.Labelled.open(data, "train"), run.Labelled.open(data, "test")
     with engine_for(where, known.source) as engine:
         model, records = fit(known.source, SETTINGS, engine)
-        written = files.save(model, out, overwrite=overwrite)
+        written = store.save(model, out, overwrite=overwrite)
         z, far = (
             represented(model, part.source, engine).reshape(part.source.n_samples, -1)
             for part in (known, asked)

@@ -25,7 +25,7 @@ from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.models import kinds, readout
+from smtdist.models import readout, store
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 
@@ -153,7 +153,7 @@ def evaluate(
         leading,
         whiten,
     )
-    kind = kinds.kind_at(model)
+    kind = store.kind_at(model)
     if kind == "head":
         given = (
             *changes,
@@ -324,7 +324,7 @@ def _evaluate_head(model: Path, data: Path, where: Where, json: bool) -> None:
     """Judge a head by representations with labels."""
     from smtdist.evaluate import heads
 
-    head = heads.load(model)
+    head = store.load(model, kind="head")
     with stored.opened(data) as far, engine_for(where, as_table((data, "z"))) as engine:
         labels = far.labels
         with run.in_pass(engine, "head", len(labels)) as progress:

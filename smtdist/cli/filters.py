@@ -34,7 +34,7 @@ def filters(
     from smtdist.plot.sheets import save_filters
 
     check_target(out, overwrite, inputs=(model,))
-    found: Any = loading.load(model, statistics=False)
+    found: Any = loading.load_images(model, statistics=False)
     loading.require_one(found, model)
     coder = found.coder if isinstance(found, Manifold) else found
     if isinstance(coder, Coder):

@@ -24,9 +24,8 @@ from smtdist.engine.memory import readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, counted
 from smtdist.kernels import convergence
-from smtdist.models import files, plugins
 from smtdist.models import model as smt_model
-from smtdist.models.coders.files import kind_in
+from smtdist.models import plugins, store
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import fit_joined, joined_facts, run_facts
 from smtdist.models.joined import Joined
@@ -67,7 +66,7 @@ def fit(
     opt.refuse_model(model)
     feature = coded_feature(set_)
     where = Where(workers, cluster, quiet, events, memory)
-    coder = from_model if from_model is not None and kind_in(from_model) else None
+    coder = from_model if from_model is not None and store.kind_at(from_model) in store.CODERS else None
     if model != opt.SMT or feature is not None or coder is not None:
         if preset or atoms or solve_on or (from_model and (coder is None or model != opt.SMT)):
             what = f"--model {model}" if model != opt.SMT else f"code={feature}" if feature else "A coder"
@@ -120,7 +119,7 @@ def fit(
             found, records = fit_joined(source, asked, engine)
         else:
             found, records = fit_model(source, settings, engine, atoms=given, base=base)
-        written = files.save(found, out, overwrite=overwrite)
+        written = store.save(found, out, overwrite=overwrite)
         seen = (
             looked_at(found, data, dataset, source, engine, settings.random_state, out)
             if first_look
@@ -165,7 +164,7 @@ def inputs(
     """Return the model that is reused, and the user's own atoms."""
     if from_model is not None and atoms is not None:
         raise WrongUsage("--from-model brings its own dictionary; leave out --atoms.")
-    base = None if from_model is None else files.load(from_model, statistics=False)
+    base = None if from_model is None else store.load(from_model, kind="smt", statistics=False)
     return base, None if atoms is None else read_atoms(atoms)
 
 

@@ -19,7 +19,7 @@ from smtdist.data import locking
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, counted
-from smtdist.models import readout
+from smtdist.models import readout, store
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 from smtdist.report.facts import facts_of
@@ -181,7 +181,7 @@ def predict(
 
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model, z))
-    known = heads.load(model)
+    known = store.load(model, kind="head")
     with stored.opened(z, labelled=False) as asked:
         n = len(asked.rows)
     source = known.known((z, "z"))
@@ -253,7 +253,7 @@ def update(
         check_target(out, overwrite, inputs=(model, z))
     with locking.held(model) if out is None else nullcontext():
         source = as_table((z, "z"))
-        present = heads.load(model)
+        present = store.load(model, kind="head")
         if not isinstance(present, RidgeHead):
             raise DataError(
                 f"{model} holds an exact kernel, to which no rows can be added; fit it again, with --landmarks if rows will "

@@ -16,7 +16,7 @@ from smtdist.kernels.products import ORDERED, library
 from smtdist.models.provenance import versions
 from smtdist.monitor import tables
 from smtdist.report import checking
-from smtdist.report.facts import KINDS, facts_of, kind_of
+from smtdist.report.facts import facts_of, kind_of, looks_of
 
 AnyFile = Annotated[
     Path | None,
@@ -37,7 +37,7 @@ def info(model: AnyFile = None, json: opt.Json = False) -> None:
     if model is None:
         _installation(json)
         return
-    facts, readable = facts_of(model), KINDS[kind_of(model)].readable
+    facts, readable = facts_of(model), looks_of(kind_of(model)).readable
     if json:
         print_json(facts)
         return

@@ -33,8 +33,8 @@ from smtdist.evaluate import judging, run
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.plan import EvaluationPlan, Shape
 from smtdist.kernels.gram import require_kernel
+from smtdist.models import store
 from smtdist.models.kernel.estimators import samples_of
-from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes
 from smtdist.models.kernel.plan import plan_kernel
 from smtdist.models.kernel.settings import KernelSettings
@@ -90,7 +90,7 @@ def fit(
     where = Where(workers, cluster, quiet, memory=memory)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, settings.to_dict())) as engine:
         found, records = fit_model(source, settings, engine)
-    size = save_kernel(found, out, overwrite=overwrite)
+    size = store.save(found, out, overwrite=overwrite)
     facts = found.summary()
     figures = told({name: value for name, value in facts.items() if value is not None})
     result = {**facts, "out": str(out.absolute()), "bytes": size, "passes": records}
@@ -168,7 +168,7 @@ def transform(
     """Write the embedding of every sample to an HDF5 file."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,), data=data)
-    fitted = load_kernel(model)
+    fitted = store.load(model, kind="kernel")
     source = samples_of((data, dataset))
     attributes = {
         "configuration": fitted.settings.to_json(),
@@ -237,7 +237,7 @@ def judged(
 
     places : file and dataset of the training samples, and of the test samples.
     """
-    fitted = load_kernel(model)
+    fitted = store.load(model, kind="kernel")
     sources = [samples_of(place) for place in places]
     run.require_neighbours(settings, sources[0].n_samples)
     with engine_for(where, sources[0]) as engine:

@@ -18,9 +18,8 @@ from smtdist.data import locking
 from smtdist.data.same_file import require_apart
 from smtdist.data.showing import n_samples
 from smtdist.data.writing import check_target
-from smtdist.models import adding
+from smtdist.models import adding, loading, store
 from smtdist.models import merge as merging
-from smtdist.models.additions import kind_of
 from smtdist.monitor import tables
 
 
@@ -59,7 +58,7 @@ def merge(
     with usage():
         changes = configuration.parse_settings(set_ or [])
         result = adding.merge(models, subtract=subtract or [], allow_repeats=allow_repeats, **changes)
-    written = kind_of(models[0]).save(result, out, overwrite=overwrite)
+    written = store.save(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
 
 
@@ -120,12 +119,12 @@ def update(
         require_apart(out, (model,), remedy="leave out --out to replace it, or write to another name")
         check_target(out, overwrite, data=data)
     with locking.held(model) if out is None else nullcontext():
-        kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
-        present = kind.load(model)
+        bad = opt.bad_chunk(on_bad_chunk) or "raise"
+        present = loading.load_growing(model)
         with usage():
-            source = kind.opened(present, data, dataset, bad == "skip")
+            source = present.opened(data, dataset, bad == "skip")
             if lengths is not None:
-                source = kind.in_sequences(present, source, opt.sequence_lengths(lengths))
+                source = adding.in_sequences(present, source, opt.sequence_lengths(lengths))
         where = Where(workers, cluster, quiet, memory=memory)
         with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
             engine.on_bad_chunk = bad
@@ -135,7 +134,7 @@ def update(
                 result, records = merging.update(
                     present, source, engine, withdraw=withdraw, repeats=allow_repeats
                 )
-        written = kind.save(result, target, overwrite=out is None or overwrite)
+        written = store.save(result, target, overwrite=out is None or overwrite)
     _report(result, target, {"bytes": written, "passes": records}, json)
 
 

@@ -22,7 +22,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import counted
 from smtdist.kernels import convergence
 from smtdist.models import coded as learned_codes
-from smtdist.models import loading
+from smtdist.models import loading, store
 from smtdist.models.coders import fit, manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.coders.represent import Pooled, representing
@@ -65,7 +65,7 @@ def fit_command(
     with engine_for(where, run.source, checkpoint, run.facts) as engine:
         engine.on_bad_chunk = on_bad_chunk
         found, records = run.fit(engine)
-        size = learned_codes.files_of(found).save(found, out, overwrite=overwrite)
+        size = store.save(found, out, overwrite=overwrite)
         seen = looked_at(found, data, dataset, run.source, engine, 0, out) if first_look else None
     result = {**found.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
     result |= first_looks(seen)
@@ -137,7 +137,7 @@ def coded_run(
 
 def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldSettings]:
     """Return the coder that lies at `path`, and what is asked of an embedding; settings of a transform there stay otherwise."""
-    found = learned_codes.load_coded(path)
+    found = store.load(path, statistics=False)
     coder, base = (
         (found.coder, found.settings) if isinstance(found, Manifold) else (found, ManifoldSettings())
     )

@@ -20,8 +20,7 @@ from smtdist.engine.memory import readable
 from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.errors import counted
 from smtdist.kernels.cpu.dictionary import in_use
-from smtdist.models import forecast, planning, ways
-from smtdist.models.coders.files import kind_in
+from smtdist.models import forecast, planning, store, ways
 from smtdist.models.plan import Machines
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
@@ -88,7 +87,7 @@ def plan(
     """
     opt.refuse_model(model)
     where = Where(workers, cluster, quiet)
-    coder = from_model if from_model is not None and kind_in(from_model) else None
+    coder = from_model if from_model is not None and store.kind_at(from_model) in store.CODERS else None
     if model != opt.SMT or coder is not None or coded_feature(set_) is not None:
         if preset or atoms or not where.is_local or (from_model and model != opt.SMT):
             raise WrongUsage(

@@ -19,9 +19,9 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError, counted
+from smtdist.models import store
 from smtdist.models.points import sites as point_sites
 from smtdist.models.points import table as tables_of_points
-from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.sites import SiteKind
 
 _DEFAULT = tables_of_points.PointSettings()
@@ -151,7 +151,7 @@ def fit(
         return
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, settings.to_dict())) as engine:
         model, records = tables_of_points.fit_table(source, settings, engine)
-    size_bytes = save_points(model, out, overwrite=overwrite)
+    size_bytes = store.save(model, out, overwrite=overwrite)
     result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}
     values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])
     figures = f"{counted(source.n_samples, 'point')}, {counted(result['n_features'], 'feature')}, eigenvalues {values}"
@@ -177,7 +177,7 @@ def transform(
     """Write P f(x) of every row of a table, new points too, to an HDF5 file, piece by piece."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,), data=table)
-    fitted = load_points(model)
+    fitted = store.load(model, kind="points")
     source = _opened(fitted.kind, table, dataset)
     attributes = {
         "configuration": "{}" if fitted.settings is None else fitted.settings.to_json(),

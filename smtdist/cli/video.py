@@ -20,8 +20,8 @@ from smtdist.cli.session import Where, engine_for, error_console, print_json, re
 from smtdist.data.video import open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target
+from smtdist.models import store
 from smtdist.models.functional import video as video_model
-from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video_judge import judged_clips
 from smtdist.monitor import tables
@@ -114,7 +114,7 @@ def fit(
     check_target(out, overwrite, inputs=(clips, below))
     settings = asked_for(FunctionalSettings(), set_)
     found = open_clips(str(clips.absolute()), clip)
-    lower = None if below is None else load_video(below)
+    lower = None if below is None else store.load(below, kind="video")
     if lower is not None:
         taken = lower.settings.to_dict()
         settings = settings.replace(**{name: taken[name] for name in video_model.SHARED})
@@ -138,7 +138,7 @@ def fit(
         where, source, checkpoint, lambda: video_model.video_facts(source, settings, lower)
     ) as engine:
         model, records = video_model.fit_video(found, settings, engine, lower)
-    size = save_video(model, out, overwrite=overwrite)
+    size = store.save(model, out, overwrite=overwrite)
     result = {**model.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
     say_fitted(result, (), told(model.summary()), json, *model.advice())
 
@@ -152,7 +152,7 @@ def judge(
     json: opt.Json = False,
 ) -> None:
     """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
-    fitted = load_video(model)
+    fitted = store.load(model, kind="video")
     taken = open_clips(str(clips.absolute()), clip)
     result = judged_clips(fitted, taken, sequences)
     if json:

@@ -16,7 +16,7 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import counted
 from smtdist.models import merge as merging
-from smtdist.models.words import files as word_files
+from smtdist.models import store
 from smtdist.models.words import fit
 from smtdist.models.words.documents import withdraw_lines
 from smtdist.models.words.model import WordModel, WordSettings
@@ -192,13 +192,13 @@ def words(
     result: dict[str, Any] = {}
     if target is None:
         assert model is not None
-        found = word_files.load_words(model)
+        found = store.load(model, kind="words")
     elif both:
         assert model is not None
         first, total = merging.merged(
-            (str(model), word_files.load_words(model)),
-            ((str(path), word_files.load_words(path)) for path in merge or []),
-            ((str(path), word_files.load_words(path)) for path in subtract or []),
+            (str(model), store.load(model, kind="words")),
+            ((str(path), store.load(path, kind="words")) for path in merge or []),
+            ((str(path), store.load(path, kind="words")) for path in subtract or []),
             repeats=allow_repeats,
         )
         found = merging.resolved(first, total)
@@ -223,7 +223,7 @@ def words(
                 )
         result["passes"] = records
     if target is not None:
-        result |= {"model": str(target), "bytes": word_files.save_words(found, target, overwrite=overwrite)}
+        result |= {"model": str(target), "bytes": store.save(found, target, overwrite=overwrite)}
     result |= found.summary()
     if both or (text and model is not None and not withdraw):
         result["n_repeated"] = merging.repeated(found)
@@ -272,7 +272,7 @@ def _range(text: str) -> tuple[int, int]:
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:
     """Return the settings, and the model they come from if there is one."""
     if base is not None:
-        found = word_files.load_words(base)
+        found = store.load(base, kind="words")
         return found.settings, found
     with usage():
         return WordSettings(**changes), None

@@ -30,25 +30,6 @@ ROWS: Final = 2048
 """Patches that are coded together, in whole images."""
 
 
-class Layout(NamedTuple):
-    """What the files of a coder say they are.
-
-    Attributes
-    ----------
-    kind : its name in the file; that of a transform on it is "kind-manifold".
-    schema : the attribute that holds the version of the layout.
-    called : in sentences.
-    command : what writes it.
-    groups : variables beside the whitening and the atoms, by group, with their dimensions.
-    """
-
-    kind: str
-    schema: str
-    called: str
-    command: str
-    groups: Mapping[str, Mapping[str, tuple[str, ...]]]
-
-
 @dataclass(frozen=True, eq=False)
 class Coder(Shown, Features):
     """A fitted coder: how its codes are made, how it learns, and what its files hold.
@@ -58,9 +39,11 @@ class Coder(Shown, Features):
     settings : what was asked for. shape : (height, width, channels) of an image.
     mean, whiten, unwhiten : (p,), (p, p), (p, p) of contrast-normalised patches.
     CHANGEABLE : settings that may change after the fit.
+    STORED_AS : the kind of its files (`smtdist.models.store.KINDS`).
     """
 
     CHANGEABLE: ClassVar[tuple[str, ...]] = ("pooling_grid",)
+    STORED_AS: ClassVar[str]
 
     settings: PatchSettings
     shape: tuple[int, int, int]
@@ -88,13 +71,18 @@ class Coder(Shown, Features):
         return float(np.mean(trace[-max(1, len(trace) // 10) :]))
 
     @classmethod
+    def kind(cls) -> str:
+        """Return the attribute `kind` of its files; that of a transform on it is "kind-manifold"."""
+        return cls.STORED_AS
+
+    @classmethod
     @abstractmethod
-    def layout(cls) -> Layout:
-        """Return how its files are laid out."""
+    def groups(cls) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the arrays of its files beside the whitening and the atoms, by group, with their dimensions."""
 
     @abstractmethod
     def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays that `layout` names, and the attributes of its file, a title among them."""
+        """Return the arrays that `groups` names, and the attributes of its file, a title among them."""
 
     @classmethod
     @abstractmethod

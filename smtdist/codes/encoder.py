@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
+from smtdist.codes.coder import Coder, Float32, Float64, Record
 from smtdist.codes.settings import PatchSettings, shared
 from smtdist.errors import ConfigurationError, ModelError, called
 from smtdist.settings import seed
@@ -64,6 +64,7 @@ class PatchEncoder(Coder):
     """
 
     NAME: ClassVar[str]
+    STORED_AS: ClassVar[str] = "encoder"
     Settings: ClassVar[type[EncoderSettings]] = EncoderSettings
     ARRAYS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
@@ -119,15 +120,14 @@ class PatchEncoder(Coder):
         return {"atoms": start.atoms[: settings.n_atoms]}, []
 
     @classmethod
-    def layout(cls) -> Layout:
-        """Return the layout of its files: arrays lie in the group `encoder`."""
-        return Layout(
-            f"{FILE_KIND}{cls.NAME}",
-            "encoder_schema",
-            f"model of the encoder {cls.NAME}",
-            f"smtdist fit --set code={cls.NAME}",
-            {"encoder": cls.ARRAYS} if cls.ARRAYS else {},
-        )
+    def kind(cls) -> str:
+        """Return the attribute `kind` of its files."""
+        return f"{FILE_KIND}{cls.NAME}"
+
+    @classmethod
+    def groups(cls) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the dimensions of its arrays, which lie in the group `encoder`."""
+        return {"encoder": cls.ARRAYS} if cls.ARRAYS else {}
 
     def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return its arrays, and a title."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
+from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
 from smtdist.codes.settings import PatchSettings, shared
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import convergence, l1, pursuit
@@ -117,6 +117,7 @@ class SparseCoder(Coder):
         last round.
     """
 
+    STORED_AS: ClassVar[str] = "sparse"
     CHANGEABLE: ClassVar = ("pooled_feature", "k", "threshold", "penalty", "pooling_grid", "method", "gap")
 
     ordered = True
@@ -162,15 +163,9 @@ class SparseCoder(Coder):
         return {"atoms": end.atoms, "trace": end.trace, "active": end.active}, records
 
     @classmethod
-    def layout(cls) -> Layout:
-        """Return the layout of its files: the group `training` has the mean objective of each round."""
-        return Layout(
-            "sparse",
-            "sparse_schema",
-            "sparse coder",
-            "smtdist fit --model l1",
-            {"training": {"trace": ("round",)}},
-        )
+    def groups(cls) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the arrays of its files: the group `training` has the mean objective of each round."""
+        return {"training": {"trace": ("round",)}}
 
     def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the trace, and the atoms that are active."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
+from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
 from smtdist.codes.s3c_steps import GAP, learn
 from smtdist.codes.settings import PatchSettings, shared
 from smtdist.errors import ConfigurationError
@@ -189,6 +189,7 @@ class PatchCoder(Coder):
     trace : of each round, the mean energy functional (rivals: minus the loss) of a patch before its step.
     """
 
+    STORED_AS: ClassVar[str] = "s3c"
     CHANGEABLE: ClassVar = (
         "pooled_feature", "pooling_grid", "threshold", "penalty", "damping", "h_damping", "s_damping", "rho", "block",
     )  # fmt: skip
@@ -219,16 +220,12 @@ class PatchCoder(Coder):
         return -super().loss(learnt)
 
     @classmethod
-    def layout(cls) -> Layout:
-        """Return the layout of its files.
-
-        Groups: `s3c` (mu, alpha, bias, beta; of a rival where they started), and `training` (trace).
-        """
-        groups = {
+    def groups(cls) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the arrays of its files: `s3c` (of a rival where they started), and `training`."""
+        return {
             "s3c": {"mu": ("atom",), "alpha": ("atom",), "bias": ("atom",), "beta": ("pixel",)},
             "training": {"trace": ("round",)},
         }
-        return Layout("s3c", "s3c_schema", "patch coder", "smtdist fit --model s3c", groups)
 
     def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the parameters and the trace, and a title."""

@@ -13,12 +13,12 @@ from sklearn.base import TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from smtdist.concepts import files
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import as_table, read_rows
 from smtdist.errors import DataError, counted
+from smtdist.models import store
 from smtdist.models.estimating import USUAL, Estimator, require_columns
 
 ROWS = 4096
@@ -49,7 +49,7 @@ class BinaryConcepts(
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a file of concepts."""
-        model = files.load(path)
+        model = store.load(path, kind="concepts")
         return cls(**cls.parameters_of(model.settings), **where)._fitted(model)
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -93,11 +93,6 @@ class BinaryConcepts(
         """Return the centred kernel alignment of the fitted points; X is ignored."""
         check_is_fitted(self)
         return self.cka_
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the concepts to a file."""
-        check_is_fitted(self)
-        files.save(self.model_, path, overwrite=overwrite)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return names concept0, concept1, ..."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from importlib.metadata import version
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +18,47 @@ from smtdist.concepts.rows import infer
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import State, prices_of, unit_weight
+from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.errors import ModelError
+from smtdist.models import store
+from smtdist.models.store import Array, alike
 
 Matrix = NDArray[np.float64]
 INFERENCE_PASSES = 40
 LOW: Final = 0.7
 """Alignment of rejection below which its image is likely not that of the concepts."""
+
+_OF_CONCEPTS: Final = {
+    "concepts": Array(("point", "concept"), "1 where the point is a member", "1"),
+    "weight": Array(("concept",), "π, XXᵀ ~ Σ π s sᵀ", "1"),
+    "size": Array(("concept",), "members", "points"),
+    "dense": Array(("concept",), "1 on the dense side of the split", dtype="uint8"),
+    "feature": Array(("concept", "dimension"), "columns of W, X - mean ≈ (S - mean) Wᵀ"),
+}
+_SUMS: Final = {
+    "together": Array(("concept", "concept_"), units="points"),
+    "crossed": Array(("component", "concept"), units="grid steps"),
+    "total": Array(("component",), units="grid steps"),
+}
+_COORDINATES: Final = {
+    "mean": Array(("dimension",)),
+    "axes": Array(("dimension", "component")),
+    "singular": Array(("component",)),
+    "grid": Array(("component",), "steps a unit of X"),
+}
+_SWEEPS: Final = {
+    **alike(("temperature", "loss", "objective", "cka"), "sweep", dtype="f8"),
+    **alike(("flips", "at_once", "projected"), "sweep", dtype="i8"),
+}
+_GROUPS: Final[Mapping[str, store.Arrays]] = {
+    "": _OF_CONCEPTS,
+    "sums": _SUMS,
+    "coordinates": _COORDINATES,
+    "sweeps": _SWEEPS,
+}
+_NUMBERS: Final = {"cka": "cka", "loss": "loss", "unit": "unit_weight"}
+"""Fields that are numbers, and the attributes that hold them."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +103,8 @@ class ConceptModel(Shown):
     state sums : `together` SᵀS (b, b), `crossed` (scores)ᵀS (r, b) on the grid, `total` (r,); whole numbers.
     cka : centred kernel alignment of SΠSᵀ with XXᵀ (equation 2).
     """
+
+    STORED_AS: ClassVar[str] = "concepts"
 
     settings: ConceptSettings
     concepts: NDArray[np.uint8]
@@ -160,6 +199,48 @@ class ConceptModel(Shown):
             np.uint64(key_of(self.settings.random_state, 10**6)),
         )
         return s
+
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds.
+
+        The root has concepts, weights, sizes and features; `/sums` what new points need, in whole steps of the scores' grids;
+        `/coordinates` how rows become scores; `/sweeps` the way there.
+        """
+        values = {"concepts": self.concepts, "weight": self.weights, "size": self.members}
+        attributes = {
+            **store.version(self.STORED_AS),
+            "configuration": self.settings.to_json(),
+            "provenance": json.dumps(self.provenance),
+            **{attribute: getattr(self, name) for name, attribute in _NUMBERS.items()},
+            "ending": json.dumps(None if self.ending is None else vars(self.ending)),
+            "versions": json.dumps({name: version(name) for name in ("smtdist", "numpy", "numba")}),
+        }
+        values |= {"dense": self.dense, "feature": self.features.T}
+        yield "", store.packed(_OF_CONCEPTS, values, attributes)
+        yield "sums", store.packed(_SUMS, vars(self))
+        yield "coordinates", store.packed(_COORDINATES, vars(self.coordinates))
+        columns = {name: [getattr(sweep, name) for sweep in self.history] for name in _SWEEPS}
+        yield "sweeps", store.packed(_SWEEPS, columns)
+
+    @classmethod
+    def restored(cls, file: Any, statistics: bool) -> Self:
+        """Read what `stored` yielded, also in an earlier version."""
+        store.require(file, _GROUPS)
+        ending = json.loads(file.attrs.get("ending", "null"))  # none before schema 2
+        numbers: dict[str, Any] = store.arrays_in(file["sums"], _SUMS)
+        numbers |= {name: float(np.ravel(file.attrs[about])[0]) for name, about in _NUMBERS.items()}
+        columns = [file["sweeps"][name][()].tolist() for name in _SWEEPS]
+        return cls(
+            settings=ConceptSettings.from_json(str(file.attrs["configuration"])),
+            concepts=file["concepts"][()],
+            weights=store.finite(file, "weight"),
+            features=store.finite(file, "feature").T.copy(),
+            coordinates=Coordinates(**store.arrays_in(file["coordinates"], _COORDINATES)),
+            **numbers,
+            history=[Sweep(**dict(zip(_SWEEPS, row, strict=True))) for row in zip(*columns, strict=True)],
+            provenance=json.loads(file.attrs["provenance"]),
+            ending=None if ending is None else Ending(**ending),
+        )
 
 
 def split_sizes(members: NDArray[np.integer]) -> float:

@@ -12,7 +12,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, MemoryBudgetError, MissingDatasetError
 from smtdist.evaluate import judging, metrics, run
-from smtdist.models import given
+from smtdist.models import loading
 from smtdist.models.tuning import split as splitting
 
 MOST: Final = 1500
@@ -47,7 +47,7 @@ def first_look(
         if len(np.unique(labels)) < 2:
             return None
         engine.note(f"A first look at {min(MOST, source.n_samples):,} of the images")
-        encoder, quiet = given.encoder_of(model), Engine(engine.executor, stop=engine.stop)
+        encoder, quiet = loading.encoder_of(model), Engine(engine.executor, stop=engine.stop)
         parts = splitting.split(source, 1 / 3, MOST, seed)
         known, asked = (run.Labelled(part.source, labels[part.samples]) for part in parts)
         votes = encoder.votes

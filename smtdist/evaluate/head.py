@@ -19,7 +19,7 @@ from smtdist.data.table import as_table
 from smtdist.errors import DataError, ModelError
 from smtdist.evaluate import classes, head_files, stored
 from smtdist.evaluate.kernel_ridge import softmax
-from smtdist.models import readout
+from smtdist.models import readout, store
 from smtdist.models.estimating import Estimator, require_columns
 from smtdist.settings import number, setting, several
 
@@ -51,6 +51,7 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
     """
 
     KIND: ClassVar[str]
+    STORED_AS: ClassVar[str] = "head"
     layout_: readout.Layout | None
     classes_: NDArray[Any]
     names_: tuple[str, ...] = ()
@@ -113,9 +114,8 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
         """Return the class probabilities of rows with these decision values f."""
         return softmax(self.heat_ * decision)
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-        """Write the head to an HDF5 file and return its size in bytes; an existing file is refused unless `overwrite`."""
-        check_is_fitted(self)
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds."""
         about = head_files.About(
             self.KIND,
             self.configuration.to_dict(),
@@ -129,17 +129,18 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
             {},
             self.names_,
         )
-        return head_files.save(path, about, self._groups(), overwrite=overwrite)
+        yield from head_files.written(about)
+        yield from self._groups()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a head; ModelError for another file, a head of another kind, or a damaged one."""
-        with head_files.opened(path) as (file, about):
-            if about.kind != cls.KIND:
-                raise ModelError(
-                    f"{path} holds a head of the kind {about.kind}, not {cls.KIND}; read it with smtdist.evaluate.heads.load."
-                )
-            return cls.of_file(file, about)
+        head = store.load(path, kind=cls.STORED_AS)
+        if not isinstance(head, cls):
+            raise ModelError(
+                f"{path} holds a head of the kind {head.KIND}, not {cls.KIND}; read it with smtdist.load."
+            )
+        return head
 
     @classmethod
     def of_file(cls, file: Any, about: head_files.About) -> Self:

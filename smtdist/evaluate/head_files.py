@@ -1,4 +1,4 @@
-"""Heads as open HDF5/NetCDF4 files: what files of all heads have in common. Written whole or not at all, read without pickle.
+"""What files of all heads have in common; `smtdist.models.store` writes and reads them.
 
 The root has the classes, and as attributes the settings as JSON, what the rows are (`identity`, `parts`), and
 versions. `/path` has the penalties that were tried, `/audit` the rows that came and went; the rest is of each kind of head.
@@ -7,32 +7,23 @@ versions. `/path` has the penalties that were tried, `/audit` the rows that came
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import hdf5
-from smtdist.data.netcdf import Group, write_netcdf
-from smtdist.errors import DataError, ModelError
+from smtdist.data.netcdf import Group
 from smtdist.evaluate.cosine_rows import Comparer, Scale
-from smtdist.models import groups as file_groups
-from smtdist.models import layouts, readout
-from smtdist.models.kinds import kind_in
+from smtdist.models import readout, store
 from smtdist.models.provenance import few_versions
+from smtdist.models.store import Array, alike
 
-SCHEMA: Final = 1
-_KINDS: Final = {
-    "i": "whole numbers",
-    "u": "whole numbers",
-    "f": "numbers",
-    "b": "booleans",
-    "U": "strings",
-}
+_LABELS: Final = ("i", "u", "f", "b", "U")
+"""Types of labels: numbers, booleans and strings."""
+_ROOT: Final = {"label": Array(("class",)), "name": Array(("class",), optional=True)}
+_PATH: Final = alike(("penalty", "error", "top1"), "candidate", dtype="f8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,27 +71,11 @@ def names_of(classes: NDArray[Any], names: Sequence[str]) -> list[str]:
     return [by_number.get(number, "") for number in classes.tolist()] if names else []
 
 
-def save(
-    path: str | os.PathLike[str], about: About, groups: Iterable[tuple[str, Group]], *, overwrite: bool
-) -> int:
-    """Write a head and return the bytes of its file; an existing file is refused unless `overwrite`."""
-    columns = {
-        name: ("candidate", np.array([one[name] for one in about.path], np.float64))
-        for name in ("penalty", "error", "top1")
-    }
-
-    def all_groups() -> Iterator[tuple[str, Group]]:
-        yield "path", Group(columns, {"long_name": "penalties that were tried, on rows that were left out"})
-        yield "audit", file_groups.audit_group(about.audit)
-        yield from groups
-
-    return write_netcdf(path, _root(about), all_groups(), overwrite=overwrite)
-
-
-def _root(about: About) -> Group:
+def written(about: About) -> Iterator[tuple[str, Group]]:
+    """Yield what the files of all heads have, the root first."""
     classes = about.classes
     attributes: dict[str, Any] = {
-        "head_schema": SCHEMA,
+        **store.version("head"),
         "title": f"Classifier of representations: {about.kind}",
         "head": about.kind,
         "configuration": json.dumps(about.settings),
@@ -113,27 +88,19 @@ def _root(about: About) -> Group:
     if about.representation is not None:
         attributes |= dict(zip(("identity", "parts"), about.representation, strict=True))
     labels = classes.astype(np.uint8) if classes.dtype.kind == "b" else classes
-    variables = {"label": ("class", labels)}
-    if about.names:
-        variables["name"] = "class", np.array(names_of(classes, about.names))
-    return Group(variables, attributes)
+    names = np.array(names_of(classes, about.names)) if about.names else None
+    yield "", store.packed(_ROOT, {"label": labels, "name": names}, attributes)
+    columns = {name: [candidate[name] for candidate in about.path] for name in _PATH}
+    said = {"long_name": "penalties that were tried, on rows that were left out"}
+    yield "path", store.packed(_PATH, columns, said)
+    yield "audit", store.audit_group(about.audit)
 
 
-@contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, About]]:
-    """Open the file of a head; ModelError for another file, a newer one, or one that is found to be damaged while it is read."""
-    damage = (*hdf5.DAMAGE, DataError)
-    with file_groups.reading(path, "head", "a head written by smtdist head fit", damage) as file:
-        if kind_in(file) != "head":
-            raise ModelError(f"{path} holds no head; give a file written by smtdist head fit.")
-        file_groups.require_schema(file, path, "head_schema", SCHEMA, "heads")
-        yield file, _about(file)
-
-
-def _about(file: Any) -> About:
+def about_of(file: Any) -> About:
+    """Return what an open file says of its head."""
     attributes = file.attrs
     kind = str(attributes["class_labels"])
-    if kind not in _KINDS:
+    if kind not in _LABELS:
         raise ValueError(f"there are no labels of kind {kind!r}")
     labels = file["label"]
     classes = np.array(labels.asstr()[()].tolist()) if kind == "U" else labels[()]
@@ -145,8 +112,7 @@ def _about(file: Any) -> About:
         for label, text in zip(classes.tolist(), file["name"].asstr()[()].tolist(), strict=True):
             named[label] = text
     layout = json.loads(attributes["layout"])
-    names = ("penalty", "error", "top1")
-    columns = [file["path"][name][()].tolist() for name in names]
+    columns = [file["path"][name][()].tolist() for name in _PATH]
     asked = tuple(str(attributes[name]) for name in ("identity", "parts") if name in attributes)
     return About(
         str(attributes["head"]),
@@ -154,10 +120,10 @@ def _about(file: Any) -> About:
         json.loads(attributes["numbers"]),
         None if layout is None else readout.layout_from(layout),
         classes,
-        file_groups.number(file, "n_features"),
+        store.number(file, "n_features"),
         asked or None,
-        [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
-        file_groups.read_audit(file["audit"]),
+        [dict(zip(_PATH, row, strict=True)) for row in zip(*columns, strict=True)],
+        store.read_audit(file["audit"]),
         json.loads(attributes["versions"]),
         tuple(named),
     )
@@ -187,9 +153,9 @@ def read_comparer(group: Any, layout: readout.Layout, temperature: float) -> Com
                 found[number].append(Scale())
                 continue
             names = f"mean_{name}", f"inverse_{name}"
-            layouts.require(group, {"": dict.fromkeys(names, ("feature",))}, feature=one.block.size)
-            mean, inverse = (file_groups.finite(group, one) for one in names)
-            found[number].append(Scale(mean, inverse))
+            arrays = alike(names, "feature")
+            store.require(group, {"": arrays}, feature=one.block.size)
+            found[number].append(Scale(*store.arrays_in(group, arrays).values()))
     return Comparer(tuple(tuple(scales) for scales in found), temperature)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,13 +11,15 @@ from numpy.typing import NDArray
 from smtdist.data.table import read_rows
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.errors import DataError, MemoryBudgetError, ModelError
-from smtdist.evaluate import head_files, stored
+from smtdist.evaluate import head_files
 from smtdist.evaluate.classes import Named
+from smtdist.evaluate.head import Head
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import KernelEvaluation, Progress, judged
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.ridge_head import READ, RidgeHead
 from smtdist.evaluate.run import projected
+from smtdist.evaluate.stored import names_for
 from smtdist.kernels.threads import even_ranges
 
 Float64 = NDArray[np.float64]
@@ -29,14 +30,17 @@ KINDS: Final[dict[str, type[RidgeHead] | type[KernelHead]]] = {
 }
 
 
-def load(path: str | os.PathLike[str]) -> AnyHead:
-    """Read a head, whatever its kind; ModelError for another file, or a damaged one."""
-    with head_files.opened(path) as (file, about):
-        if about.kind not in KINDS:
-            raise ModelError(
-                f"{path} holds a head of an unknown kind, {about.kind!r}; install a newer smtdist."
-            )
-        return KINDS[about.kind].of_file(file, about)
+stored = Head.stored
+
+
+def restored(file: Any, statistics: bool) -> AnyHead:
+    """Read a head, whatever its kind."""
+    about = head_files.about_of(file)
+    if about.kind not in KINDS:
+        raise ModelError(
+            f"{file.filename} holds a head of an unknown kind, {about.kind!r}; install a newer smtdist."
+        )
+    return KINDS[about.kind].of_file(file, about)
 
 
 def require_memory(head: AnyHead, shape: tuple[int, int], n_classes: int, remedy: str) -> tuple[int, str]:
@@ -73,7 +77,7 @@ def evaluate(head: AnyHead, X: Any, y: Any, progress: Progress | None = None) ->
     source, own = head.known(X), head.own_classes
     n = source.n_samples
     asked = Named.of(y, n, source.name)
-    if (names := stored.names_for(source, asked.labels)) is not None and not asked.names:
+    if (names := names_for(source, asked.labels)) is not None and not asked.names:
         asked = Named(asked.labels, names, source.name)
     elif not asked.names and head.names_:  # numbers of the caller are those of the fit
         asked = Named(asked.labels, head.names_, source.name)

@@ -24,7 +24,7 @@ from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate import run
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.plan import EvaluationPlan
-from smtdist.models import given, joined, readout
+from smtdist.models import joined, loading, readout
 from smtdist.models.model import Model
 from smtdist.models.transform import Represents
 
@@ -146,7 +146,7 @@ class Asked:
         if mirrored is None:
             mirrored = kernel or (self.metric == "knn" and model.votes.mirrored_votes)
         # the kernel has mirror images in it, and sees both parts of binary codes; for others they are images of their own
-        together = joined.side_by_side(model, [given.encoder_of(one) for one in self.others])
+        together = joined.side_by_side(model, [loading.encoder_of(one) for one in self.others])
 
         def read_out(one: Represents) -> Represents:
             features = (
@@ -303,7 +303,7 @@ def evaluate(
         raise ConfigurationError(
             f"An evaluation has no such setting ({error}); see smtdist.SMT.evaluate."
         ) from error
-    model = given.encoder_of(estimator)
+    model = loading.encoder_of(estimator)
     with session.executor_for(estimator.cluster, estimator.workers) as executor:
         on_event = getattr(estimator, "on_event", None)
         engine = Engine(executor, EventStream(*([on_event] if on_event else [])))

@@ -18,15 +18,18 @@ from smtdist.evaluate.head import Head, penalties
 from smtdist.evaluate.kernel_ridge import KernelRidge
 from smtdist.kernels import convergence
 from smtdist.kernels.threads import even_ranges
-from smtdist.models import groups as file_groups
-from smtdist.models import layouts
+from smtdist.models import store
+from smtdist.models.store import Array
 from smtdist.settings import ANYTHING, Settings, number, seed, setting
 
 Float64 = NDArray[np.float64]
 
-_LAYOUT: Final[dict[str, layouts.Arrays]] = {
-    "solution": {"duals": ("row", "class"), "mean": ("class",)},
-    "training": {"rows": ("row", "input")},
+_ARRAYS: Final = {
+    "solution": {
+        "duals": Array(("row", "class"), "alpha of f = mean + sum alpha k(x, x_i)"),
+        "mean": Array(("class",)),
+    },
+    "training": {"rows": Array(("row", "input"), "training features")},
 }
 MEMORY_SHARE = 4
 """A kernel, or training features from a file, that fit this part (1/4) of the memory limit stay in memory."""
@@ -134,15 +137,7 @@ class KernelHead(Head, of=KernelHeadSettings, run=("checkpoint",)):
 
     def _groups(self) -> Iterator[tuple[str, Group]]:
         fitted, rows = self.fitted_, self.rows_
-        solution: dict[str, Any] = {
-            "duals": (
-                _LAYOUT["solution"]["duals"],
-                fitted.duals,
-                {"long_name": "alpha of f = mean + sum alpha k(x, x_i)"},
-            ),
-            "mean": (_LAYOUT["solution"]["mean"], fitted.mean),
-        }
-        yield "solution", Group(solution)
+        yield "solution", store.packed(_ARRAYS["solution"], vars(fitted))
         yield "scales", head_files.scales_group(fitted.comparer)
         dtype = np.dtype(np.float32) if rows.dtype == np.float64 else rows.dtype
         step = max(1, 2**24 // (rows.shape[1] * dtype.itemsize))
@@ -152,16 +147,13 @@ class KernelHead(Head, of=KernelHeadSettings, run=("checkpoint",)):
                 yield start, np.asarray(rows[start:stop]).astype(dtype, copy=False)
 
         streamed = Streamed((len(rows), rows.shape[1]), dtype, pieces)
-        yield (
-            "training",
-            Group({"rows": (_LAYOUT["training"]["rows"], streamed, {"long_name": "training features"})}),
-        )
+        yield "training", store.packed(_ARRAYS["training"], {"rows": streamed})
 
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
         head = cls(**about.settings, layout=about.layout)
         count, solution, stored = len(about.classes), file["solution"], file["training"]["rows"]
-        layouts.require(file, _LAYOUT, **{"class": count}, input=about.n_features)
+        store.require(file, _ARRAYS, **{"class": count}, input=about.n_features)
         if stored.nbytes <= memory_limit() // MEMORY_SHARE:
             head.rows_ = TableRows(as_table(stored[()]))
         else:
@@ -170,8 +162,8 @@ class KernelHead(Head, of=KernelHeadSettings, run=("checkpoint",)):
         layout = layout_for(about.n_features, about.layout)
         head.fitted_ = KernelRidge(
             np.arange(count),
-            file_groups.finite(solution, "duals", np.float64),
-            file_groups.finite(solution, "mean"),
+            store.finite(solution, "duals", np.float64),
+            store.finite(solution, "mean"),
             head_files.read_comparer(file["scales"], layout, head.temperature),
             parts_of(head.rows_, layout),
             float(numbers["penalty"]),

@@ -33,8 +33,8 @@ from smtdist.evaluate.head import Head, penalties
 from smtdist.evaluate.kernel_ridge import softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
 from smtdist.kernels.threads import even_ranges
-from smtdist.models import groups as file_groups
-from smtdist.models import layouts, provenance
+from smtdist.models import provenance, store
+from smtdist.models.store import Array
 from smtdist.settings import ANYTHING, NULL, Settings, number, seed, setting, whole
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
@@ -60,18 +60,24 @@ MOST_JUDGED: Final = 4096
 
 
 _SQUARE: Final = ("feature", "feature_")
-_LAYOUT: Final[dict[str, layouts.Arrays]] = {
+_ARRAYS: Final = {
     "sums": {
-        "n_samples": (),
-        "counts": ("class",),
-        "by_class": ("class", "feature"),
-        "moment_high": _SQUARE,
-        "moment_low": _SQUARE,
-        "step": ("feature",),
+        "n_samples": Array(),
+        "counts": Array(("class",), "rows of each class"),
+        "by_class": Array(("class", "feature"), units="steps"),
+        "moment_high": Array(_SQUARE, dtype="int"),
+        "moment_low": Array(_SQUARE, dtype="uint32"),  # 0 to 2^32 - 1
+        "step": Array(("feature",)),
     },
-    "solution": {"coef": ("feature", "class"), "intercept": ("class",)},
+    "solution": {"coef": Array(("feature", "class"), "W of f = X W + b"), "intercept": Array(("class",))},
 }
-_LANDMARKS: Final[layouts.Arrays] = {"rows": ("landmark", "input"), "root": ("landmark", "landmark_")}
+_ROWS: Final = {"digest": Array(("sample",), "hash of the row")}
+_LANDMARKS: Final = {
+    "rows": Array(("landmark", "input")),
+    "root": Array(("landmark", "landmark_"), "R of k(L, L) = R^T R"),
+    # files of before do not name them
+    "digest": Array(("kept",), "hashes of the rows that landmarks are", optional=True),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,42 +394,14 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "workers", "checkpoi
         return {name: float(value) for name, value in names.items()}
 
     def _groups(self) -> Iterator[tuple[str, Group]]:
-        sums = self.sums_
-        values: dict[str, tuple[Any, ...]] = {
-            "n_samples": (sums["n_samples"],),
-            "counts": (sums["counts"], {"long_name": "rows of each class"}),
-            "by_class": (sums["by_class"], {"units": "steps"}),
-            "moment_high": (file_groups.smallest(sums["moment_high"]),),
-            # 0 to 2^32 - 1
-            "moment_low": (sums["moment_low"].astype(np.uint32),),
-            "step": (self.step_,),
-        }
         about = {"long_name": "sums of rows in steps; X^T X is high x 2^32 + low, in squared steps"}
-        yield (
-            "sums",
-            Group({name: (_LAYOUT["sums"][name], *value) for name, value in values.items()}, about),
-        )
-        yield "rows", Group({"digest": ("sample", self.origin_.samples, {"long_name": "hash of the row"})})
-        solution: dict[str, Any] = {
-            "coef": (_LAYOUT["solution"]["coef"], self.coef_, {"long_name": "W of f = X W + b"}),
-            "intercept": (_LAYOUT["solution"]["intercept"], self.intercept_),
-        }
-        yield "solution", Group(solution)
+        yield "sums", store.packed(_ARRAYS["sums"], {**self.sums_, "step": self.step_}, about)
+        yield "rows", store.packed(_ROWS, {"digest": self.origin_.samples})
+        solution = {"coef": self.coef_, "intercept": self.intercept_}
+        yield "solution", store.packed(_ARRAYS["solution"], solution)
         if self.features_ is not None:
-            arrays: dict[str, Any] = {
-                "rows": (_LANDMARKS["rows"], self.features_.landmarks),
-                "root": (
-                    _LANDMARKS["root"],
-                    self.features_.root,
-                    {"long_name": "R of k(L, L) = R^T R"},
-                ),
-                "digest": (
-                    "kept",
-                    self.origin_.atom_samples,
-                    {"long_name": "hashes of the rows that landmarks are"},
-                ),
-            }
-            yield "landmarks", Group(arrays)
+            features = {"rows": self.features_.landmarks, "root": self.features_.root}
+            yield "landmarks", store.packed(_LANDMARKS, {**features, "digest": self.origin_.atom_samples})
             yield "scales", head_files.scales_group(self.features_.comparer)
 
     @classmethod
@@ -435,26 +413,26 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "workers", "checkpoi
         if head.landmarks is not None:
             group, layout = file["landmarks"], layout_for(inputs, about.layout)
             # there are fewer landmarks than were asked for, of fewer rows
-            size = layouts.require(file, {"landmarks": _LANDMARKS}, input=inputs)["landmark"]
+            size = store.require(file, {"landmarks": _LANDMARKS}, input=inputs)["landmark"]
             head.features_ = LandmarkFeatures(
-                file_groups.finite(group, "rows"),
+                store.finite(group, "rows"),
                 layout,
                 head_files.read_comparer(file["scales"], layout, head.temperature),
-                file_groups.finite(group, "root"),
+                store.finite(group, "root"),
             )
         sums, solution = file["sums"], file["solution"]
-        layouts.require(file, _LAYOUT, **sizes, feature=size)
+        store.require(file, _ARRAYS, **sizes, feature=size)
         head.sums_ = {
-            name: file_groups.finite(sums, name, np.int64) for name in _LAYOUT["sums"] if name != "step"
+            name: store.finite(sums, name, np.int64) for name in _ARRAYS["sums"] if name != "step"
         }
-        layouts.require(file, {"rows": {"digest": ("sample",)}}, sample=int(head.sums_["n_samples"]))
-        digests = file_groups.finite(file["rows"], "digest", np.uint64)
+        store.require(file, {"rows": _ROWS}, sample=int(head.sums_["n_samples"]))
+        digests = store.finite(file["rows"], "digest", np.uint64)
         kept = provenance.NO_ATOMS
-        if head.features_ is not None and "digest" in file["landmarks"]:  # files of before do not name them
-            kept = file_groups.finite(file["landmarks"], "digest", np.uint64)
+        if head.features_ is not None and "digest" in file["landmarks"]:
+            kept = store.finite(file["landmarks"], "digest", np.uint64)
         head.origin_ = Origin("", digests, kept, tuple(about.audit))
-        head.step_ = file_groups.finite(sums, "step")
-        head.coef_, head.intercept_ = (file_groups.finite(solution, name) for name in ("coef", "intercept"))
+        head.step_ = store.finite(sums, "step")
+        head.coef_, head.intercept_ = (store.finite(solution, name) for name in ("coef", "intercept"))
         head.share_, head.penalty_, head.heat_ = (
             float(about.numbers[name]) for name in ("share", "penalty", "heat")
         )

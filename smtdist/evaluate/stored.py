@@ -22,7 +22,7 @@ from smtdist.errors import DataError
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.models import readout
-from smtdist.models.kinds import kind_in
+from smtdist.models.store import kind_in
 
 ASKED: Final = ("identity", "parts")
 """Attributes of a file that say what its rows are: a hash of all that they depend on, and where their parts lie."""

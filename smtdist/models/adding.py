@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from smtdist.data.source import Source
 from smtdist.engine import session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
-from smtdist.errors import ModelError
-from smtdist.models import given
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models import loading, store
 from smtdist.models import merge as merging
-from smtdist.models.additions import kind_of, kind_of_model
 from smtdist.models.joined import Joined
 
 
@@ -45,17 +45,30 @@ def update(
     Raises ModelError for a model without statistics, for samples that are in the model already, and for
     withdrawing samples that are not.
     """
-    present = given.model_of(model)
-    kind = kind_of_model(present)
-    with kind.taken(present, X, on_bad_chunk == "skip") as source:
+    present = store.model_of(model)
+    if not hasattr(present, "taken"):
+        raise ModelError(
+            f"Nothing can be added to {type(present).__name__} or withdrawn from it; fit it again on all data."
+        )
+    with present.taken(X, on_bad_chunk == "skip") as source:
         if lengths is not None:
-            source = kind.in_sequences(present, source, tuple(lengths))
+            source = in_sequences(present, source, tuple(lengths))
         with session.executor_for(cluster, workers) as executor:
             folder = None if checkpoint is None else Path(checkpoint)
             engine = Engine(executor, EventStream(), folder, on_bad_chunk=on_bad_chunk)
             if alone:
                 return merging.fit_alone(present, source, engine)[0]
             return merging.update(present, source, engine, withdraw=withdraw, repeats=allow_repeats)[0]
+
+
+def in_sequences(model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
+    """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
+    if not hasattr(model, "in_sequences"):
+        raise ConfigurationError(
+            "--lengths is for models of rows in time (points fit --context time); leave it out."
+        )
+    found: Source = model.in_sequences(source, lengths)
+    return found
 
 
 def merge(
@@ -114,6 +127,6 @@ def _named(models: list[Any], what: str, after: int = 0) -> Iterator[tuple[str, 
     """Yield models with their names, those after the first few."""
     for number, one in enumerate(models[after:], after + 1):
         if isinstance(one, str | os.PathLike):
-            yield str(one), kind_of(Path(one)).load(Path(one))
+            yield str(one), loading.load_growing(one)
         else:
-            yield f"The {what} number {number}", given.model_of(one)
+            yield f"The {what} number {number}", store.model_of(one)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
+import numpy as np
+
 from smtdist import configuration
 from smtdist.codes import encoder
 from smtdist.codes.coder import Code, Coder, Record, patch_rows
+from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models import store, valued
 from smtdist.models.coders import fit, manifold
-from smtdist.models.coders.files import CoderFiles, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.plugins import ENCODERS, brought, is_brought
+from smtdist.models.store import Array
 from smtdist.models.transform import Represents
 from smtdist.settings import named
 
@@ -138,29 +143,102 @@ def coded_facts(source: Source, settings: CodedSettings) -> Facts:
     return Facts.of(source, {"code": settings.code, **settings.coder.to_dict(), **embedding})
 
 
-def files_of(model: Coder | Manifold) -> CoderFiles[Any]:
-    """Return how the file of a coder, or of a transform on one, is written and read."""
-    return CoderFiles(type(model.coder if isinstance(model, Manifold) else model))
+_WHITENING: Final[Mapping[str, tuple[str, ...]]] = {
+    "mean": ("pixel",),
+    "whiten": ("pixel", "pixel_"),
+    "unwhiten": ("pixel", "pixel_"),
+}
+_ON_A_CODER: Final = "-manifold"
+"""Behind the kind of a coder, the kind of a transform on it."""
 
 
-def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Coder | Manifold:
-    """Read a coder of any kind, or a transform on one, its sums only if they are asked for.
+def _declared_arrays(cls: type[Coder]) -> dict[str, dict[str, Array]]:
+    """Return the arrays of the files of a class of coders, by group; atoms are unit rows in whitened space."""
+    groups = {"whitening": _WHITENING, "dictionary": {"atoms": ("atom", "pixel")}, **cls.groups()}
+    return {
+        group: {name: Array(dims, dtype="f8") for name, dims in arrays.items()}
+        for group, arrays in groups.items()
+    }
 
-    ModelError for a file that is neither, or damaged.
-    """
-    kind = kind_in(path).removesuffix("-manifold")
-    if kind.startswith(encoder.FILE_KIND):
-        name = kind.removeprefix(encoder.FILE_KIND)
-        if name not in configuration.CODED and not is_brought(ENCODERS, name):
-            raise ModelError(
-                f"{path} has codes of the encoder {name}, which no installed package brings; install the one that does."
-            )
-        return CoderFiles(code_of(name).cls).load(path, statistics=statistics)
-    for feature in configuration.CODED:
-        files = CoderFiles(code_of(feature).cls)
-        if files.layout.kind == kind:
-            return files.load(path, statistics=statistics)
-    raise ModelError(f"{path} is not a coder of patches; give one written by smtdist fit --model.")
+
+def stored(model: Coder | Manifold) -> Iterator[tuple[str, Group]]:
+    """Yield what the file of a coder holds, or that of a transform with all of its coder; settings are JSON."""
+    coder: Any = model.coder if isinstance(model, Manifold) else model
+    arrays, own = coder.written()
+    about = {
+        "kind": coder.kind() + (_ON_A_CODER if isinstance(model, Manifold) else ""),
+        **store.version(coder.STORED_AS),
+        "configuration": coder.settings.to_json(),
+        "shape": json.dumps(coder.shape),
+        "provenance": json.dumps(coder.provenance),
+        **own,
+    }
+    if isinstance(coder, encoder.PatchEncoder):
+        about["probe"] = coder.probe().ravel()
+    if isinstance(model, Manifold):
+        about["embedding"] = model.settings.to_json()
+        about["origin"] = json.dumps(store.without_audit(model.provenance))
+    yield "", Group(attributes=about)
+    values = {name: getattr(coder, name) for name in _WHITENING} | {"atoms": coder.basis, **arrays}
+    for group, declared_arrays in _declared_arrays(type(coder)).items():
+        yield group, store.packed(declared_arrays, values)
+    if not isinstance(model, Manifold):
+        return
+    if model.embedding is not None:
+        yield "embedding", store.packed(store.embedding("code"), vars(model.embedding))
+    if model.statistics is not None:
+        yield "statistics", valued.statistics_group(model.statistics)
+        if "audit" in model.provenance:
+            yield "audit", store.audit_group(model.provenance["audit"])
+
+
+def restored(file: Any, statistics: bool) -> Coder | Manifold:
+    """Read what `stored` yielded; without `statistics` the K x K sums of a transform stay on disk."""
+    kind = str(file.attrs["kind"]).removesuffix(_ON_A_CODER)
+    return restored_as(_class_of(kind, file.filename), file, statistics)
+
+
+def restored_as(cls: Any, file: Any, statistics: bool) -> Coder | Manifold:
+    """Read a coder of a class, or a transform on one."""
+    about = dict(file.attrs)
+    groups, sizes = _declared_arrays(cls), json.loads(str(about["configuration"]))
+    store.require(file, groups, atom=sizes["units"], round=sizes.get("rounds", 0))
+    arrays = {
+        name: array
+        for group, declared_arrays in groups.items()
+        for name, array in store.arrays_in(file[group], declared_arrays, np.float64).items()
+    }
+    coder: Coder = cls(
+        shape=tuple(json.loads(about["shape"])),
+        **{name: arrays[name] for name in _WHITENING},
+        **cls.read(arrays, about),
+        provenance=json.loads(about["provenance"]),
+    )
+    if isinstance(coder, encoder.PatchEncoder) and "probe" in about:
+        coder.require_probe(about["probe"], file.filename)
+    if not str(about["kind"]).endswith(_ON_A_CODER):
+        return coder
+    settings = ManifoldSettings.from_json(str(about["embedding"]))
+    store.require_all(file, {}, "code", valued.statistics_arrays(), code=coder.size)
+    provenance = store.with_audit(file, json.loads(about.get("origin", "{}")))
+    model = Manifold(coder, settings, store.read_solution(file["embedding"]), None, provenance)
+    if not statistics or "statistics" not in file:
+        return model
+    sums = valued.read_statistics(file["statistics"], model.basis, provenance.get("audit", ()))
+    return dataclasses.replace(model, statistics=sums)
+
+
+def _class_of(kind: str, path: str) -> type[Coder]:
+    """Return the class of the coders of a kind of file; ModelError for one that no installed package brings."""
+    if not kind.startswith(encoder.FILE_KIND):
+        classes = {cls.kind(): cls for cls in (code_of(feature).cls for feature in configuration.CODED)}
+        return classes[kind]
+    name = kind.removeprefix(encoder.FILE_KIND)
+    if name not in configuration.CODED and not is_brought(ENCODERS, name):
+        raise ModelError(
+            f"{path} has codes of the encoder {name}, which no installed package brings; install the one that does."
+        )
+    return code_of(name).cls
 
 
 def changeable(model: Coder | Represents) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from smtdist.engine import folder, session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.models import adding, given
+from smtdist.models import adding, store
 from smtdist.settings import ANYTHING, NULL, Settings, default_of, documented, named, one_of, setting, whole
 
 
@@ -159,6 +159,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigurationError(f"{name} is {value!r}; it must be {rule.expected}.")
         return value
 
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+        """Write what was fitted to a file and return its size in bytes; an existing file is refused unless `overwrite`."""
+        check_is_fitted(self)
+        return store.save(self, path, overwrite=overwrite)
+
     @contextmanager
     def _engine(self, checkpoint: str | os.PathLike[str] | None = None) -> Iterator[Engine]:
         """Connect to where the work is done."""
@@ -186,8 +191,8 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model's file."""
-        model = given.load(path)
-        if given.named_kind(model) != cls._kind:
+        model = store.load(path)
+        if cls._kind != model.STORED_AS:
             raise ConfigurationError(
                 f"{os.fspath(path)} holds a {type(model).__name__}, which {cls.__name__} does not read."
             )
@@ -201,11 +206,6 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
         """Take samples out of the fitted model, as if they had never been added to its sums."""
         check_is_fitted(self)
         return self._updated(X, withdraw=True)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the fitted model to a file."""
-        check_is_fitted(self)
-        given.save(self.model_, path, overwrite=overwrite)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on samples."""

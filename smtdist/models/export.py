@@ -36,10 +36,9 @@ from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.grid_pool import cells
 from smtdist.kernels.patches import Average
 from smtdist.kernels.types import Geometry, PixelScale
-from smtdist.models import given, loading, readout
+from smtdist.models import loading, readout, store
 from smtdist.models.model import Model
-from smtdist.models.words.files import write_word2vec
-from smtdist.models.words.model import WordModel
+from smtdist.models.words.model import WordModel, write_word2vec
 
 Encoder = Model | readout.ModelReadout
 
@@ -91,11 +90,11 @@ def export(
         )
     from_file = isinstance(model, str | os.PathLike)
     if not from_file:
-        fitted = given.model_of(model)
+        fitted = store.model_of(model)
     elif chosen == "onnx":
         fitted = loading.load_transform(model, statistics=False)
     else:
-        fitted = given.load(model)
+        fitted = store.load(model)
     if chosen == "word2vec":
         if not isinstance(fitted, WordModel):
             raise ConfigurationError(

@@ -1,16 +1,13 @@
-"""Models as open HDF5/NetCDF4 files: written whole or not at all, read without pickle.
+"""What files of models of images hold: groups `/whitening`, `/dictionary`, `/statistics`, `/embedding`, `/audit`.
 
-Groups `/whitening`, `/dictionary`, `/statistics`, `/embedding` open with
-`xarray.open_dataset(path, group=..., engine="h5netcdf")`; the root's attributes hold the configuration as
-JSON, the geometry, provenance and versions. A file of models side by side has a group for each, with all of that in it.
+The root's attributes hold the configuration as JSON, the geometry, provenance and versions. A file of models side by side has a
+group for each, with all of that in it. Written and read by `smtdist.models.store`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,41 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data import hdf5
 from smtdist.data.deflate import chunks_of
-from smtdist.data.netcdf import Group, Streamed, write_netcdf
+from smtdist.data.netcdf import Group, Streamed
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
-from smtdist.errors import DataError, MemoryBudgetError, ModelError
+from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import convergence
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.context import COARSE_BITS
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
-from smtdist.models import layouts
+from smtdist.models import store
 from smtdist.models.dictionary import Dictionary
-from smtdist.models.groups import (
-    audit_group,
-    finite,
-    number,
-    read_audit,
-    read_solution,
-    reading,
-    require_arrays,
-    require_schema,
-    smallest,
-    smallest_type,
-    solution_group,
-    without_audit,
-)
 from smtdist.models.joined import Joined
-from smtdist.models.kinds import kind_in, other_than_smt
 from smtdist.models.model import Model, Whitening, code_sums
+from smtdist.models.store import Array, alike, number
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.sums import LIMBS, Statistics
-
-SCHEMA: Final = 3
-"""1: no hashes of samples, so that statistics can be solved again but not added or subtracted. 2: all second-order
-weights are multiples of 2^-20."""
 
 FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
@@ -64,77 +42,61 @@ _MATRIX: Final = ("atom", "atom_")
 _MATRICES: Final = ("second_moment", "context_scatter", "cooccurrence")
 _VIEWS: Final = ("n_views", "n_squares")
 _PIXELS: Final = ("pixel", "pixel_")
-_WHITENING: Final[layouts.Arrays] = dict.fromkeys(("covariance", "whiten", "unwhiten"), _PIXELS)
+_WHITENING: Final = {
+    "covariance": Array(_PIXELS, units="squared share of the pixel range"),
+    "whiten": Array(_PIXELS, "(ridge I + covariance)^(-1/2)"),
+    "unwhiten": Array(_PIXELS, "(ridge I + covariance)^(1/2)"),
+    "mean": Array(("pixel",), units="share of the pixel range", optional=True),
+}
 _OF_ATOMS: Final = {
-    "counts": "patches nearest to the atom in the last k-means round",
-    "source_sample": "sample the atom was taken from, or -1",
-    "source_position": "",
-    "source_view": "1 if taken from the mirrored sample",
-    "source_digest": "hash of that sample, or 0",
-}
-"""What a dictionary holds of each atom, and its long name."""
-_DICTIONARY: Final[layouts.Arrays] = {
-    "atoms": ("atom", "pixel"),
+    "counts": Array(("atom",), "patches nearest to the atom in the last k-means round"),
+    "source_sample": Array(("atom",), "sample the atom was taken from, or -1"),
+    "source_position": Array(("atom",)),
+    "source_view": Array(("atom",), "1 if taken from the mirrored sample"),
     # files of the first schema have no hashes
-    **{f"{name}?" if name == "source_digest" else name: ("atom",) for name in _OF_ATOMS},
+    "source_digest": Array(("atom",), "hash of that sample, or 0", optional=True),
 }
+_SUMS: Final = {**alike(("n_samples", "n_positions")), "activity": Array(("atom",))}
 
 
-def save(model: Model | Joined, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-    """Write a model, or models side by side, to one file and return its bytes; an existing file is refused unless `overwrite`."""
+def stored(model: Model | Joined) -> Iterator[tuple[str, Group]]:
+    """Yield what the file of a model holds, or that of models side by side."""
     if isinstance(model, Model):
-        root = Group(attributes=_root_attributes(model))
-        return write_netcdf(path, root, _groups(model), overwrite=overwrite)
-    about = {"joined_schema": 1, "title": "Models side by side", "models": json.dumps(model.names)}
-    return write_netcdf(path, Group(attributes=about), _joined_groups(model), overwrite=overwrite)
-
-
-def _joined_groups(model: Joined) -> Iterator[tuple[str, Group]]:
+        yield "", Group(attributes=_root_attributes(model))
+        yield from _groups(model)
+        return
+    about = {"title": "Models side by side", "models": json.dumps(model.names)}
+    yield "", Group(attributes={**store.version(model.STORED_AS), **about})
     for name, part in zip(model.names, model.parts, strict=True):
         assert isinstance(part, Model)
         yield name, Group(attributes=_root_attributes(part))
         yield from ((f"{name}/{place}", group) for place, group in _groups(part))
 
 
-def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
-    """Read a model; without `statistics` the K x K sums stay on disk."""
-    with _open(path) as file:
-        other = other_than_smt(file)
-        if other is not None:
-            raise ModelError(f"{path} {other}; give a model written by smtdist fit.")
-        return _read(file, path, statistics)
+def restored(file: Any, statistics: bool) -> Model | Joined:
+    """Read what `stored` yielded, also in an earlier version; without `statistics` the K x K sums stay on disk."""
+    if store.kind_in(file) != Joined.STORED_AS:
+        return _read(file, statistics)
+    names = tuple(json.loads(file.attrs["models"]))
+    if not names:
+        raise ValueError("it names no models")
+    for name in names:
+        store.require_schema(file[name], file.filename, Model.STORED_AS)
+    return Joined(tuple(_read(file[name], statistics) for name in names), names)
 
 
-def load_joined(path: str | os.PathLike[str], *, statistics: bool = True) -> Joined:
-    """Read models side by side; without `statistics` the K x K sums of all stay on disk."""
-    with _open(path) as file:
-        if kind_in(file) != "joined":
-            raise ModelError(f"{path} does not hold models side by side; give another file.")
-        require_schema(file, path, "joined_schema", 1)
-        names = tuple(json.loads(file.attrs["models"]))
-        if not names:
-            raise ValueError("it names no models")
-        return Joined(tuple(_read(file[name], path, statistics) for name in names), names)
-
-
-def _open(path: str | os.PathLike[str]) -> AbstractContextManager[Any]:
-    return reading(path, "smtdist model", "a model written by smtdist fit", (*hdf5.DAMAGE, DataError))
-
-
-def _read(file: Any, path: str | os.PathLike[str], statistics: bool) -> Model:
+def _read(file: Any, statistics: bool) -> Model:
     """Read the model in an open file, or in a group of one."""
-    require_schema(file, path, "smtdist_schema", SCHEMA)
     settings = Configuration.from_json(str(file.attrs["configuration"]))
     geometry = Geometry(**json.loads(file.attrs["geometry"]))
     scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
     provenance = json.loads(file.attrs["provenance"])
     _require_layout(file, geometry, settings)
-    if "audit" in file:
-        provenance["audit"] = read_audit(file["audit"])
+    provenance = store.with_audit(file, provenance)
     json.dumps(
         provenance, ensure_ascii=False
     ).encode()  # damaged text may be no Unicode, which files cannot hold
-    embedding = read_solution(file["embedding"]) if "embedding" in file else None
+    embedding = store.read_solution(file["embedding"]) if "embedding" in file else None
     whitening = _read_whitening(file["whitening"], scale)
     dictionary = _read_dictionary(file["dictionary"])
     model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
@@ -148,100 +110,78 @@ def _read(file: Any, path: str | os.PathLike[str], statistics: bool) -> Model:
 
 def _require_layout(file: Any, geometry: Geometry, settings: Configuration) -> None:
     """Refuse a file whose arrays are missing or do not belong together: kernels trust their shapes."""
-    whitening = {**_WHITENING, **({"mean": ("pixel",)} if settings.subtract_mean == "global" else {})}
-    layout = {"whitening": whitening, "dictionary": _DICTIONARY}
-    sums = _statistics_layout(file["statistics"]) if "statistics" in file else {}
-    require_arrays(file, layout, "atom", sums, pixel=geometry.pixels)
+    mean = _WHITENING["mean"]._replace(optional=settings.subtract_mean != "global")
+    dictionary = {"atoms": Array(("atom", "pixel")), **_OF_ATOMS}
+    declared = {"whitening": {**_WHITENING, "mean": mean}, "dictionary": dictionary}
+    sums = _declared_sums(file["statistics"]) if "statistics" in file else {}
+    store.require_all(file, declared, "atom", sums, pixel=geometry.pixels)
 
 
-def _statistics_layout(group: Any) -> layouts.Arrays:
+def _declared_sums(group: Any) -> store.Arrays:
     """Return the arrays that sums have to have: matrices that follow from others may lack."""
     derived = json.loads(group.attrs["derived"])
-    layout: dict[str, tuple[str, ...]] = {"n_samples": (), "n_positions": (), "activity": ("atom",)}
-    layout |= {f"{name}?" if name in derived else name: _MATRIX for name in _MATRICES}
+    declared = dict(_SUMS)
+    declared |= {name: Array(_MATRIX, optional=name in derived) for name in _MATRICES}
     in_limbs = any(name in group for name in LIMBS)
     if in_limbs:
-        layout |= dict.fromkeys(LIMBS, _MATRIX)
+        declared |= alike(LIMBS, *_MATRIX)
     if any(name in group for name in _VIEWS):
-        layout |= dict.fromkeys(_VIEWS, ())
+        declared |= alike(_VIEWS)
     # the diagonal of what follows from co-occurrences, unless all degrees are equal
     lacking = "context_scatter" in derived and not in_limbs and number(group, "equal_degree") < 0
-    layout["degree_activity" if lacking else "degree_activity?"] = ("atom",)
-    return layout
+    return {**declared, "degree_activity": Array(("atom",), optional=not lacking)}
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
     weights = (
         {"weight_bits": code_sums(model, 1).weight_bits} if model.settings.difference_order == 2 else {}
     )
-    return weights | {
-        "smtdist_schema": SCHEMA,
+    return {
+        **weights,
+        **store.version(model.STORED_AS),
         "title": "Sparse manifold transform",
         "configuration": model.settings.to_json(),
         "geometry": json.dumps(model.geometry._asdict()),
         "pixel_scale": json.dumps(model.scale._asdict()),
-        "provenance": json.dumps(without_audit(model.provenance)),
+        "provenance": json.dumps(store.without_audit(model.provenance)),
         "fingerprint": model.provenance.get("fingerprint", ""),
     }
 
 
 def _groups(model: Model) -> Iterator[tuple[str, Group]]:
-    yield "whitening", _whitening_group(model)
-    yield "dictionary", _dictionary_group(model.dictionary)
+    whitening, dictionary = model.whitening, model.dictionary
+    mean = None if whitening.mean is None else whitening.mean * model.scale.unit
+    about = {"mean_mode": model.settings.subtract_mean, "ridge": model.settings.whitening_reg}
+    yield "whitening", store.packed(_WHITENING, {**vars(whitening), "mean": mean}, about)
+    ending = convergence.written(dictionary.ending)
+    values = {name: getattr(dictionary, name) for name in _OF_ATOMS}
+    group = store.packed(_OF_ATOMS, values, ending)
+    scale = whitening_kernels.grid_scale(dictionary.grid.shape[1])
+    said = {"long_name": "atoms in whitened space", "grid_scale": scale}
+    yield (
+        "dictionary",
+        replace(group, variables={"atoms": (("atom", "pixel"), dictionary.atoms, said), **group.variables}),
+    )
     if model.statistics is not None:
         yield "statistics", _statistics_group(model.statistics)
     if "audit" in model.provenance:
-        yield "audit", audit_group(model.provenance["audit"])
+        yield "audit", store.audit_group(model.provenance["audit"])
     if model.embedding is not None:
-        yield "embedding", solution_group(model.embedding)
-
-
-def _whitening_group(model: Model) -> Group:
-    whitening = model.whitening
-    variables: dict[str, Any] = {
-        "covariance": (_PIXELS, whitening.covariance, {"units": "squared share of the pixel range"}),
-        "whiten": (_PIXELS, whitening.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
-        "unwhiten": (_PIXELS, whitening.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
-    }
-    if whitening.mean is not None:
-        about = {"units": "share of the pixel range"}
-        variables["mean"] = ("pixel", whitening.mean * model.scale.unit, about)
-    return Group(
-        variables,
-        attributes={"mean_mode": model.settings.subtract_mean, "ridge": model.settings.whitening_reg},
-    )
-
-
-def _dictionary_group(dictionary: Dictionary) -> Group:
-    scale = whitening_kernels.grid_scale(dictionary.grid.shape[1])
-    about = {"long_name": "atoms in whitened space", "grid_scale": scale}
-    variables: dict[str, Any] = {"atoms": (("atom", "pixel"), dictionary.atoms, about)}
-    for name, meaning in _OF_ATOMS.items():
-        values = getattr(dictionary, name)
-        if values is not None:
-            variables[name] = ("atom", values, {"long_name": meaning} if meaning else {})
-    return Group(variables, attributes=convergence.written(dictionary.ending))
+        yield "embedding", store.packed(store.embedding(), vars(model.embedding))
 
 
 def _statistics_group(statistics: Statistics) -> Group:
-    variables: dict[str, Any] = {
-        "n_samples": ((), statistics.n_samples),
-        "n_positions": ((), statistics.n_positions),
-        "activity": ("atom", statistics.activity),
+    origin = statistics.origin
+    values = {**vars(statistics), "sample_digest": None if origin is None else origin.samples}
+    arrays = {
+        **_SUMS,
+        **alike(() if statistics.n_views is None else _VIEWS),
+        "degree_activity": Array(("atom",), "sum of deg(i) a_i", optional=True),
+        "sample_digest": Array(("sample",), "hash of the sample", optional=True),
     }
-    if statistics.n_views is not None:
-        variables |= {name: ((), getattr(statistics, name)) for name in _VIEWS}
-    if statistics.degree_activity is not None:
-        about = {"long_name": "sum of deg(i) a_i"}
-        variables["degree_activity"] = ("atom", statistics.degree_activity, about)
-    if statistics.origin is not None:
-        about = {"long_name": "hash of the sample"}
-        variables["sample_digest"] = ("sample", statistics.origin.samples, about)
     for name, matrix in statistics.matrices.items():
-        variables[name] = (
-            _MATRIX,
-            _in_strips(matrix) if isinstance(matrix, UpperTiles) else smallest(matrix),
-        )
+        arrays[name] = Array(_MATRIX, dtype="int")
+        values[name] = _in_strips(matrix) if isinstance(matrix, UpperTiles) else matrix
     attributes: dict[str, Any] = {
         "derived": json.dumps(statistics.derived),
         "one_hot": int(statistics.one_hot),
@@ -251,14 +191,14 @@ def _statistics_group(statistics: Statistics) -> Group:
     }
     if len(statistics.activity) <= FULL_UP_TO:
         for name in statistics.derived:
-            matrix = np.asarray(getattr(statistics, name))
-            variables[name] = (_MATRIX, matrix if matrix.dtype.kind == "f" else smallest(matrix))
-    return Group(variables, attributes=attributes)
+            values[name] = np.asarray(getattr(statistics, name))
+            arrays[name] = Array(_MATRIX, dtype="" if values[name].dtype.kind == "f" else "int")
+    return store.packed(arrays, values, attributes)
 
 
 def _in_strips(matrix: UpperTiles) -> Streamed:
     """Return a matrix that may lie in files as strips of full rows: whole it would not fit into the memory."""
-    dtype = smallest_type(*((int(tile.min()), int(tile.max())) for tile in matrix.tiles))
+    dtype = store.smallest_type(*((int(tile.min()), int(tile.max())) for tile in matrix.tiles))
     rows = chunks_of(matrix.shape, dtype.itemsize)[0]
     step = rows * max(1, STRIP_BYTES // (8 * len(matrix) * rows))
 
@@ -270,11 +210,9 @@ def _in_strips(matrix: UpperTiles) -> Streamed:
 
 
 def _read_whitening(group: Any, scale: PixelScale) -> Whitening:
-    covariance, whiten, unwhiten = (finite(group, name) for name in _WHITENING)
-    mean = None
-    if "mean" in group:
-        mean = np.rint(finite(group, "mean") / scale.unit).astype(np.int64)
-    return Whitening(covariance, whiten, unwhiten, mean)
+    arrays = store.arrays_in(group, _WHITENING)
+    mean = arrays.pop("mean", None)
+    return Whitening(**arrays, mean=None if mean is None else np.rint(mean / scale.unit).astype(np.int64))
 
 
 def _require_room(group: Any, names: list[str]) -> None:
@@ -289,11 +227,9 @@ def _require_room(group: Any, names: list[str]) -> None:
 
 
 def _read_dictionary(group: Any) -> Dictionary:
-    atoms = finite(group, "atoms")
+    atoms = store.finite(group, "atoms")
     grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
-    names = (name for name in _OF_ATOMS if name != "source_digest" or name in group)
-    ending = convergence.read(group.attrs)
-    return Dictionary(grid, **{name: group[name][()] for name in names}, ending=ending)
+    return Dictionary(grid, **store.arrays_in(group, _OF_ATOMS), ending=convergence.read(group.attrs))
 
 
 def _read_statistics(group: Any, model: Model) -> Statistics:

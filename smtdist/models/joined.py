@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,19 @@ from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.models.records import Record
-from smtdist.models.represent import Representer
+from smtdist.models.represent import Representer, TakesImages
 from smtdist.models.transform import Represents
 
 
 @dataclass(frozen=True)
-class Joined:
+class Joined(TakesImages):
     """Models that represent the same images; the representation is those of all, one after the other.
 
     parts : the models. The first says how neighbours vote and what becomes of encoded images. names : theirs in a
     file, where they were fitted together.
     """
+
+    STORED_AS: ClassVar[str] = "joined"
 
     parts: tuple[Represents, ...]
     names: tuple[str, ...] = ()

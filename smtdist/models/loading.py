@@ -1,14 +1,12 @@
-"""Files of transforms of images, and of coders of patches, whatever the kind."""
+"""Models as functions take them: of images, that data can be added to, in memory, in a fitted estimator or in a file."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, cast
 
-from smtdist.codes.coder import Coder
 from smtdist.errors import ModelError
-from smtdist.models import files, kinds
-from smtdist.models.coded import files_of, load_coded
+from smtdist.models import store
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.joined import Joined
@@ -17,45 +15,24 @@ from smtdist.models.model import Model
 Transform = Model | Manifold
 
 
-def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform | Joined | Coder:
+def load_images(path: str | os.PathLike[str], *, statistics: bool = True) -> Any:
     """Read a model of images: a transform, several side by side, or a coder of patches alone.
 
-    Without `statistics` the K x K sums stay on disk.
-
-    ModelError for another file, or one that is damaged.
+    Without `statistics` the K x K sums stay on disk. ModelError for another file, or one that is damaged.
     """
-    kind = kinds.kind_at(path)
-    if kind in kinds.CODERS:
-        return load_coded(path, statistics=statistics)
-    if kind == "joined":
-        return files.load_joined(path, statistics=statistics)
-    return files.load(path, statistics=statistics)
-
-
-def save(
-    model: Transform | Joined | Coder, path: str | os.PathLike[str], *, overwrite: bool = False
-) -> int:
-    """Write a model of images to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    if isinstance(model, Model | Joined):
-        return files.save(model, path, overwrite=overwrite)
-    return files_of(model).save(model, path, overwrite=overwrite)
+    kind = store.kind_at(path)  # whoever reads what cannot be opened says what is wrong
+    return store.load(path, kind=kind if kind in store.OF_IMAGES else "smt", statistics=statistics)
 
 
 def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Joined | Pooled:
     """Read what turns images into representations: a transform, several side by side, or a coder of patches alone.
 
-    Without `statistics` the K x K sums stay on disk. ModelError for a file that is neither, or has no
-    embedding yet.
+    ModelError for a file that is none of them, or has no embedding yet.
     """
-    kind = kinds.kind_at(path)
-    if kind in kinds.CODERS:
-        return representing(load_coded(path, statistics=statistics))
-    if kind == "joined":
-        return files.load_joined(path, statistics=statistics)
-    model = files.load(path, statistics=statistics)
-    if model.embedding is None:
+    model = load_images(path, statistics=statistics)
+    if isinstance(model, Model) and model.embedding is None:
         raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")
-    return model
+    return representing(model)
 
 
 def load_transforms(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform | Joined:
@@ -73,6 +50,21 @@ def load_transform(path: str | os.PathLike[str], *, statistics: bool = True) -> 
     found = load_transforms(path, statistics=statistics)
     require_one(found, path)
     return cast(Transform, found)
+
+
+def load_growing(path: str | os.PathLike[str]) -> Any:
+    """Read a model of any kind that data can be added to and withdrawn from; ModelError for another file."""
+    kind = store.KINDS.get(store.kind_at(path))
+    if kind is not None and kind.home and hasattr(kind.imported(), "taken"):
+        return store.load(path)
+    return load_transforms(path)
+
+
+def encoder_of(given: Any) -> Any:
+    """Return what represents images by a model, an estimator or a file; what does not represent images as it is."""
+    if isinstance(given, str | os.PathLike):
+        return load_encoder(given)
+    return representing(store.model_of(given))
 
 
 def require_one(found: Any, path: str | os.PathLike[str]) -> None:

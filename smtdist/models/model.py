@@ -27,7 +27,7 @@ from smtdist.models.components import chosen_components, summary_of
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.provenance import origin_of, traced
 from smtdist.models.records import Record
-from smtdist.models.represent import Represent, representer
+from smtdist.models.represent import Represent, TakesImages, representer
 from smtdist.solve.solution import Solution
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.origin import basis
@@ -45,7 +45,7 @@ class Whitening:
 
 
 @dataclass(frozen=True)
-class Model(Shown):
+class Model(TakesImages, Shown):
     """A fitted transform of images: its settings, and all that the fit found."""
 
     settings: Configuration
@@ -70,6 +70,7 @@ class Model(Shown):
         *configuration.VOTING,
     )
     """Settings that no sum depends on: they may change after the fit."""
+    STORED_AS: ClassVar[str] = "smt"
 
     @property
     def whitener(self) -> Whitener:

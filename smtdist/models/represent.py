@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
 from smtdist.kernels.cpu.table import Table, table_of
@@ -41,6 +42,29 @@ class Representer(Protocol):
     def working_bytes(self) -> int: ...  # noqa: D102
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]: ...  # noqa: D102
+
+
+class TakesImages:
+    """A fitted model that images are added to and withdrawn from: `scaling` is what becomes of encoded ones."""
+
+    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
+        """Return the images that files and a dataset name, without damaged ones where they are to be skipped."""
+        from smtdist.data import opening
+
+        if dataset is None:
+            raise ConfigurationError(
+                f"{data[0]} needs the name of its images, a dataset or a group; give it with --dataset."
+            )
+        scaling = self.scaling  # type: ignore[attr-defined]
+        return opening.open_source(data, dataset, scaling, fitted=True, skip_damaged=skip)
+
+    def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
+        """Return a context that yields images of Python, or of a file: (path, name)."""
+        from smtdist.data.array import as_source
+
+        if isinstance(X, tuple) and len(X) == 2:
+            return nullcontext(self.opened(X[0], X[1], skip))
+        return nullcontext(as_source(X, self.scaling, fitted=True))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

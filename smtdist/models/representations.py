@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smtdist.data import checksums
 from smtdist.data.labels import record_names
 from smtdist.data.writing import lenient, whole_file
-from smtdist.models.files import SCHEMA
+from smtdist.models.store import KINDS
 
 
 def chunk_rows(n_samples: int, features: int, itemsize: int) -> int:
@@ -60,7 +60,9 @@ def save_representation(
             scale = file.create_dataset(name, data=np.arange(z.shape[dimension]))
             scale.make_scale(name)
             z.dims[dimension].attach_scale(scale)
-        file.attrs.update({"smtdist_schema": SCHEMA, "feature_shape": list(feature_shape), **attributes})
+        file.attrs.update(
+            {"smtdist_schema": KINDS["smt"].newest, "feature_shape": list(feature_shape), **attributes}
+        )
         if labels is not None:
             file["labels"] = labels
         together = checksums.block_rows(n_samples, rows)

@@ -347,11 +347,6 @@ class SMT(
             result = represented(model, source, engine, n_components=n_components, drop=drop)
         return result.reshape(len(result), -1)
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the fitted model to a file."""
-        check_is_fitted(self)
-        loading.save(self.model_, path, overwrite=overwrite)
-
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return names smt_row_column_component."""
         check_is_fitted(self)

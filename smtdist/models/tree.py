@@ -17,7 +17,7 @@ from xarray.core import indexing
 from smtdist.data import hdf5, remote
 from smtdist.data.source import PIXEL_KINDS
 from smtdist.errors import DataError, ModelError
-from smtdist.models.files import SCHEMA
+from smtdist.models.store import KINDS, require_schema
 from smtdist.statistics import limbs
 
 MOST_OBJECTS: Final = 10_000
@@ -64,21 +64,14 @@ def open(path: str | os.PathLike[str]) -> xr.DataTree:
     nodes: dict[str, xr.Dataset] = {}
     sizes: dict[str, dict[str, int]] = {}
     with hdf5.open_file(full_path) as file:
-        _check_schema(file, full_path)
+        if KINDS["smt"].schema in file.attrs:
+            require_schema(file, full_path, "smt")
         for number, group in enumerate(_groups(file)):
             if number >= MOST_OBJECTS:
                 raise DataError(f"{full_path} has more than {MOST_OBJECTS:,} groups; open it with h5py.")
             above = sizes.get(group.parent.name, {}) if group.name != "/" else {}
             nodes[group.name], sizes[group.name] = _dataset(group, full_path, above)
     return xr.DataTree.from_dict(nodes)
-
-
-def _check_schema(file: Any, path: str) -> None:
-    schema = _plain(file.attrs.get("smtdist_schema", 0))
-    if schema > SCHEMA:
-        raise ModelError(
-            f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
-        )
 
 
 def _groups(group: Any) -> Iterator[Any]:

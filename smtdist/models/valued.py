@@ -18,10 +18,9 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
-from smtdist.models import layouts
-from smtdist.models.groups import number, smallest, text
 from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of, traced
 from smtdist.models.records import Record
+from smtdist.models.store import Array, alike, number, packed, text
 from smtdist.solve.solution import Solution
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.origin import Origin
@@ -159,51 +158,48 @@ def solved(
     )
 
 
-def statistics_group(sums: ValueStatistics, codes: str = "code") -> Group:
-    """Return sums as a group of a file; the dimension of codes has a name of its own."""
-    dimensions = {**statistics_layout(codes), "sample_digest": ("sample",)}
-    values: dict[str, Any] = {
-        "n_samples": (sums.n_samples,),
-        "n_positions": (sums.n_positions,),
-        "activity": (sums.activity, {"long_name": "sums of codes, in steps of 1 / grid"}),
-    }
-    for name, (high, low) in ((one, getattr(sums, one)) for one in value_sums.SUMS):
+def statistics_arrays(codes: str = "code") -> dict[str, Array]:
+    """Declare the arrays of sums, beside the hashes of samples; the dimension of codes has a name of its own."""
+    square = (codes, f"{codes}_")
+    limbs = {}
+    for name in value_sums.SUMS:
         what = f"{name} in steps of 1 / grid², of which this is"
-        values[f"{name}_high"] = (smallest(high), {"long_name": f"{what} the part above 2^32"})
-        values[f"{name}_low"] = (low.astype(np.uint32), {"long_name": f"{what} the rest"})
-    if sums.origin is not None:
-        values["sample_digest"] = (sums.origin.samples, {"long_name": "hash of the sample"})
-    variables = {name: (dimensions[name], *value) for name, value in values.items()}
+        limbs[f"{name}_high"] = Array(square, f"{what} the part above 2^32", dtype="int")
+        limbs[f"{name}_low"] = Array(square, f"{what} the rest", dtype="uint32")
+    return {
+        **alike(("n_samples", "n_positions")),
+        "activity": Array((codes,), "sums of codes, in steps of 1 / grid"),
+        **limbs,
+    }
+
+
+def statistics_group(sums: ValueStatistics, codes: str = "code") -> Group:
+    """Return sums as a group of a file."""
+    arrays = statistics_arrays(codes)
+    arrays["sample_digest"] = Array(("sample",), "hash of the sample", optional=True)
+    values = {**vars(sums), "sample_digest": None if sums.origin is None else sums.origin.samples}
+    for name in value_sums.SUMS:
+        values[f"{name}_high"], values[f"{name}_low"] = getattr(sums, name)
     about: dict[str, Any] = {"grid": sums.grid, "scale": sums.scale}
-    return Group(variables, about | ({"products": sums.products} if sums.products else {}))
-
-
-def statistics_layout(codes: str = "code") -> layouts.Arrays:
-    """Return the arrays of such a group, beside the hashes of samples."""
-    numbers: layouts.Arrays = dict.fromkeys(("n_samples", "n_positions"), ())
-    limbs = {f"{name}_{limb}": (codes, f"{codes}_") for name in value_sums.SUMS for limb in ("high", "low")}
-    return {**numbers, "activity": (codes,), **limbs}
+    return packed(arrays, values, about | ({"products": sums.products} if sums.products else {}))
 
 
 def read_statistics(group: Any, basis: str, audit: Any = ()) -> ValueStatistics:
-    """Read such a group of sums, whose shapes `groups.require_arrays` has looked at."""
+    """Read such a group of sums, whose shapes `store.require_all` has looked at."""
     limbs = {
-        f"{name}_{limb}": group[f"{name}_{limb}"][()].astype(np.int64)
+        name: tuple(group[f"{name}_{limb}"][()].astype(np.int64) for limb in ("high", "low"))
         for name in value_sums.SUMS
-        for limb in ("high", "low")
     }
     origin = None
     if "sample_digest" in group:
         origin = Origin(basis, group["sample_digest"][()], NO_ATOMS, tuple(audit))
-    second, scatter = ((limbs[f"{name}_high"], limbs[f"{name}_low"]) for name in value_sums.SUMS)
     return ValueStatistics(
         n_samples=int(group["n_samples"][()]),
         n_positions=int(group["n_positions"][()]),
         activity=group["activity"][()],
-        second_moment=second,
-        context_scatter=scatter,
         grid=number(group, "grid"),
         scale=number(group, "scale"),
         origin=origin,
         products=text(group, "products"),
+        **limbs,
     )

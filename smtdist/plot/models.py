@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from smtdist.codes.coder import Coder
 from smtdist.errors import ModelError
-from smtdist.models.given import model_of
 from smtdist.models.loading import Transform
+from smtdist.models.store import model_of
 from smtdist.plot.figures import own_axes
 from smtdist.plot.sheets import atoms_as_patches, sheet, stretched
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from smtdist.errors import ConfigurationError
-from smtdist.models.given import model_of
+from smtdist.models.store import model_of
 
 GAP: Final = 1  # pixels between pictures
 SMALLEST: Final = 4  # pixels of the picture for each pixel of a filter, where filters are small

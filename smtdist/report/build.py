@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, without_folders
 from smtdist.evaluate import judging
-from smtdist.models import given
+from smtdist.models import loading, store
 from smtdist.report import sections
-from smtdist.report.facts import facts_of
+from smtdist.report.facts import facts_of, looks_of
 from smtdist.report.looks import Looked, look_at_some
 from smtdist.report.page import Facts, Section, Table, render
 
@@ -46,7 +47,7 @@ def build(
     if called is not None:
         facts["file"] = called
     found = [] if looked is None else sections.of_looks(looked, names or looked.names)
-    found += sections.BY_KIND.get(facts["kind"], _nothing)(path)
+    found += _own(facts["kind"], path)
     last = sections.about(facts)
     if records:
         last.append(sections.passes(records))
@@ -56,7 +57,7 @@ def build(
     for other in others:
         more = _without_folders(facts_of(other))
         facts.setdefault("others", []).append(more)
-        found += [_named(one, other) for one in sections.BY_KIND.get(more["kind"], _nothing)(other)]
+        found += [_named(one, other) for one in _own(more["kind"], other)]
         last += [_named(one, other) for one in (*sections.about(more), *sections.settings(more))]
     summary = (
         f"What {facts['file']} holds. Made by smtdist {version('smtdist')} on {time.strftime('%Y-%m-%d')}; the page is "
@@ -106,7 +107,7 @@ def write_report(
         raise ConfigurationError("Labelled images need both train and test; give both or neither.")
     if train is not None and test is not None:
         with session.executor_for(cluster, workers) as executor:
-            fitted = given.encoder_of(model)
+            fitted = loading.encoder_of(model)
             known, asked = (judging.labelled(*pair, fitted.scaling) for pair in (train, test))
             looked = look_at_some(fitted, known, asked, limit, Engine(executor))
     contents: dict[str, Any] = {"looked": looked, "names": names, "others": [Path(one) for one in others]}
@@ -116,15 +117,18 @@ def write_report(
         records = records or getattr(model, "passes_", None)
         with tempfile.TemporaryDirectory(prefix="smtdist-report-") as folder:
             path = Path(folder, "model.h5")
-            given.save(model, path)
+            store.save(model, path)
             page = build(path, records=records, called=type(model).__name__, **contents)
     with whole_file(target, overwrite) as temporary:
         Path(temporary).write_text(page, "utf-8")
     return target.stat().st_size
 
 
-def _nothing(path: Path) -> list[Section]:
-    return []
+def _own(kind: str, path: Path) -> list[Section]:
+    """Return the sections of a kind of file beside those that all have."""
+    module, _, name = looks_of(kind).sections.partition(":")
+    own: list[Section] = getattr(import_module(f"smtdist.report.{module}"), name)(path) if name else []
+    return own
 
 
 def _named(section: Section, path: Path) -> Section:

@@ -15,10 +15,10 @@ Facts = dict[str, Any]
 def coder_facts(path: Path) -> Facts:
     """Return the facts about a coder of patches, or a manifold transform on one, as plain JSON types."""
     from smtdist.models import coded as learned_codes
-    from smtdist.models import groups as file_groups
+    from smtdist.models import store
     from smtdist.models.coders.manifold import Manifold
 
-    found = learned_codes.load_coded(path)
+    found = store.load(path, statistics=False)
     coder: Any = found.coder if isinstance(found, Manifold) else found
     units, pixels = coder.basis.shape
     facts: Facts = {
@@ -38,7 +38,7 @@ def coder_facts(path: Path) -> Facts:
         values = found.embedding.eigenvalues
         facts |= {
             "configuration": learned_codes.named_settings(found),
-            "provenance": {**coder.provenance, **file_groups.without_audit(found.provenance)},
+            "provenance": {**coder.provenance, **store.without_audit(found.provenance)},
             "audit": found.provenance.get("audit", []),
             "embedding": found.settings.to_dict(),
             "n_dead": found.embedding.n_dead,
@@ -76,10 +76,9 @@ def coder_readable(facts: Facts) -> list[tuple[str, str]]:
 
 def video_facts(path: Path) -> Facts:
     """Return the facts about a transform of video."""
-    from smtdist.models import groups as file_groups
-    from smtdist.models.functional.files import load_video
+    from smtdist.models import store
 
-    model = load_video(path)
+    model = store.load(path, kind="video")
     layers = [
         {
             "n_atoms": int(layer.components.shape[1]),
@@ -91,7 +90,7 @@ def video_facts(path: Path) -> Facts:
     ]
     return {
         "configuration": json.loads(model.settings.to_json()),
-        "provenance": file_groups.without_audit(model.provenance),
+        "provenance": store.without_audit(model.provenance),
         "audit": model.provenance.get("audit", []),
         "layers": layers,
     }

@@ -17,8 +17,7 @@ from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.zarr_source import is_zarr
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence
-from smtdist.models import groups as file_groups
-from smtdist.models import kinds
+from smtdist.models import store
 from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
     coder_facts,
@@ -36,10 +35,14 @@ MOST_OBJECTS = 1000
 
 
 class Kind(NamedTuple):
-    """A kind of file: its facts as plain JSON, and those that a person wants to see."""
+    """A kind of file: its facts as plain JSON, and those that a person wants to see.
+
+    sections : "module:function" of `smtdist.report` that returns what a report shows beside them; it draws.
+    """
 
     described: Callable[[Path], Facts]
     readable: Callable[[Facts], list[tuple[str, str]]]
+    sections: str = ""
 
 
 def kind_of(path: Path) -> str:
@@ -54,7 +57,7 @@ def kind_of(path: Path) -> str:
         raise ModelError(f"There is no file {path}; check the name.")
     try:
         with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
-            return kinds.kind_in(file)
+            return store.kind_in(file)
     except DataError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file; give one written by smtdist, or copy it again in full."
@@ -66,10 +69,10 @@ def facts_of(path: Path) -> Facts:
     kind = kind_of(path)
     inside = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
     name, size = str(path.absolute()), sum(one.stat().st_size for one in inside)
-    facts = {"file": name, "kind": kind, "bytes": size, **KINDS[kind].described(path)}
+    facts = {"file": name, "kind": kind, "bytes": size, **looks_of(kind).described(path)}
     try:
         json.dumps(facts, allow_nan=False, default=float)
-        KINDS[kind].readable(facts)
+        looks_of(kind).readable(facts)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ModelError(
             f"{path} says of itself what no file of smtdist says ({hdf5.reason_of(error)}); make it again."
@@ -77,16 +80,40 @@ def facts_of(path: Path) -> Facts:
     return facts
 
 
-def _model(path: Path) -> Facts:
-    from smtdist.models import files
+def looks_of(kind: str) -> Kind:
+    """Return how files of a kind are described; a kind of another package in plain words."""
+    return KINDS.get(kind, Kind(_other, _other_readable))
 
-    return _of_model(files.load(path, statistics=False), path)
+
+def _other(path: Path) -> Facts:
+    model = store.load(path, statistics=False)
+    return {**_told(model), **model.summary()}
+
+
+def _other_readable(facts: Facts) -> list[tuple[str, str]]:
+    plain = {name: value for name, value in facts.items() if isinstance(value, str | int | float | bool)}
+    return [
+        (name.replace("_", " "), str(value))
+        for name, value in plain.items()
+        if name not in ("file", "bytes")
+    ]
+
+
+def _told(model: Any) -> Facts:
+    """Return what is said of a model of any kind."""
+    return {
+        "configuration": {} if model.settings is None else model.settings.to_dict(),
+        "provenance": store.without_audit(model.provenance),
+        "audit": model.provenance.get("audit", []),
+    }
+
+
+def _model(path: Path) -> Facts:
+    return _of_model(store.load(path, kind="smt", statistics=False), path)
 
 
 def _joined(path: Path) -> Facts:
-    from smtdist.models import files
-
-    found = files.load_joined(path, statistics=False)
+    found = store.load(path, kind="joined", statistics=False)
     models = {name: _of_model(one, path) for name, one in zip(found.names, found.parts, strict=True)}
     return {"configuration": {}, "audit": next(iter(models.values()))["audit"], "models": models}
 
@@ -186,9 +213,7 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _words(path: Path) -> Facts:
-    from smtdist.models.words import files as word_files
-
-    model = word_files.load_words(path, statistics=False)
+    model = store.load(path, kind="words", statistics=False)
     with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
         sums = file.get("statistics")
         counts = (
@@ -257,13 +282,9 @@ def _words_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _points(path: Path) -> Facts:
-    from smtdist.models.points.files import load_points
-
-    model = load_points(path)
+    model = store.load(path, kind="points")
     return {
-        "configuration": {} if model.settings is None else json.loads(model.settings.to_json()),
-        "provenance": file_groups.without_audit(model.provenance),
-        "audit": model.provenance.get("audit", []),
+        **_told(model),
         "features": type(model.features).__name__,
         **model.summary(),
     }
@@ -280,13 +301,9 @@ def _points_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _kernel(path: Path) -> Facts:
-    from smtdist.models.kernel.files import load_kernel
-
-    model = load_kernel(path)
+    model = store.load(path, kind="kernel")
     return {
-        "configuration": json.loads(model.settings.to_json()),
-        "provenance": model.provenance,
-        "audit": [],
+        **_told(model),
         "shape": list(model.shape),
         "has_decoder": model.decoder is not None,
         **model.summary(),
@@ -313,13 +330,9 @@ def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _concepts(path: Path) -> Facts:
-    from smtdist.concepts.files import load
-
-    model = load(path)
+    model = store.load(path, kind="concepts")
     return {
-        "configuration": json.loads(model.settings.to_json()),
-        "provenance": model.provenance,
-        "audit": [],
+        **_told(model),
         "n_points": model.points,
         "n_concepts": model.n_concepts,
         "n_dense": int(model.dense.sum()),
@@ -478,19 +491,19 @@ def _group_readable(group: Facts) -> str:
 
 
 KINDS: dict[str, Kind] = {
-    "words": Kind(_words, _words_readable),
+    "words": Kind(_words, _words_readable, "sections:of_words"),
     "points": Kind(_points, _points_readable),
-    "kernel": Kind(_kernel, _kernel_readable),
-    "concepts": Kind(_concepts, _concepts_readable),
-    "s3c": Kind(coder_facts, coder_readable),
-    "sparse": Kind(coder_facts, coder_readable),
-    "encoder": Kind(coder_facts, coder_readable),
-    "video": Kind(video_facts, video_readable),
+    "kernel": Kind(_kernel, _kernel_readable, "kernels:kernel_sections"),
+    "concepts": Kind(_concepts, _concepts_readable, "sections:of_concepts"),
+    "s3c": Kind(coder_facts, coder_readable, "sections:of_coder"),
+    "sparse": Kind(coder_facts, coder_readable, "sections:of_coder"),
+    "encoder": Kind(coder_facts, coder_readable, "sections:of_coder"),
+    "video": Kind(video_facts, video_readable, "video:video_sections"),
     "head": Kind(head_facts, head_readable),
     "predictions": Kind(prediction_facts, prediction_readable),
     "representation": Kind(_representation, _representation_readable),
     "images": Kind(_images, _images_readable),
-    "joined": Kind(_joined, _joined_readable),
-    "smt": Kind(_model, _model_readable),
+    "joined": Kind(_joined, _joined_readable, "sections:of_joined"),
+    "smt": Kind(_model, _model_readable, "sections:of_images"),
 }
-"""By the names of `smtdist.models.kinds`."""
+"""By the names of `smtdist.models.store`."""

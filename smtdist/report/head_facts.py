@@ -22,8 +22,10 @@ LISTED: Final = 20
 def head_facts(path: Path) -> Facts:
     """Return the facts about a head as plain JSON types; of its arrays only the shapes are looked at."""
     from smtdist.evaluate import head_files
+    from smtdist.models import store
 
-    with head_files.opened(path) as (file, about):
+    with store.opened(path, "head") as file:
+        about = head_files.about_of(file)
         facts: Facts = {
             "configuration": about.settings,
             "provenance": {"versions": dict(about.versions)},

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from smtdist import plot
 from smtdist.errors import counted
+from smtdist.models import store
 from smtdist.models.kernel.encoder import KernelEncoder
-from smtdist.models.kernel.files import load_kernel
 from smtdist.models.kernel.model import KernelModel
 from smtdist.plot import figures
 from smtdist.report.page import Section, Table, drawn
@@ -24,7 +24,7 @@ POINTS: Final = 2000
 
 def kernel_sections(path: Path) -> list[Section]:
     """Return the spectrum of a kernel model, the samples it remembers and their embedding: what the file holds of them."""
-    model = load_kernel(path)
+    model = store.load(path, kind="kernel")
     sections, spectra = list[Section](), list[Section]()
     if model.spectrum is not None:
         values = model.spectrum.eigenvalues

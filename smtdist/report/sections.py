@@ -12,22 +12,17 @@ import numpy as np
 from smtdist import plot
 from smtdist.concepts import drawing
 from smtdist.concepts.analogram import analogram
-from smtdist.concepts.files import load as load_concepts
 from smtdist.concepts.model import ConceptModel
 from smtdist.errors import DataError, counted
 from smtdist.evaluate import metrics
-from smtdist.models import coded as learned_codes
-from smtdist.models import files
+from smtdist.models import store
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.loading import Transform
-from smtdist.models.words import files as word_files
 from smtdist.monitor import tables
 from smtdist.plot import curve
-from smtdist.report.facts import KINDS
-from smtdist.report.kernels import kernel_sections
+from smtdist.report.facts import looks_of
 from smtdist.report.looks import Looked, matching_windows
 from smtdist.report.page import Facts, Picture, Section, Table, Text, address, drawn
-from smtdist.report.video import video_sections
 
 SHOWN: Final = 10
 """Misclassified images that are shown."""
@@ -51,7 +46,7 @@ def settings(facts: dict[str, Any]) -> list[Section]:
 
 def about(facts: dict[str, Any]) -> list[Section]:
     """Return what all files have: what they hold, and what was added and withdrawn."""
-    shown = KINDS[facts["kind"]].readable(facts)
+    shown = looks_of(facts["kind"]).readable(facts)
     sections = [
         Section("What it holds", [Facts("The file", [("size", tables.size(facts["bytes"])), *shown])])
     ]
@@ -88,12 +83,12 @@ def passes(records: Sequence[dict[str, Any]]) -> Section:
 
 def of_images(path: Path) -> list[Section]:
     """Return spectrum, dictionary and neighbours of a model of images."""
-    return _of_transform(files.load(path))
+    return _of_transform(store.load(path, kind="smt"))
 
 
 def of_joined(path: Path) -> list[Section]:
     """Return those of each of several models side by side, under its name."""
-    found = files.load_joined(path)
+    found = store.load(path, kind="joined")
     parts: Any = found.parts
     return [
         Section(f"{section.title} ({name})", section.blocks)
@@ -228,7 +223,7 @@ def _matches(looked: Looked, asked: Any) -> list[Picture]:
 
 def of_words(path: Path) -> list[Section]:
     """Return the spectrum of a model of words, and the neighbours of frequent words (SMT 2023, Figure 5)."""
-    model = word_files.load_words(path, statistics=False)
+    model = store.load(path, kind="words", statistics=False)
     if model.embedding is None:
         return []
     values = model.embedding.eigenvalues
@@ -249,7 +244,7 @@ def of_words(path: Path) -> list[Section]:
 
 def of_concepts(path: Path) -> list[Section]:
     """Return the concepts of a file by size, and their analogram where there are few."""
-    model = load_concepts(path)
+    model = store.load(path, kind="concepts")
     lines = [
         [str(number), f"{int(size):,}", f"{int(size) / model.points:.1%}", f"{float(weight):.4g}"]
         for number, (size, weight) in enumerate(zip(model.members, model.weights, strict=True))
@@ -262,7 +257,7 @@ def of_concepts(path: Path) -> list[Section]:
 
 def of_coder(path: Path) -> list[Section]:
     """Return what a coder or a transform on one has learned, and its objective round by round."""
-    found = learned_codes.load_coded(path, statistics=True)
+    found = store.load(path)
     if isinstance(found, Manifold):
         return [*_of_transform(found), *_learning(found.coder)]
     coder: Any = found
@@ -287,20 +282,6 @@ def _learning(coder: Any) -> list[Section]:
         lambda: curve(coder.trace, "round", "objective"),
     )
     return [Section("Learning", [trace])]
-
-
-BY_KIND: Final = {
-    "smt": of_images,
-    "joined": of_joined,
-    "words": of_words,
-    "concepts": of_concepts,
-    "s3c": of_coder,
-    "sparse": of_coder,
-    "encoder": of_coder,
-    "video": video_sections,
-    "kernel": kernel_sections,
-}
-"""Sections of a kind of file beside `about`."""
 
 
 def sizes_picture(model: ConceptModel) -> Picture:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist import plot
 from smtdist.data.video import Clip
-from smtdist.models.functional.files import load_video
+from smtdist.models import store
 from smtdist.models.functional.video import VideoModel
 from smtdist.report.page import Section, Table, Text, drawn
 
@@ -20,7 +20,7 @@ ATOMS: Final = 256
 
 def video_sections(path: Path) -> list[Section]:
     """Return what a transform of video holds, layer by layer."""
-    layers = load_video(path).layers
+    layers = store.load(path, kind="video").layers
     spectra, mosaics, lines = [], [], []
     for number, layer in enumerate(layers, 1):
         values = layer.eigenvalues

@@ -9,7 +9,7 @@ from data_sets import embedded, independent
 from typer.testing import CliRunner
 
 from smtdist.cli import app
-from smtdist.concepts import files
+from smtdist.models import store
 
 
 def run(*arguments, code=0):
@@ -36,7 +36,7 @@ def test_concepts_are_written_and_searched(table, tmp_path):
     result = json.loads(stdout)
     assert result["n_concepts"] == 5
     assert result["cka"] > 0.97
-    model = files.load(out)
+    model = store.load(out)
     assert [leftover.name for leftover in tmp_path.iterdir()] == ["concepts.h5"]
     stdout, _ = run(out, "--search", "has concept 1 and not 0", "--json")
     want = np.flatnonzero(model.concepts[:, 1] & (1 - model.concepts[:, 0]))
@@ -54,7 +54,7 @@ def test_the_same_concepts_on_two_worker_processes(table, tmp_path):
     common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=5", "--set", "blocks=3", "-q"]
     for workers in (0, 2):
         run(*common, "--workers", workers, "--out", tmp_path / f"{workers}.h5")
-    alone, spread = (files.load(tmp_path / f"{workers}.h5") for workers in (0, 2))
+    alone, spread = (store.load(tmp_path / f"{workers}.h5") for workers in (0, 2))
     np.testing.assert_array_equal(alone.concepts, spread.concepts, strict=True)
     np.testing.assert_array_equal(alone.weights, spread.weights, strict=True)
 
@@ -63,14 +63,14 @@ def test_npy_files_and_wrong_usage(table, tmp_path):
     path, S = table
     np.save(tmp_path / "x.npy", S.astype(np.float64))
     run(tmp_path / "x.npy", "--method", "rejection", "--n-concepts", 5, "--out", tmp_path / "n.h5", "-q")
-    assert files.load(tmp_path / "n.h5").cka == pytest.approx(1, abs=1e-6)
+    assert store.load(tmp_path / "n.h5").cka == pytest.approx(1, abs=1e-6)
     for arguments, code, sentence in (
         ([path], 2, "--out"),
         ([path, "--method", "guess", "--out", tmp_path / "o.h5"], 2, "it must be one of rejection"),
         ([path, "--set", "colour=1", "--out", tmp_path / "o.h5"], 2, "no setting 'colour'"),
         ([path, "--dataset", "y", "--out", tmp_path / "o.h5"], 1, "no dataset 'y'"),
         ([tmp_path / "n.h5", "--search", "9"], 2, "concepts 0 to 4"),
-        ([path, "--search", "0"], 1, "does not hold concepts"),
+        ([path, "--search", "0"], 1, "is not a file of concepts"),
     ):
         _, stderr = run(*arguments, code=code)
         assert sentence in stderr
@@ -83,7 +83,7 @@ def test_a_search_goes_on_and_refuses_the_folder_of_another(table, tmp_path):
     folder = tmp_path / "kept"
     for name in ("first", "again"):
         run(*common, "--checkpoint", folder, "--out", tmp_path / f"{name}.h5")
-    first, again = (files.load(tmp_path / f"{name}.h5") for name in ("first", "again"))
+    first, again = (store.load(tmp_path / f"{name}.h5") for name in ("first", "again"))
     np.testing.assert_array_equal(first.concepts, again.concepts, strict=True)
     assert (folder / "descent.npz").exists()
     _, stderr = run(
@@ -103,7 +103,7 @@ def test_points_are_drawn_by_name(table, tmp_path):
     result = json.loads(stdout)
     assert result["points"] == [3, 7, 11]
     assert [file.read_bytes()[:4] for file in sorted(tmp_path.glob("three-*.png"))] == [b"\x89PNG"] * 2
-    S = files.load(out).concepts
+    S = store.load(out).concepts
     for kind in result["kinds"]:
         for concept in kind["concepts"]:
             assert (S[[3, 7, 11], concept] ^ S[3, concept]).tolist() == kind["pattern"]

@@ -8,7 +8,7 @@ import xarray as xr
 from data_sets import embedded, hierarchical, independent
 from sklearn.datasets import load_digits
 
-from smtdist.concepts import files, objective
+from smtdist.concepts import objective
 from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import features_of, split_sizes
@@ -16,6 +16,7 @@ from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models import store
 
 CHEAP = {"candidates": 64, "rounds": 2, "sweeps": 30, "penalty": 0.0}
 
@@ -106,13 +107,13 @@ def test_files_open_with_xarray_and_load_again(tmp_path, table):
     with h5py.File(path, "a") as file:
         file.attrs["smtdist_concepts_schema"] = 99
     with pytest.raises(ModelError, match="schema 99"):
-        files.load(path)
+        store.load(path, kind="concepts")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    with pytest.raises(ModelError, match="does not hold concepts"):
-        files.load(tmp_path / "other.h5")
-    with pytest.raises(ModelError, match="There is no file"):
-        files.load(tmp_path / "none.h5")
+    with pytest.raises(ModelError, match="is not a file of concepts"):
+        store.load(tmp_path / "other.h5", kind="concepts")
+    with pytest.raises(ModelError, match="There is no model file"):
+        store.load(tmp_path / "none.h5", kind="concepts")
 
 
 def test_wrong_settings_are_refused_in_a_fit():

@@ -11,10 +11,10 @@ from reference_concepts import kernel_loss
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.concepts import optimum
-from smtdist.concepts import files
 from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.concepts.scores import rank_above_noise
 from smtdist.concepts.settings import EARLIER, ConceptSettings
+from smtdist.models import store
 
 
 def test_the_oracle_is_the_best_of_all_choices():
@@ -111,7 +111,7 @@ def test_files_of_earlier_versions_keep_their_settings(tmp_path):
     older = ConceptSettings.from_json(text)
     assert {name: getattr(older, name) for name in EARLIER} == EARLIER
     model, _ = optimum.fitted(np.eye(5), 2)
-    files.save(dataclasses.replace(model, ending=None, settings=older), tmp_path / "c.h5")
+    store.save(dataclasses.replace(model, ending=None, settings=older), tmp_path / "c.h5")
     again = BinaryConcepts.from_file(tmp_path / "c.h5")
     assert not again.weighted_penalty
     assert not hasattr(again, "converged_")

@@ -18,7 +18,7 @@ from smtdist.data.locations import resolved
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
 from smtdist.data.opening import open_labels, open_source
 from smtdist.errors import DataError
-from smtdist.models.files import load
+from smtdist.models.store import load
 
 RNG = np.random.default_rng(5)
 

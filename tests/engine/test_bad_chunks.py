@@ -18,7 +18,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, UnreadableError
-from smtdist.models import files
+from smtdist.models import store
 from smtdist.models.fit import fit
 
 SETTINGS = Configuration(
@@ -194,7 +194,7 @@ def test_the_commands_skip_say_so_and_go_on_from_a_run_that_ended(tmp_path):
     assert "choose raise or skip" in run(*asked, "--on-bad-chunk", "maybe", code=2).stderr
     told = json.loads(run("resume", folder, "--on-bad-chunk", "skip", "--json").stdout)
     assert told["skipped"][0]["ranges"] == [[192, 256], [576, 640]]
-    assert files.load(out).provenance["skipped"] == told["skipped"]
+    assert store.load(out).provenance["skipped"] == told["skipped"]
     assert json.loads(run("info", out, "--json").stdout)["provenance"]["skipped"] == told["skipped"]
     assert "128 samples of" in " ".join(run("info", out).stdout.split())
     end = run(*asked, "--on-bad-chunk", "skip", "--overwrite").stdout
@@ -226,5 +226,5 @@ def test_an_update_skips_and_the_model_keeps_count(tmp_path):
     words = ["update", model, bad, "--dataset", "x", "--allow-repeats"]
     run(*words, code=1)
     run(*words, "--on-bad-chunk", "skip")
-    assert files.load(model).provenance["skipped"][0]["ranges"] == [[128, 192]]
-    assert files.load(model).statistics.n_samples == 2 * N - 64
+    assert store.load(model).provenance["skipped"][0]["ranges"] == [[128, 192]]
+    assert store.load(model).statistics.n_samples == 2 * N - 64

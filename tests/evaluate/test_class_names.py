@@ -20,6 +20,7 @@ from smtdist.errors import DataError, DataWarning
 from smtdist.evaluate import heads, stored
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.ridge_head import RidgeHead
+from smtdist.models import store
 from smtdist.report.build import write_report
 
 NAMES = ("cat", "dog", "owl", "eel")
@@ -260,7 +261,7 @@ def test_a_class_that_a_head_does_not_know_is_named(at, tmp_path):
         at, write(tmp_path / "test.h5", "test", [*TEST, "eel"], ["eel", "owl", "cat"]), tmp_path
     )
     with h5py.File(z) as file, pytest.warns(DataWarning, match=r"the head has no sample \(eel\)"):
-        assert round(31 * heads.evaluate(heads.load(at.head), (z, "z"), file["labels"][:]).top1) == 30
+        assert round(31 * heads.evaluate(store.load(at.head), (z, "z"), file["labels"][:]).top1) == 30
 
 
 def test_a_head_takes_no_rows_of_a_class_that_it_does_not_know(at, tmp_path):

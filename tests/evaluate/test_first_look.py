@@ -15,9 +15,9 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate import run
 from smtdist.evaluate.first_look import first_look
-from smtdist.models import given
-from smtdist.models.files import load
+from smtdist.models import store
 from smtdist.models.fit import fit
+from smtdist.models.store import load
 from smtdist.models.tuning.split import split
 
 LABELS = np.arange(330) % 3
@@ -102,7 +102,7 @@ def test_labels_that_cannot_be_used_are_told_of(data):
 
 def test_it_can_be_left_out_and_samples_that_cannot_be_read_leave_it_out(data):
     assert "first_look" not in json.loads(fitted(data, "all", "--json", "--no-first-look").stdout)
-    model, engine = given.load(data.with_name("m.h5")), Engine(SerialExecutor(1))
+    model, engine = store.load(data.with_name("m.h5")), Engine(SerialExecutor(1))
     engine.skipped["d", 330] = ((0, 1),)
     assert first_look(model, data, "all/images", as_source((data, "all/images")), engine) is None
 

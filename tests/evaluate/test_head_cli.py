@@ -14,6 +14,7 @@ from smtdist.cli import head as commands
 from smtdist.evaluate import heads, kernel_ridge, ridge_head
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.ridge_head import RidgeHead
+from smtdist.models import store
 
 
 def run(*arguments, code=0):
@@ -47,7 +48,7 @@ def test_heads_are_those_of_python(at):
     rows, labels = made(300, 1)
     peers = {"kernel": KernelHead(layout=LAYOUT), "few": RidgeHead(landmarks=30, layout=LAYOUT)}
     for name, peer in peers.items():
-        head = heads.load(at / f"{name}.h5")
+        head = store.load(at / f"{name}.h5")
         decision = peer.fit((at / "train.h5", "z"), labels).decision_function(rows)
         assert (head.decision_function(rows) == decision).all()
 
@@ -75,7 +76,7 @@ def found_info(path):
 
 def test_predictions_go_to_a_file(at, tmp_path):
     for name in ("kernel", "few"):
-        head, out = heads.load(at / f"{name}.h5"), tmp_path / f"{name}.h5"
+        head, out = store.load(at / f"{name}.h5"), tmp_path / f"{name}.h5"
         result = found("head", "predict", at / f"{name}.h5", at / "bare.h5", "--out", out)
         assert (result["n_samples"], result["classes"]) == (50, [0, 1, 2])
         rows = made(50, 4)[0]
@@ -116,7 +117,7 @@ def test_evaluate_takes_a_head(at):
     rows, labels = made(200, 3)
     for name in ("kernel", "few"):
         result = found("evaluate", at / f"{name}.h5", at / "test.h5")
-        assert result["top1"] == heads.load(at / f"{name}.h5").score(rows, labels) > 0.5
+        assert result["top1"] == store.load(at / f"{name}.h5").score(rows, labels) > 0.5
         assert (result["n_train"], result["n_test"]) == (300, 200)
     whole = found("evaluate", at / "train.h5", at / "test.h5", "--metric", "kernel")
     kernel = found("evaluate", at / "kernel.h5", at / "test.h5")
@@ -134,7 +135,7 @@ def test_rows_come_and_go(at, tmp_path):
     assert found_info(out)["n_samples"] == 390
     facts = found("head", "update", out, at / "more.h5", "--withdraw")
     assert facts["n_samples"] == 300
-    one, two = heads.load(at / "few.h5"), heads.load(out)
+    one, two = store.load(at / "few.h5"), store.load(out)
     assert all((one.sums_[name] == two.sums_[name]).all() for name in one.sums_)
     assert (one.coef_ == two.coef_).all()
     found("head", "update", out, at / "train.h5", "--allow-repeats")
@@ -161,8 +162,8 @@ def test_a_fit_that_was_stopped_goes_on(landmarks, at, tmp_path, monkeypatch):
     run("resume", checkpoint, "--quiet")
     assert all(path.stat().st_mtime_ns == then for path, then in made_before.items() if path.exists())
     rows = made(200, 3)[0]
-    whole = heads.load(at / ("few.h5" if landmarks else "kernel.h5"))
-    assert (heads.load(out).decision_function(rows) == whole.decision_function(rows)).all()
+    whole = store.load(at / ("few.h5" if landmarks else "kernel.h5"))
+    assert (store.load(out).decision_function(rows) == whole.decision_function(rows)).all()
     assert "the parts of rows have changed" in run(*words, "--overwrite", "--not-mirrored", code=1)
 
 
@@ -185,7 +186,11 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
         (("head", "fit", at / "train.h5", "--out", at / "few.h5"), "exists already", 1),
         (("head", "predict", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
         (("head", "predict", at / "kernel.h5", at / "other.h5", "--out", out), "by another model", 1),
-        (("head", "predict", at / "train.h5", at / "test.h5", "--out", out), "holds no head", 1),
+        (
+            ("head", "predict", at / "train.h5", at / "test.h5", "--out", out),
+            "is not a head; give one written by smtdist head fit",
+            1,
+        ),
         (("head", "predict", at / "none.h5", at / "test.h5", "--out", out), "There is no model file", 1),
         (("head", "update", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
         (("head", "update", at / "kernel.h5", at / "more.h5"), "no rows can be added", 1),
@@ -246,7 +251,7 @@ def test_a_head_in_python_sees_the_parts_that_the_file_has(at):
     """It took mirror images and counts for more of the same numbers, and was 10 points below the command."""
     _, labels = made(300, 1)
     head = KernelHead().fit((at / "train.h5", "z"), labels)
-    told = heads.load(at / "kernel.h5")
+    told = store.load(at / "kernel.h5")
     rows = made(200, 3)[0]
     assert (head.decision_function(rows) == told.decision_function(rows)).all()
 

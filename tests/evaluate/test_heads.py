@@ -16,12 +16,12 @@ from sklearn.metrics import log_loss
 
 from smtdist.engine import session
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError, OutputExistsError
-from smtdist.evaluate import heads, kernel_head, stored
+from smtdist.evaluate import kernel_head, stored
 from smtdist.evaluate.cosine_rows import parts_of
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
 from smtdist.evaluate.ridge_head import RidgeHead
-from smtdist.models import kinds
+from smtdist.models import store
 from smtdist.report.facts import facts_of
 from smtdist.statistics.rows import drawn_samples
 
@@ -65,7 +65,7 @@ def same(left, right):
 
 def test_a_round_trip_keeps_every_bit(data, fitted, kept):
     rows, _ = data
-    found = heads.load(kept)
+    found = store.load(kept)
     assert type(found) is type(fitted)
     assert same(fitted, found)
     assert found.get_params()["layout"] == fitted.get_params()["layout"]
@@ -222,7 +222,7 @@ def test_labels_are_those_that_were_given(make, names, data, tmp_path):
     head = make().fit(rows, labels)
     assert head.classes_.tolist() == sorted(set(labels.tolist()))
     head.save(tmp_path / "h.h5")
-    found = heads.load(tmp_path / "h.h5")
+    found = store.load(tmp_path / "h.h5")
     assert found.classes_.dtype.kind == head.classes_.dtype.kind
     assert found.predict(rows).tolist() == head.predict(rows).tolist()
     assert found.score(rows, labels) > 0.6
@@ -255,7 +255,7 @@ def test_features_of_another_model_are_refused(data, tmp_path):
     write(tmp_path / "other.h5", rows, labels, identity="another")
     for name, make in MAKE.items():
         make().fit((tmp_path / "z.h5", "z"), labels).save(tmp_path / f"{name}.h5")
-        head = heads.load(tmp_path / f"{name}.h5")
+        head = store.load(tmp_path / f"{name}.h5")
         assert head.predict((tmp_path / "z.h5", "z")).tolist() == head.predict(rows).tolist()
         with pytest.raises(DataError, match="by another model"):
             head.predict((tmp_path / "other.h5", "z"))
@@ -268,7 +268,7 @@ def test_damaged_and_other_files_are_refused(fitted, kept, tmp_path):
     whole = kept.read_bytes()
     kept.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ModelError, match="not a"):
-        heads.load(kept)
+        store.load(kept, kind="head")
     for change, said in [
         (lambda file: file.attrs.modify("head_schema", 99), "newer smtdist"),
         (lambda file: file.attrs.modify("configuration", "{"), "not a complete head"),
@@ -278,17 +278,20 @@ def test_damaged_and_other_files_are_refused(fitted, kept, tmp_path):
         (lambda file: file["solution"].move(_first(file), "moved"), "not a complete head"),
         (lambda file: file["solution"][_first(file)].__setitem__((0, 0), np.nan), "not finite"),
         (lambda file: file.attrs.modify("n_features", 5), "not a complete head"),
-        (lambda file: file.attrs.__delitem__("head_schema"), "holds no head"),
+        (
+            lambda file: file.attrs.__delitem__("head_schema"),
+            "is not a head; give one written by smtdist head fit",
+        ),
     ]:
         kept.write_bytes(whole)
         with h5py.File(kept, "r+") as file:
             change(file)
             del file.attrs["smtdist_checksums"]
         with pytest.raises(ModelError, match=said) as caught:
-            heads.load(kept)
+            store.load(kept, kind="head")
         assert re.match(r"[^\n]*\.$", str(caught.value))
     with pytest.raises(ModelError, match="There is no model file"):
-        heads.load(tmp_path / "none.h5")
+        store.load(tmp_path / "none.h5", kind="head")
     kept.write_bytes(whole)
     other = KernelHead if isinstance(fitted, RidgeHead) else RidgeHead
     with pytest.raises(ModelError, match="holds a head of the kind"):
@@ -335,17 +338,17 @@ def test_a_file_is_open_to_others(data, tmp_path):
 
 def test_damage_anywhere_ends_in_a_sentence(fitted, kept):
     whole = kept.read_bytes()
-    heads.load(kept)
+    store.load(kept)
     for place in range(0, len(whole), len(whole) // 40):
         kept.write_bytes(
             whole[:place] + bytes(byte ^ 255 for byte in whole[place : place + 8]) + whole[place + 8 :]
         )
-        for looked in (heads.load, facts_of):
+        for looked in (store.load, facts_of):
             with contextlib.suppress(
                 ModelError, DataError
             ):  # what is not a number of the head may be damaged unnoticed
                 looked(kept)
-        assert (kinds.kind_at(kept) == "head") in (True, False)
+        assert (store.kind_at(kept) == "head") in (True, False)
 
 
 def test_rows_of_images_and_mirror_images_are_read_to_where_they_belong(data, tmp_path):

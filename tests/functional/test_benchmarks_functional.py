@@ -7,7 +7,7 @@ from functional_clips import SMALL, make_clips
 
 from benchmarks.functional import common, disc, inverse, layers, video
 from smtdist.data.video import open_clips
-from smtdist.models.functional.files import save_video
+from smtdist.models import store
 from smtdist.models.functional.video import fit_video
 
 TINY = [
@@ -60,7 +60,7 @@ def test_layers(clips, tmp_path):
 
 def test_inverse(clips, tmp_path):
     small = SMALL.replace(atoms=20, rounds=1, n_components=6)
-    save_video(fit_video(open_clips(clips), small, common.engine())[0], tmp_path / "m.h5")
+    store.save(fit_video(open_clips(clips), small, common.engine())[0], tmp_path / "m.h5")
     asked = ["--model", str(tmp_path / "m.h5"), "--data", clips, "--held-out", "three", "--most", "12"]
     found = inverse.main([*asked, "--json", str(tmp_path)])
     assert found["rows"] == 12

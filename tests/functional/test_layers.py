@@ -9,7 +9,7 @@ from examples.video_dictionary import atom_lengths, fit_layers, interpolated, ju
 from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.models.functional.files import load_video, save_video
+from smtdist.models import store
 from smtdist.models.functional.inference import recover_codes
 from smtdist.models.functional.video import fit_video
 from smtdist.report.facts import KINDS, facts_of
@@ -78,8 +78,8 @@ def test_interpolation_between_atoms_starts_and_ends_at_them(stack):
 def test_the_same_bits_after_losses_and_in_a_file(stack, clips, tmp_path):
     again, _ = fit_layers(clips, [SMALL, UPPER, TOP], Engine(LossyExecutor(3)))
     assert again.components.tobytes() == stack.components.tobytes()
-    save_video(stack, tmp_path / "stack.h5")
-    read = load_video(tmp_path / "stack.h5")
+    store.save(stack, tmp_path / "stack.h5")
+    read = store.load(tmp_path / "stack.h5")
     assert [layer.settings for layer in read.layers] == [layer.settings for layer in stack.layers]
     codes = np.eye(16)[:4]
     np.testing.assert_array_equal(read.decode(codes), stack.decode(codes))

@@ -17,7 +17,7 @@ from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.functional.files import load_video, save_video
+from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.functional.video_judge import judged, pca, principal, snr, straightness
@@ -53,8 +53,8 @@ def test_the_same_bits_from_any_executor_and_after_a_resume(path, model, tmp_pat
     assert bits(plain) != bits(model)
     assert resumed.ending == plain.ending
     assert plain.summary()["mini_batches"]["n_iter"] == 2
-    save_video(plain, tmp_path / "local.h5")
-    assert load_video(tmp_path / "local.h5").ending == plain.ending
+    store.save(plain, tmp_path / "local.h5")
+    assert store.load(tmp_path / "local.h5").ending == plain.ending
     told = dict(video_readable(video_facts(tmp_path / "local.h5")))
     assert "in 2 rounds" in told["mini-batches 1"]
     assert "in 3 rounds" in told["dictionary 1"]
@@ -77,8 +77,8 @@ def test_what_is_learned_from_turned_windows_too_holds_for_motion_that_was_never
 
 def test_a_file_holds_all_of_it(model, tmp_path):
     out = tmp_path / "model.h5"
-    save_video(model, out)
-    again = load_video(out)
+    store.save(model, out)
+    again = store.load(out)
     assert bits(again) == bits(model)
     assert again.settings == model.settings
     # settings that were written before windows overlapped
@@ -87,11 +87,11 @@ def test_a_file_holds_all_of_it(model, tmp_path):
     assert again.trace == model.trace
     assert np.array_equal(again.covariance, model.covariance)
     with pytest.raises(ModelError, match="no model file"):
-        load_video(tmp_path / "none.h5")
+        store.load(tmp_path / "none.h5")
     with h5py.File(out, "a") as file:
         del file["layer_1/embedding/components"]
     with pytest.raises(ModelError, match="not a complete"):
-        load_video(out)
+        store.load(out)
 
 
 def test_embedding_recovery_and_regularised_inference_fit_together(model, path):

@@ -17,9 +17,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from examples.kernel_bandwidth import BANDWIDTHS, choose
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.feature_maps import NystroemFeatures
+from smtdist.models import store
 from smtdist.models.kernel import encoder
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
-from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import fit_exact
 from smtdist.models.kernel.settings import KernelSettings
 
@@ -105,7 +105,7 @@ def test_kernels_of_your_own(rows):
     ):
         ContrastiveKernel(kernel=RBF(1.0), features="fourier").fit(rows)
     with pytest.raises(ModelError, match="function of your own, which cannot be stored in a file"):
-        save_kernel(fitted.model_, "never.h5")
+        store.save(fitted.model_, "never.h5")
     with pytest.raises(ConfigurationError, match=r"returned the shape \(2,\) for 40 and 40 rows"):
         ContrastiveKernel(kernel=lambda x, y: np.ones(2)).fit(rows)
 
@@ -176,8 +176,8 @@ def test_a_fit_that_stops_early_says_so_and_one_that_converged_does_not(rows, tm
     ):
         fitted = SpectralContrastiveKernel(max_iterations=2).fit(rows)
     assert (fitted.n_iter_, fitted.converged_) == (2, False)
-    save_kernel(fitted.model_, tmp_path / "k.h5")
-    assert load_kernel(tmp_path / "k.h5").unconverged() == fitted.model_.unconverged() != ""
+    store.save(fitted.model_, tmp_path / "k.h5")
+    assert store.load(tmp_path / "k.h5").unconverged() == fitted.model_.unconverged() != ""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert SpectralContrastiveKernel(tolerance=1e-3).fit(rows).converged_
@@ -264,8 +264,8 @@ def test_files_hold_the_model(make, features, kernel, rows, tmp_path):
     few = {} if make is ContrastiveKernel else {"rounds": 2, "max_iterations": 5}
     fitted = make(features=features, kernel=kernel, n_features=16, **few).fit(rows)
     path = tmp_path / "model.h5"
-    assert save_kernel(fitted.model_, path) == path.stat().st_size
-    loaded = load_kernel(path)
+    assert store.save(fitted.model_, path) == path.stat().st_size
+    loaded = store.load(path)
     np.testing.assert_array_equal(loaded.embed(rows), fitted.transform(rows))
     assert loaded.settings == fitted.model_.settings
     assert loaded.summary() == fitted.model_.summary()
@@ -275,32 +275,32 @@ def test_files_hold_the_model(make, features, kernel, rows, tmp_path):
     with xr.open_dataset(path, group="encoder", engine="h5netcdf") as group:
         assert group.sizes["output"] == 2
     with pytest.raises(ModelError, match="exists already; choose another name"):
-        save_kernel(fitted.model_, path)
+        store.save(fitted.model_, path)
 
 
 def test_files_that_are_no_models(rows, tmp_path):
     path = tmp_path / "model.h5"
     with pytest.raises(ModelError, match="There is no model file"):
-        load_kernel(path)
+        store.load(path, kind="kernel")
     path.write_bytes(b"no")
     with pytest.raises(ModelError, match="not a readable HDF5 file"):
-        load_kernel(path)
+        store.load(path, kind="kernel")
     with h5py.File(path, "w") as file:
         file["x"] = 1
     with pytest.raises(ModelError, match="is not a kernel model; give one written by smtdist kernel fit"):
-        load_kernel(path)
-    save_kernel(ContrastiveKernel().fit(rows).model_, path, overwrite=True)
+        store.load(path, kind="kernel")
+    store.save(ContrastiveKernel().fit(rows).model_, path, overwrite=True)
     with h5py.File(path, "r+") as file:
         file["encoder/coefficients"][0, 0] = np.nan
         del file.attrs["smtdist_checksums"]  # of an earlier version
     with pytest.raises(
         ModelError, match=r"not a complete kernel model \(coefficients holds numbers that are not finite\)"
     ):
-        load_kernel(path)
+        store.load(path, kind="kernel")
     with h5py.File(path, "r+") as file:
         file.attrs["kernel_schema"] = 99
     with pytest.raises(ModelError, match="has the schema 99 of kernel models, this version reads up to 1"):
-        load_kernel(path)
+        store.load(path, kind="kernel")
 
 
 def test_settings_are_refused_by_name():

@@ -18,16 +18,13 @@ from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, InterruptedRun, ModelError
 from smtdist.kernels import products
-from smtdist.models import loading
+from smtdist.models import loading, store
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.fit import fit
-from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.merge import merged, refit, resolved, update
-from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.table import PointSettings, fit_table
 from smtdist.models.valued import ValuedTransform
-from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
@@ -77,9 +74,9 @@ KINDS = {
     "words": words,
 }
 SAVED = {
-    "words": (save_words, load_words),
-    "points": (save_points, load_points),
-    "video": (save_video, load_video),
+    "words": (store.save, store.load),
+    "points": (store.save, store.load),
+    "video": (store.save, store.load),
 }
 OF_IMAGES = (loading.save, loading.load_transform)
 

@@ -23,10 +23,10 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import distance
-from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.model import code_sums
 from smtdist.models.smt import SMT
+from smtdist.models.store import load, save
 from smtdist.models.transform import transform
 from smtdist.report.facts import KINDS, facts_of
 

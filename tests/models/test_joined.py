@@ -14,7 +14,7 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError, ModelError
-from smtdist.models import files, loading
+from smtdist.models import loading, store
 from smtdist.models.fit import fit, fit_joined
 from smtdist.models.joined import Joined, side_by_side
 from smtdist.models.merge import fit_alone, update
@@ -65,7 +65,7 @@ def require_equal(joined, models):
 
 def test_models_fitted_together_have_the_bits_of_models_fitted_apart(together, apart, tmp_path):
     require_equal(together, apart)
-    files.save(together, tmp_path / "j.h5")
+    store.save(together, tmp_path / "j.h5")
     kept = smtdist.load(tmp_path / "j.h5")
     assert isinstance(kept, Joined)
     assert kept.names == ("colour", "grey")
@@ -116,7 +116,7 @@ def test_one_command_fits_both_and_others_take_the_file(data, tmp_path):
     assert list(fitted["models"]) == ["colour", "grey"]
     assert [one["name"] for one in fitted["passes"]][4:6] == ["grey-whitening", "grey-dictionary"]
     for name, one in zip(fitted["models"], smtdist.load(model).parts, strict=True):
-        files.save(one, tmp_path / f"{name}.h5")
+        store.save(one, tmp_path / f"{name}.h5")
     beside = [tmp_path / "colour.h5", "--with", tmp_path / "grey.h5"]
     for metric in ("knn", "kernel"):
         ask = [data, *train, "--metric", metric, "--json", "-q"]
@@ -134,7 +134,7 @@ def test_one_command_fits_both_and_others_take_the_file(data, tmp_path):
 
 def test_what_needs_one_model_says_so(data, together, tmp_path):
     path = tmp_path / "j.h5"
-    files.save(together, path)
+    store.save(together, path)
     with pytest.raises(ModelError, match=r"2 models side by side \(colour, grey\), and one is needed"):
         loading.load_transform(path)
     assert "and one is needed" in run(

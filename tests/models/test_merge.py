@@ -15,9 +15,9 @@ from smtdist.data.fingerprint import fingerprint, sample_digests
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.merge import merged, refit, update
+from smtdist.models.store import load, save
 from smtdist.statistics.origin import _without
 from tests import kinds_of_sums
 from tests.kinds_of_sums import IMAGES

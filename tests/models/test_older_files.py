@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks.same_bits.data import make_data
 from smtdist.cli.app import app
-from smtdist.models.files import save
+from smtdist.models.store import save
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 sys.path.insert(0, str(FIXTURES))

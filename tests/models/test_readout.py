@@ -17,7 +17,7 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.run import Kernel, Labelled, evaluated
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory
-from smtdist.models import files
+from smtdist.models import store
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
 from smtdist.models.readout import Columns, ModelReadout, Readout, layout_of, with_readout
@@ -148,7 +148,7 @@ def test_the_first_samples_are_a_source(images):
 @pytest.fixture(scope="module")
 def stored(model, images, tmp_path_factory):
     folder = tmp_path_factory.mktemp("readout")
-    files.save(model, folder / "m.h5")
+    store.save(model, folder / "m.h5")
     labels = (images.mean(axis=(1, 2, 3)) > 80).astype(np.int64)
     with h5py.File(folder / "d.h5", "w") as file:
         for name, chosen in (("train", np.s_[:20]), ("test", np.s_[20:])):

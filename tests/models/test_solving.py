@@ -18,10 +18,10 @@ from smtdist.engine.plan import ALLOWANCE, WorkerLimits
 from smtdist.errors import CheckpointError, ConfigurationError, InterruptedRun, MemoryBudgetError
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.models import solving, summing, ways
-from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.plan import Machines, fit_steps, plan_steps
 from smtdist.models.solving import timed_solve
+from smtdist.models.store import load, save
 from smtdist.models.ways import solve_way
 from smtdist.solve import tiled
 from tests.executors import ThreadsExecutor

@@ -19,11 +19,11 @@ from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import DataError, InterruptedRun, MemoryBudgetError
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.models import summing
-from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.merge import merged, update
 from smtdist.models.model import code_sums
 from smtdist.models.row_tiles import held_beside
+from smtdist.models.store import load, save
 from smtdist.statistics.cooccurrence import tile_cuts
 from smtdist.statistics.sums import as_tiles, finish_tiles
 from tests.executors import LossyExecutor, ThreadsExecutor

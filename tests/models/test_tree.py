@@ -18,7 +18,7 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
-from smtdist.models import files
+from smtdist.models import store
 from smtdist.models.fit import fit
 from smtdist.models.representations import save_representation
 
@@ -49,7 +49,7 @@ def without_derived(path):
 
 def test_a_model_is_what_was_saved(model, tmp_path):
     path = tmp_path / "model.h5"
-    files.save(model, path)
+    store.save(model, path)
     for prepare in (lambda path: None, without_derived):
         prepare(path)
         with smtdist.open(path) as tree:
@@ -68,7 +68,7 @@ def test_a_model_is_what_was_saved(model, tmp_path):
 
 
 def test_the_tree_agrees_with_xarray(model, tmp_path):
-    files.save(model, tmp_path / "model.h5")
+    store.save(model, tmp_path / "model.h5")
     with smtdist.open(tmp_path / "model.h5") as tree:
         for group in tree.children:
             with xr.open_dataset(tmp_path / "model.h5", group=group, engine="h5netcdf") as expected:
@@ -293,7 +293,7 @@ def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         smtdist.open(tmp_path / "none.h5")
     with h5py.File(tmp_path / "new.h5", "w") as file:
-        file.attrs["smtdist_schema"] = files.SCHEMA + 1
+        file.attrs["smtdist_schema"] = store.KINDS["smt"].newest + 1
     with pytest.raises(ModelError, match="newer smtdist"):
         smtdist.open(tmp_path / "new.h5")
     with h5py.File(tmp_path / "part.h5", "w") as file:

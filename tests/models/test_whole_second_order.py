@@ -16,9 +16,9 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ModelError
 from smtdist.kernels import context
 from smtdist.kernels.types import Codes, Geometry
-from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.merge import merged
+from smtdist.models.store import load, save
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.sums import LIMBS, finish, finish_tiles
 

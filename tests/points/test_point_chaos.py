@@ -17,7 +17,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
-from smtdist.models.points.files import load_points
+from smtdist.models import store
 from smtdist.models.points.table import PointSettings, fit_table
 
 SETTINGS = PointSettings(features="rbf", size=40, width=0.3, neighbours=5, n_components=4)
@@ -102,7 +102,7 @@ def test_a_fit_that_broke_off_goes_on_where_it_was(points, want, tmp_path, monke
     assert not (tmp_path / "p.h5").exists()
     result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
-    assert_same_bits(load_points(tmp_path / "p.h5"), want)
+    assert_same_bits(store.load(tmp_path / "p.h5"), want)
 
 
 @pytest.mark.chaos
@@ -127,7 +127,7 @@ def test_a_killed_driver_goes_on_where_it_was(points, want, tmp_path):
     assert not (tmp_path / "p.h5").exists()
     result = CliRunner().invoke(app, [*words, "--json"])
     assert result.exit_code == 0, result.output
-    assert_same_bits(load_points(tmp_path / "p.h5"), want)
+    assert_same_bits(store.load(tmp_path / "p.h5"), want)
 
 
 DRIVER = """

@@ -15,13 +15,13 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.features import Landmarks
+from smtdist.models import store
 from smtdist.models.points.contexts import (
     locally_linear_context,
     nearest_neighbours,
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.fit import fit_points, in_context
 from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, embedded, fit_table
 
@@ -37,8 +37,8 @@ def engine():
 def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
     settings = PointSettings(**{**vars(SMALL), "features": features, "context": "lle", "n_components": 2})
     model, _ = fit_table(POINTS, settings, engine())
-    save_points(model, tmp_path / "p.h5")
-    found = load_points(tmp_path / "p.h5")
+    store.save(model, tmp_path / "p.h5")
+    found = store.load(tmp_path / "p.h5")
     assert found.settings == settings
     assert found.n_inputs == 3
     assert found.provenance == model.provenance
@@ -99,23 +99,23 @@ def test_what_has_no_meaning_is_refused(tmp_path):
             fit_table(POINTS, PointSettings(**{**vars(SMALL), **changes}), engine())
     path = tmp_path / "p.h5"
     with pytest.raises(ModelError, match="no model file"):
-        load_points(path)
+        store.load(path, kind="points")
     with h5py.File(path, "w") as file:
         file["x"] = 1
     with pytest.raises(ModelError, match="not a model of points"):
-        load_points(path)
+        store.load(path, kind="points")
     model, _ = fit_table(POINTS, SMALL, engine())
     with pytest.raises(ModelError, match="exists already"):
-        save_points(model, path)
-    save_points(model, path, overwrite=True)
+        store.save(model, path)
+    store.save(model, path, overwrite=True)
     with h5py.File(path, "r+") as file:
         file.attrs["smtdist_points_schema"] = 9
     with pytest.raises(ModelError, match="schema 9"):
-        load_points(path)
-    save_points(model, path, overwrite=True)
+        store.load(path, kind="points")
+    store.save(model, path, overwrite=True)
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(ModelError, match=r"p\.h5"):
-        load_points(path)
+        store.load(path, kind="points")
 
 
 def run(*arguments, code=0):
@@ -134,8 +134,7 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
     assert "25 features" in run("points", "fit", "t.npy", *common, "--out", "q.h5")
     assert (
-        load_points("q.h5").embedding.components.tolist()
-        == load_points("p.h5").embedding.components.tolist()
+        store.load("q.h5").embedding.components.tolist() == store.load("p.h5").embedding.components.tolist()
     )
     told = json.loads(run("info", "p.h5", "--json"))
     assert told["kind"] == "points"
@@ -148,7 +147,7 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
         assert features.points.shape == (25, 3)
     run("points", "transform", "p.h5", "t.h5", "--dataset", "more", "--out", "z.h5", "--quiet")
     with h5py.File("z.h5") as file:
-        np.testing.assert_array_equal(file["z"][()], load_points("p.h5").transform(POINTS[:50] + 0.01))
+        np.testing.assert_array_equal(file["z"][()], store.load("p.h5").transform(POINTS[:50] + 0.01))
     assert "--dataset must name" in run("points", "fit", "t.h5", "--out", "r.h5", code=2)
     assert "not a list of lengths" in run(
         "points", "fit", "t.npy", "--lengths", "a", "--out", "r.h5", code=2
@@ -183,7 +182,7 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
     run("update", "a.h5", "b.npy", "--out", "grown.h5")
     run("update", "a.h5", "ab.npy", "--alone", "--out", "alone.h5")
     run("update", "a.h5", "ab.npy", "--lengths", "170,130", "--alone", "--out", "alone-two.h5")
-    sums = {path.stem: load_points(path).statistics for path in tmp_path.glob("*.h5")}
+    sums = {path.stem: store.load(path).statistics for path in tmp_path.glob("*.h5")}
     for one, other in (("back", "a"), ("grown", "two"), ("alone", "one"), ("alone-two", "two")):
         for name in ("activity", "second_moment", "context_scatter"):
             np.testing.assert_array_equal(getattr(sums[one], name), getattr(sums[other], name))
@@ -196,10 +195,10 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
 
 def test_a_kind_of_samples_that_is_not_installed_is_named(tmp_path):
     model, _ = fit_table(POINTS, SMALL, engine())
-    save_points(model, tmp_path / "p.h5")
+    store.save(model, tmp_path / "p.h5")
     with h5py.File(tmp_path / "p.h5", "r+") as file:
         told = json.loads(file.attrs["configuration"]) | {"sites": "windows"}
         file.attrs["configuration"] = json.dumps(told)
         del file.attrs["smtdist_checksums"]
     with pytest.raises(ModelError, match="of the kind windows, which no installed package brings; install"):
-        load_points(tmp_path / "p.h5")
+        store.load(tmp_path / "p.h5", kind="points")

@@ -10,7 +10,7 @@ import pytest
 from smtdist.data import checksums, hdf5
 from smtdist.data.table import as_table, read_rows
 from smtdist.errors import DataError, SmtdistError
-from smtdist.models import loading
+from smtdist.models import store
 
 
 def altered(path, name, change):
@@ -60,7 +60,7 @@ def test_an_altered_setting_is_refused(at, run):
     with h5py.File(at / "model.h5", "r+") as file:
         file.attrs["configuration"] = file.attrs["configuration"].replace('"patch": 3', '"patch": 2')
     with pytest.raises(SmtdistError, match="the attribute configuration of the root fails its checksum"):
-        loading.load(at / "model.h5")
+        store.load(at / "model.h5")
     assert run("check", at / "model.h5").exit_code == 1
 
 
@@ -69,10 +69,10 @@ def test_an_altered_setting_is_refused(at, run):
 )
 def test_without_checksums_what_cannot_be_is_refused_still(at, name, change):
     stripped(at / "model.h5")
-    loading.load(at / "model.h5")  # files of earlier versions are read
+    store.load(at / "model.h5")  # files of earlier versions are read
     altered(at / "model.h5", name, change)
     with pytest.raises(SmtdistError, match="is not a complete smtdist model"):
-        loading.load(at / "model.h5")
+        store.load(at / "model.h5")
 
 
 def test_rows_of_representations_are_compared_block_by_block(at, run, monkeypatch):
@@ -172,5 +172,5 @@ def test_what_others_add_to_a_file_is_left_alone(at, run):
         file.attrs["note"] = "mine"
         file["whitening"].attrs["note"] = "mine"
         file["extra"] = np.arange(3)
-    loading.load(at / "model.h5")
+    store.load(at / "model.h5")
     assert run("check", at / "model.h5").exit_code == 0

@@ -14,10 +14,8 @@ import smtdist
 from smtdist import plot
 from smtdist.data.video import open_clips
 from smtdist.evaluate.knn import evaluate_knn
-from smtdist.models.functional.files import load_video
+from smtdist.models import store
 from smtdist.models.functional.video import sequences_of
-from smtdist.models.kernel.files import load_kernel
-from smtdist.models.words.files import load_words
 from smtdist.report.looks import matching_windows
 from smtdist.statistics.operators import temporal_differences
 from smtdist.statistics.sites import NEW
@@ -166,7 +164,7 @@ def test_numbers_of_images_are_those_of_the_file(at, name, data):
 
 def test_numbers_of_words_are_those_of_the_file(at):
     text, page = page_of(at, "words.h5")
-    model = load_words(at / "words.h5")
+    model = store.load(at / "words.h5")
     rows = page.tables["Words and those nearest to them"][1:]
     assert rows
     for word, near in rows:
@@ -197,7 +195,7 @@ def test_numbers_of_concepts_are_those_of_the_file(at):
 
 def test_numbers_of_kernels_are_those_of_the_file(at):
     text, page = page_of(at, "kernel.h5")
-    model = load_kernel(at / "kernel.h5")
+    model = store.load(at / "kernel.h5")
     values = model.spectrum.eigenvalues
     assert f"{len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}" in text
     shown = model.encoder(model.encoder.rows[:2000])
@@ -211,7 +209,7 @@ def test_straightness_is_that_of_the_sequences_of_the_fit(at):
     """It follows from the sums in the file, and equals what the codes of all the sequences say."""
     _, page = page_of(at, "video.h5")
     ((layer, codes, embedded, ratio),) = page.tables["How straight paths run"][1:]
-    model, clips = load_video(at / "video.h5"), open_clips(str(at / "clips.h5"))
+    model, clips = store.load(at / "video.h5"), open_clips(str(at / "clips.h5"))
     with sequences_of(clips, model.settings).opened() as reader:
         rows = reader.read(0, reader.source.n_samples)
     marks, alone, expected = rows[..., -1], model.codes(rows[..., :-1]), []

@@ -23,14 +23,13 @@ from smtdist.kernels.grid_pool import grid_pool
 from smtdist.kernels.sparse_codes import dictionary_step, omp1, soft_threshold
 from smtdist.kernels.spike_slab import PARAMETERS, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.models import store
 from smtdist.models.coders.estimators import SpikeSlabCoder
-from smtdist.models.coders.files import CoderFiles
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
 from smtdist.statistics.spike_slab import SpikeSlabSums
 
-FILES = CoderFiles(PatchCoder)
 SMALL = S3CSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2))
 
 
@@ -271,8 +270,8 @@ def test_passes_over_whole_images_stay_within_their_projections(start):
 
 def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     coder, _ = fit_coder(PatchCoder, stored, SMALL, Engine(SerialExecutor()))
-    FILES.save(coder, tmp_path / "m.h5")
-    again = FILES.load_coder(tmp_path / "m.h5")
+    store.save(coder, tmp_path / "m.h5")
+    again = store.load(tmp_path / "m.h5")
     assert bits(again) == bits(coder)
     assert again.settings == coder.settings
     np.testing.assert_array_equal(again.represent(images[:5]), coder.represent(images[:5]))
@@ -283,15 +282,15 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["s3c/mu"]
     with pytest.raises(ModelError, match="not a complete patch coder"):
-        FILES.load_coder(tmp_path / "m.h5")
+        store.load(tmp_path / "m.h5", kind="s3c")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     with pytest.raises(
         ModelError, match="is not a patch coder; give one written by smtdist fit --model s3c"
     ):
-        FILES.load_coder(tmp_path / "other.h5")
+        store.load(tmp_path / "other.h5", kind="s3c")
     with pytest.raises(ModelError, match="There is no model file"):
-        FILES.load_coder(tmp_path / "none.h5")
+        store.load(tmp_path / "none.h5", kind="s3c")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.coded import coded_settings, declared, files_of, fit_coded, load_coded
+from smtdist.models import store
+from smtdist.models.coded import coded_settings, declared, fit_coded
 from smtdist.models.coders.estimators import SparseCoding, SpikeSlabCoder
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
@@ -164,7 +165,7 @@ def test_sums_open_as_matrices(coder, tmp_path):
     model, _ = fit_manifold(
         ArraySource(small_images(4, 40, 12, 10)), coder, wanted, Engine(SerialExecutor())
     )
-    files_of(model).save(model, tmp_path / "m.h5")
+    store.save(model, tmp_path / "m.h5")
     sums = model.statistics
     with smtdist.open(tmp_path / "m.h5") as tree:
         for name, expected in (
@@ -180,19 +181,19 @@ def test_sums_open_as_matrices(coder, tmp_path):
 def test_a_file_holds_all_of_it(coder, tmp_path):
     images = small_images(4, 40, 12, 10)
     model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
-    files = files_of(model)
-    files.save(model, tmp_path / "m.h5")
-    again = load_coded(tmp_path / "m.h5")
+    called = store.KINDS[model.STORED_AS].called
+    store.save(model, tmp_path / "m.h5")
+    again = store.load(tmp_path / "m.h5")
     assert again.settings == model.settings
     assert again.coder.settings == coder.settings
     np.testing.assert_array_equal(again.represent(images[:3]), model.represent(images[:3]))
-    np.testing.assert_array_equal(files.load_coder(tmp_path / "m.h5").basis, coder.basis)
+    np.testing.assert_array_equal(again.coder.basis, coder.basis)
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["embedding/eigenvalues"]
-    with pytest.raises(ModelError, match=f"not a complete {files.layout.called}"):
-        load_coded(tmp_path / "m.h5")
-    with pytest.raises(ModelError, match="is not a coder of patches"):
-        load_coded(tmp_path / "none.h5")
+    with pytest.raises(ModelError, match=f"not a complete {called}"):
+        store.load(tmp_path / "m.h5")
+    with pytest.raises(ModelError, match="no model file"):
+        store.load(tmp_path / "none.h5")
 
 
 def test_settings_of_both_steps_have_one_list_of_names():

@@ -16,15 +16,14 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import set_threads, threads
+from smtdist.models import store
 from smtdist.models.coders.estimators import SparseCoding
-from smtdist.models.coders.files import CoderFiles
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
 from smtdist.statistics.l1_codes import L1Sums
 from smtdist.statistics.patch_rows import PatchRows
 
-FILES = CoderFiles(SparseCoder)
 SMALL = SparseSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2), penalty=0.5)
 
 
@@ -222,8 +221,8 @@ def test_features_are_pooled_codes(stored, images, changes, width):
 
 def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     coder, _ = fit_coder(SparseCoder, stored, SMALL, Engine(SerialExecutor()))
-    FILES.save(coder, tmp_path / "m.h5")
-    again = FILES.load_coder(tmp_path / "m.h5")
+    store.save(coder, tmp_path / "m.h5")
+    again = store.load(tmp_path / "m.h5")
     assert bits(again) == bits(coder)
     assert (again.settings, again.active) == (coder.settings, coder.active)
     np.testing.assert_array_equal(again.represent(images[:5]), coder.represent(images[:5]))
@@ -234,15 +233,15 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["whitening/mean"]
     with pytest.raises(ModelError, match="not a complete sparse coder"):
-        FILES.load_coder(tmp_path / "m.h5")
+        store.load(tmp_path / "m.h5", kind="sparse")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     with pytest.raises(
         ModelError, match="is not a sparse coder; give one written by smtdist fit --model l1"
     ):
-        FILES.load_coder(tmp_path / "other.h5")
+        store.load(tmp_path / "other.h5", kind="sparse")
     with pytest.raises(ModelError, match="There is no model file"):
-        FILES.load_coder(tmp_path / "none.h5")
+        store.load(tmp_path / "none.h5", kind="sparse")
 
 
 @pytest.mark.parametrize(

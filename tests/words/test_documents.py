@@ -12,9 +12,9 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models import store
 from smtdist.models.merge import update
 from smtdist.models.words.documents import withdraw_lines, withdrawn_stretches
-from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
@@ -88,8 +88,8 @@ def test_documents_follow_one_another_through_files(lines, fitted, tmp_path):
     model, source = fitted
     for number, part in enumerate([(100, 130), (131, 160), (90, 99)]):
         model, _ = withdraw_lines(model, source, [part], engine())
-        save_words(model, tmp_path / f"{number}.h5")
-        model = load_words(tmp_path / f"{number}.h5")
+        store.save(model, tmp_path / f"{number}.h5")
+        model = store.load(tmp_path / f"{number}.h5")
     assert_same(model, fit_without(lines, [(90, 160)], model, tmp_path))
     with pytest.raises(ModelError, match="withdrawn already"):
         withdraw_lines(model, source, [(120, 140)], engine())

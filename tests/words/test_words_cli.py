@@ -14,7 +14,7 @@ from examples import word_picture as drawn
 from examples.word_picture import draw_words
 from smtdist.cli.app import app
 from smtdist.errors import ModelError
-from smtdist.models.words.files import load_words
+from smtdist.models import store
 from smtdist.models.words.model import Near
 
 LINES = "the cat sat on the mat .\na dog sat on the rug .\nthe dog and the cat ran .\n"
@@ -140,9 +140,8 @@ def test_lines_of_a_file_are_withdrawn_by_number(texts):
     run("a.txt", "b.txt", "--from-model", "words.h5", "--out", "d.h5", "--quiet")
     left, want = (json.loads(run("--model", name, "--json")[0]) for name in ("c.h5", "d.h5"))
     assert {**left, "fingerprint": 0} == {**want, "fingerprint": 0}
-    from smtdist.models.words.files import load_words
 
-    audit = load_words("c.h5").provenance["audit"]
+    audit = store.load("c.h5").provenance["audit"]
     assert [entry["action"] for entry in audit] == ["added", "withdrawn", "withdrawn"]
     assert audit[1]["source"].endswith("a.txt, lines 4 to 6")
     assert audit[2]["source"].endswith("a.txt, line 9")
@@ -160,7 +159,7 @@ def test_near_words_are_drawn(texts):
 
 def test_the_most_frequent_words_may_be_left_out_of_those_beside(texts):
     run("a.txt", *SMALL)
-    model = load_words("words.h5")
+    model = store.load("words.h5")
     common = sorted(model.vocabulary.words, key=lambda word: -model.vocabulary.counts[model.number(word)])[
         :3
     ]

@@ -25,10 +25,10 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.pairs import largest_part
+from smtdist.models import store
 from smtdist.models.merge import update
-from smtdist.models.words.files import load_words, save_words, write_word2vec
 from smtdist.models.words.fit import fit_words
-from smtdist.models.words.model import WordSettings, rank_correlation, row_bounds
+from smtdist.models.words.model import WordSettings, rank_correlation, row_bounds, write_word2vec
 from smtdist.solve import iterative
 from smtdist.solve.iterative import smallest_components_sparse
 from smtdist.statistics.word_pairs import WordSums
@@ -203,8 +203,8 @@ def test_words_that_are_near_no_other_take_no_part(tmp_path):
 
 def test_a_file_gives_the_model_back(fitted, tmp_path):
     path = tmp_path / "words.h5"
-    save_words(fitted, path)
-    found = load_words(path)
+    store.save(fitted, path)
+    found = store.load(path)
     assert found.settings == fitted.settings
     assert found.vocabulary.words == fitted.vocabulary.words
     assert_same_sums(found.statistics, fitted.statistics)
@@ -212,16 +212,16 @@ def test_a_file_gives_the_model_back(fitted, tmp_path):
     assert found.statistics.origin.basis == fitted.basis
     np.testing.assert_array_equal(found.embedding.components, fitted.embedding.components)
     assert found.nearest("cat0") == fitted.nearest("cat0")
-    assert load_words(path, statistics=False).statistics is None
+    assert store.load(path, statistics=False).statistics is None
     with xr.open_dataset(path, group="vocabulary", engine="h5netcdf") as vocabulary:
         assert vocabulary.words.values[0] == fitted.vocabulary.words[0]
     with pytest.raises(ModelError, match="exists already"):
-        save_words(fitted, path)
+        store.save(fitted, path)
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(ModelError, match=r"words\.h5"):
-        load_words(path)
+        store.load(path)
     with pytest.raises(ModelError, match="no model file"):
-        load_words(tmp_path / "none.h5")
+        store.load(tmp_path / "none.h5")
 
 
 def test_word2vec_text_is_read_by_gensim(fitted, tmp_path):

@@ -22,6 +22,7 @@ from smtdist.models import components, valued
 from smtdist.models import merge as merging
 from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer, require_shape
+from smtdist.models.represent import TakesImages
 from smtdist.models.valued import ValuedTransform
 from smtdist.settings import NULL, TEXT, Settings, one_of, seed, setting, whole
 from smtdist.solve.solution import Solution
@@ -86,7 +87,7 @@ class ManifoldSettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Manifold(Unscaled, ValuedTransform):
+class Manifold(Unscaled, TakesImages, ValuedTransform):
     """A coder and the embedding of its codes.
 
     embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from,
@@ -110,6 +111,11 @@ class Manifold(Unscaled, ValuedTransform):
         "patch_stride",
     )
     """Settings that no sum depends on: they may change after the fit."""
+
+    @property
+    def STORED_AS(self) -> str:  # a constant of the class of its coder
+        """The kind of its files: that of its coder."""
+        return self.coder.STORED_AS
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as the settings say."""

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.video import clips_of
 from smtdist.kernels import convergence
-from smtdist.models import given
+from smtdist.models import store
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import VideoModel, fit_video
@@ -41,7 +41,7 @@ class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # 
     def fit(self, X: Any, y: Any = None, *, below: Any = None) -> Self:
         """Fit on clips; `below` is an estimator, a model or a file; the fitted layer is stacked on it. `y` is ignored."""
         settings = self.configuration
-        lower = None if below is None else given.model_of(below)
+        lower = None if below is None else store.model_of(below)
         with clips_of(X) as clips, self._engine(self.checkpoint) as engine:
             model, records = fit_video(clips, settings, engine, lower)
         for sentence in model.advice():

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
+from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
-from smtdist.data.video import Clip, PatchSequences
+from smtdist.data.video import Clip, PatchSequences, clips_of, open_clips
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence
 from smtdist.kernels.products import Ordered
-from smtdist.models import valued
+from smtdist.models import store, valued
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
 from smtdist.models.functional.inference import PENALTY, recover_codes, regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
 from smtdist.models.records import Record
+from smtdist.models.store import Array, alike
 from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics import values as value_sums
@@ -33,6 +38,19 @@ from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 SHARED: Final = ("patch", "length", "overlap", "places", "views", "whiten", "low_pass", "seed")
 """Settings that all layers of a stack share, by their names in files."""
+
+_LAYER: Final = {
+    "whitening": {
+        "mean": Array(("pixel",), dtype="f8"),
+        **alike(("whiten", "unwhiten", "covariance"), "pixel", "pixel_", dtype="f8"),
+    },
+    "dictionary": {"atoms": Array(("atom", "pixel"), dtype="f8"), "trace": Array(("round",), dtype="f8")},
+}
+# what a file of the first schema has in place of sums
+_MEANS: Final = {
+    "activity": Array(("atom",)),
+    **alike(("second_moment", "context_scatter"), "atom", "atom_"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +80,7 @@ class VideoModel(ValuedTransform):
     free: ClassVar[tuple[str, ...]] = ("n_components", "second_moment")
     """Settings that no sum depends on: they may change after the fit."""
     holds: ClassVar[str] = "a dictionary"
+    STORED_AS: ClassVar[str] = "video"
 
     @property
     def components(self) -> Float64:
@@ -188,6 +207,95 @@ class VideoModel(ValuedTransform):
         """Return what to do where rounds of the dictionary, and mini-batches, had not converged; empty where they had."""
         ended = self.ended()
         return convergence.advice(ended), convergence.advice(ended["mini_batches"], "n_epochs")
+
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds: a group for each layer, `/layer_1` the lowest, whose settings are JSON.
+
+        In it `whitening`, `dictionary` (atoms, unit rows in whitened space), `embedding` (components, the rows of P),
+        `statistics` (the sums of codes, of a aᵀ and of A D Dᵀ Aᵀ) and `audit`.
+        """
+        attributes = {
+            "kind": self.STORED_AS,
+            **store.version(self.STORED_AS),
+            "title": "Sparse manifold transform of video",
+            "layers": len(self.layers),
+        }
+        yield "", Group(attributes=attributes)
+        for at, layer in enumerate(self.layers, 1):
+            yield from ((f"layer_{at}{name}", group) for name, group in layer._stored_alone())
+
+    def _stored_alone(self) -> Iterator[tuple[str, Group]]:
+        about = {
+            "configuration": self.settings.to_json(),
+            "provenance": json.dumps(store.without_audit(self.provenance)),
+            **convergence.written(self.ending),
+        }
+        yield "", Group(attributes=about)
+        values: dict[str, Any] = {**vars(self.whitening), "covariance": self.covariance}
+        values |= {"atoms": self.coder.dictionary.T, "trace": self.trace}
+        yield from ((f"/{name}", store.packed(arrays, values)) for name, arrays in _LAYER.items())
+        yield "/embedding", store.packed(store.embedding(), vars(self.solution))
+        if self.statistics is not None:
+            yield "/statistics", valued.statistics_group(self.statistics, "atom")
+        elif (means := self.given) is not None:
+            matrices = {"second_moment": means.moment, "context_scatter": means.scatter}
+            numbers = {"n_positions": means.n_positions}
+            yield "/means", store.packed(_MEANS, {"activity": means.mean, **matrices}, numbers)
+        if "audit" in self.provenance:
+            yield "/audit", store.audit_group(self.provenance["audit"])
+
+    @classmethod
+    def restored(cls, file: Any, statistics: bool) -> Self:
+        """Read what `stored` yielded, also in an earlier version."""
+        model: Self | None = None
+        for layer in range(1, store.number(file, "layers") + 1):
+            model = cls._restored_alone(file[f"layer_{layer}"], model)
+        if model is None:
+            raise ValueError("it has no layer")
+        return model
+
+    @classmethod
+    def _restored_alone(cls, file: Any, below: Self | None) -> Self:
+        settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
+        pixels = settings.patch_size**2 if below is None else len(below.components)
+        sizes = {"pixel": pixels, "atom": settings.n_atoms, "component": settings.n_components}
+        sizes["round"] = settings.max_iter
+        declared = {**_LAYER, "means": _MEANS} if "means" in file else _LAYER
+        store.require_all(file, declared, "atom", valued.statistics_arrays("atom"), **sizes)
+        white, learned = (store.arrays_in(file[name], _LAYER[name], np.float64) for name in _LAYER)
+        covariance = white.pop("covariance")
+        whitening = Whitening(**white)
+        through = whitening if below is None else Through(below, whitening)
+        model = cls(
+            settings,
+            SparseCoder(np.ascontiguousarray(learned["atoms"].T), settings.penalty, through),
+            whitening,
+            covariance,
+            tuple(learned["trace"].tolist()),
+            store.read_solution(file["embedding"]),
+            provenance=store.with_audit(file, json.loads(file.attrs["provenance"])),
+            below=below,
+            ending=convergence.read(file.attrs),
+        )
+        if "means" not in file:
+            audit = model.provenance.get("audit", ())
+            return replace(model, statistics=valued.read_statistics(file["statistics"], model.basis, audit))
+        mean, moment, scatter = store.arrays_in(file["means"], _MEANS, np.float64).values()
+        # files of the first schema say how many positions there were beside the settings
+        counted = file["means"] if "n_positions" in file["means"].attrs else file
+        count = store.number(counted, "n_positions")
+        return replace(model, given=SecondOrder(count, moment, scatter, mean))
+
+    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
+        """Return the sequences of clips that files and a dataset name."""
+        names = None if dataset is None else [dataset]
+        return sequences_of(tuple(clip for path in data for clip in open_clips(path, names)), self.settings)
+
+    @contextmanager
+    def taken(self, X: Any, skip: bool) -> Iterator[Source]:
+        """Yield the sequences of clips of Python."""
+        with clips_of(X) as clips:
+            yield sequences_of(clips, self.settings)
 
 
 def sequences_of(

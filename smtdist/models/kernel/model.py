@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels import convergence as endings
 from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.convergence import Convergence, advice, facts_of
 from smtdist.kernels.feature_maps import FeatureMap
-from smtdist.kernels.gram import with_bandwidth
-from smtdist.models import provenance
+from smtdist.kernels.gram import Kernel, with_bandwidth
+from smtdist.models import provenance, store
 from smtdist.models import transform as row_embedding
 from smtdist.models.kernel.autoencoder import SQUARES as AUTOENCODER_SQUARES
 from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
@@ -35,6 +38,7 @@ from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import SQUARES as SPECTRAL_SQUARES
 from smtdist.models.kernel.spectral import spectral
+from smtdist.models.store import Array
 from smtdist.solve.solution import Float64
 from smtdist.statistics.gradients import on_sphere
 from smtdist.statistics.rows import as_rows
@@ -49,6 +53,26 @@ EXACT_SQUARES: Final = {
 FIRST_PAGES: Final = 8 * 2**20
 """What a process's first exact fit takes beside its matrices: SciPy's code and BLAS's workspace come into memory, up to 5 MiB as
 measured."""
+_FEATURES: Final = {
+    "nystroem": feature_maps.NystroemFeatures,
+    "fourier": feature_maps.FourierFeatures,
+    "relu": feature_maps.ReluFeatures,
+}
+_WEIGHTS: Final = {"weights": Array(("feature", "output"))}
+_FREQUENCIES: Final = {**_WEIGHTS, "frequencies": Array(("input", "frequency"))}
+# what an encoder or decoder is made of, by the map that it begins with
+_MAPS: Final[Mapping[str, store.Arrays]] = {
+    "kernel": {"rows": Array(("row", "input")), "coefficients": Array(("row", "output"))},
+    "nystroem": {
+        **_WEIGHTS,
+        "landmarks": Array(("landmark", "input")),
+        "inverse": Array(("landmark", "feature")),
+    },
+    "fourier": _FREQUENCIES,
+    "relu": _FREQUENCIES,
+}
+_SPECTRUM: Final = {"eigenvalues": Array(("eigenvalue",))}
+_SIGNS: Final = ("n_positive", "n_negative")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +118,8 @@ class KernelModel(Shown):
     spectrum : eigenvalues, of the contrastive model. convergence : how the descent ended, of the others.
     ridge : λ that was used. shape : (height, width, channels) of a sample; (1, 1, d) for rows.
     """
+
+    STORED_AS: ClassVar[str] = "kernel"
 
     settings: KernelSettings
     encoder: KernelEncoder | FeatureEncoder
@@ -145,6 +171,84 @@ class KernelModel(Shown):
                 f"above the tolerance of {settings.tolerance:.2g}; {more}."
             )
         return advice(facts_of(found))
+
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds; ModelError for a kernel given as a function.
+
+        `/encoder` and, of an autoencoder, `/decoder` have rows, landmarks or frequencies with coefficients; `/embedding` the
+        eigenvalues. Settings, kernels and how the fit ended are JSON attributes.
+        """
+        attributes = {
+            "kind": self.STORED_AS,
+            **store.version(self.STORED_AS),
+            "title": f"Kernel representation: {self.settings.model}",
+            "configuration": self.settings.to_json(),
+            "shape": json.dumps(self.shape),
+            **endings.written(self.convergence),
+            "ridge": json.dumps(self.ridge),
+            "provenance": json.dumps(self.provenance),
+        }
+        parts = {"encoder": self.encoder, "decoder": self.decoder}
+        groups = [(name, _packed(part)) for name, part in parts.items() if part is not None]
+        yield "", Group(attributes=attributes)
+        yield from groups
+        if self.spectrum is not None:
+            signs = {name: getattr(self.spectrum, name) for name in _SIGNS}
+            yield "embedding", store.packed(_SPECTRUM, vars(self.spectrum), signs)
+
+    @classmethod
+    def restored(cls, file: Any, statistics: bool) -> Self:
+        """Read what `stored` yielded."""
+        settings = KernelSettings.from_json(str(file.attrs["configuration"]))
+        shape = tuple(json.loads(file.attrs["shape"]))
+        inputs, outputs = math.prod(shape), settings.n_components
+        encoder = _unpacked(file["encoder"], inputs, outputs, KernelEncoder, FeatureEncoder)
+        decoder = spectrum = None
+        if "decoder" in file:
+            decoder = _unpacked(file["decoder"], outputs, inputs, KernelDecoder, FeatureDecoder)
+        if "embedding" in file:
+            group = file["embedding"]
+            store.require(group, {"": _SPECTRUM})
+            values = store.finite(group, "eigenvalues")
+            spectrum = Spectrum(values, len(values), *(store.number(group, name) for name in _SIGNS))
+        ridge, about = (json.loads(file.attrs[name]) for name in ("ridge", "provenance"))
+        return cls(settings, encoder, shape, decoder, spectrum, endings.read(file.attrs), ridge, about)
+
+
+def _packed(part: Any) -> Group:
+    """Return an encoder or decoder as a group of a file."""
+    if isinstance(part, KernelEncoder | KernelDecoder):
+        values = {"rows": vars(part).get("bottleneck"), **vars(part)}
+        return store.packed(_MAPS["kernel"], values, {"map": "kernel", "kernel": _kernel_json(part.kernel)})
+    name = next(name for name, made in _FEATURES.items() if type(part.features) is made)
+    about = {"map": name, "unit": int(getattr(part, "unit", False))}
+    if isinstance(part.features, feature_maps.NystroemFeatures):
+        about["kernel"] = _kernel_json(part.features.kernel)
+    return store.packed(_MAPS[name], {**vars(part.features), "weights": part.weights}, about)
+
+
+def _unpacked(group: Any, inputs: int, outputs: int, exact: Any, featured: Any) -> Any:
+    """Return the encoder or decoder of rows of so many numbers that a group holds, as one class or the other."""
+    name = str(group.attrs["map"])
+    store.require(group, {"": _MAPS[name]}, input=inputs, output=outputs)
+    arrays = store.arrays_in(group, _MAPS[name])
+    kernel = [Kernel(**json.loads(group.attrs["kernel"]))] if name in ("kernel", "nystroem") else []
+    if name == "kernel":
+        return exact(*kernel, *arrays.values())
+    weights = arrays.pop("weights")
+    features = _FEATURES[name](*kernel, **arrays)
+    if features.n_features != len(weights):
+        raise ValueError("features and weights differ in number")
+    unit = bool(store.number(group, "unit"))
+    return featured(features, weights, *([unit] if featured is FeatureEncoder else []))
+
+
+def _kernel_json(kernel: Kernel) -> str:
+    if kernel.function is not None:
+        raise ModelError(
+            f"The kernel {kernel.label} is a function of your own, which cannot be stored in a file; use a kernel by name."
+        )
+    return json.dumps({name: getattr(kernel, name) for name in ("name", "bandwidth", "degree", "offset")})
 
 
 def embedded(

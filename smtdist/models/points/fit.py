@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
+from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels import features as feature_kinds
 from smtdist.kernels.features import Features
 from smtdist.kernels.products import Ordered
-from smtdist.models import valued
+from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
+from smtdist.models import plugins, store, valued
 from smtdist.models.points.contexts import Context
-from smtdist.models.points.sites import RowsOfSamples, SiteKind, rows_of, site_kind
+from smtdist.models.points.sites import (
+    ROWS_OF_TABLES,
+    RowsOfSamples,
+    SiteKind,
+    rows_of,
+    site_kind,
+    table_of,
+)
+from smtdist.models.store import Array
 from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.operators import Listed
@@ -34,6 +48,23 @@ FINE = 2**20
 """Steps of a feature between 0 and 1: features of points are known exactly."""
 OF_THE_WHOLE: Final = ("knn", "mean", "lle")
 """Contexts that are graphs over all points: a point that comes or goes changes the neighbours of others."""
+
+_POINTS: Final = {"points": Array(("feature", "input"), "landmarks")}
+_SQUARE: Final = ("feature", "feature_")
+# what a file of the first schema has in place of sums
+_MEANS: Final = {
+    "n_positions": Array(),
+    "mean": Array(("feature",)),
+    "moment": Array(_SQUARE, "A Aᵀ / n"),
+    "scatter": Array(_SQUARE, "A D Dᵀ Aᵀ / n"),
+}
+_FEATURES: Final[Mapping[str, Any]] = {
+    made.__name__: made
+    for made in (
+        *(feature_kinds.Landmarks, Threshold, PositiveCodes, Pursuit, feature_kinds.Interpolation),
+        *(feature_kinds.RadialBasis, feature_kinds.RandomFourier, feature_kinds.Quadratic),
+    )
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +88,7 @@ class PointModel(ValuedTransform):
     free: ClassVar[tuple[str, ...]] = ("n_components", "second_moment")
     """Settings that no sum depends on: they may change after the fit."""
     holds: ClassVar[str] = "features"
+    STORED_AS: ClassVar[str] = "points"
 
     @property
     def sums(self) -> ValueSums:
@@ -174,6 +206,93 @@ class PointModel(ValuedTransform):
             "eigenvalues": self.solution.eigenvalues.tolist(),
             "fingerprint": self.fingerprint,
         }
+
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds: `/features`, `/statistics` or `/means`, `/audit`, `/embedding`; settings are JSON."""
+        attributes = {
+            **store.version(self.STORED_AS),
+            "title": "Points embedded by the sparse manifold transform",
+            "configuration": "" if self.settings is None else self.settings.to_json(),
+            "provenance": json.dumps(store.without_audit(self.provenance)),
+            "fingerprint": self.fingerprint,
+            "n_inputs": self.n_inputs,
+            "n_sites": self.n_sites,
+        }
+        yield "", Group(attributes=attributes)
+        arrays, numbers = self.features.parts()
+        about = {"kind": type(self.features).__name__, "numbers": json.dumps(numbers)}
+        yield "features", store.packed(_POINTS if arrays else {}, arrays, about)
+        if self.statistics is not None:
+            yield "statistics", valued.statistics_group(self.statistics, "feature")
+        elif self.given is not None:
+            yield "means", store.packed(_MEANS, vars(self.given))
+        if "audit" in self.provenance:
+            yield "audit", store.audit_group(self.provenance["audit"])
+        yield "embedding", store.packed(store.embedding("feature"), vars(self.solution))
+
+    @classmethod
+    def restored(cls, file: Any, statistics: bool) -> Self:
+        """Read what `stored` yielded, also in an earlier version; ModelError for a kind of samples that no package brings."""
+        from smtdist.models.points.table import PointSettings
+
+        told = str(file.attrs["configuration"])
+        _require_package(file.filename, json.loads(told or "{}").get("sites", ROWS_OF_TABLES))
+        n_inputs = store.number(file, "n_inputs")
+        features = _read_features(file, n_inputs)
+        means = _means_in(file)
+        declared = {} if means is None else {means: _MEANS}
+        sums = valued.statistics_arrays("feature")
+        store.require_all(file, declared, "feature", sums, feature=features.size)
+        model = cls(
+            features,
+            PointSettings.from_json(told) if told else None,
+            store.read_solution(file["embedding"]),
+            n_inputs=n_inputs,
+            n_sites=store.number(file, "n_sites") if "n_sites" in file.attrs else 1,
+            provenance=store.with_audit(file, json.loads(file.attrs["provenance"])),
+        )
+        if means is None:
+            basis = "" if model.settings is None else model.basis
+            audit = model.provenance.get("audit", ())
+            return replace(model, statistics=valued.read_statistics(file["statistics"], basis, audit))
+        count, mean, moment, scatter = store.arrays_in(file[means], _MEANS).values()
+        return replace(model, given=SecondOrder(int(count), moment, scatter, mean))
+
+    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
+        """Return the samples that files and a dataset name, as the model takes them."""
+        return table_of(data, dataset) if self.kind is None else self.kind.opened(data, dataset)
+
+    def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
+        """Return a context that yields samples of Python."""
+        return nullcontext(X if isinstance(X, Source) else as_table(X))
+
+
+def _require_package(path: str, sites: str) -> None:
+    """Refuse a model of samples of a kind that no installed package brings."""
+    if sites != ROWS_OF_TABLES and not plugins.is_brought(plugins.SITES, sites):
+        raise ModelError(
+            f"{path} is a model of samples of the kind {sites}, which no installed package brings; install the one that does."
+        )
+
+
+def _means_in(file: Any) -> str | None:
+    """Return the group that holds means in place of sums: files of the first schema have them where sums are now."""
+    if "means" in file:
+        return "means"
+    return "statistics" if _MEANS.keys() - {"n_positions"} & file["statistics"].keys() else None
+
+
+def _read_features(file: Any, n_inputs: int) -> Features:
+    group = file["features"]
+    kind = str(group.attrs["kind"])
+    if kind not in _FEATURES:
+        raise ValueError(f"features are of the unknown kind {kind}")
+    arrays = {}
+    if issubclass(_FEATURES[kind], feature_kinds.OverPoints):
+        store.require(group, {"": _POINTS}, input=n_inputs)
+        arrays = store.arrays_in(group, _POINTS)
+    found: Features = _FEATURES[kind](**arrays, **json.loads(group.attrs["numbers"]))
+    return found
 
 
 def fit_points(

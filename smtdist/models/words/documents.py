@@ -14,8 +14,7 @@ from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models import merge as merging
 from smtdist.models import provenance
 from smtdist.models.records import Record
-from smtdist.models.words.files import DOCUMENT
-from smtdist.models.words.model import WordModel
+from smtdist.models.words.model import DOCUMENT, WordModel
 from smtdist.statistics import word_pairs
 from smtdist.statistics.origin import Entry, Origin
 from smtdist.statistics.word_pairs import WordSums

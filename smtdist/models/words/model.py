@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Final, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
-from smtdist.data.text import TextSource
+from smtdist.data.text import TextSource, text_of
+from smtdist.data.writing import whole_file
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import tokens
 from smtdist.kernels.tokens import Normalisation
-from smtdist.models import provenance
+from smtdist.models import provenance, store
 from smtdist.models.records import Record, joined
+from smtdist.models.store import Array, alike
 from smtdist.settings import Settings, one_of, setting, whole
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics import word_pairs
+from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import MAX_WORDS, Vocabulary
 from smtdist.statistics.word_pairs import WordPairs, WordSums
 
 MOMENTS: Final = ("second", "degree")
+DOCUMENT: Final = "document"
+"""A further column of the audit where part of a file was withdrawn: which bytes of which file."""
+
+_VOCABULARY: Final = {
+    "words": Array(("word",)),
+    "counts": Array(("word",), "in the text it was chosen from"),
+}
+# pairs as CSR: those of word i are column[start[i] : start[i + 1]], all of them at least i
+_STATISTICS: Final = {
+    **alike(("n_samples", "n_positions")),
+    "activity": Array(("word",)),
+    "start": Array(("edge",)),
+    "column": Array(("pair",), dtype="int32"),
+    "count": Array(("pair",), "pairs of near positions, each counted once"),
+}
+_DIGESTS: Final = {"sample_digest": Array(("sample",), "hash of the block of text", optional=True)}
 
 ALLOWANCE: Final = 64 * 2**20  # what libraries load and allocate on their own while a solve runs
 
@@ -108,6 +132,9 @@ class WordModel(Shown):
 
     free: ClassVar[tuple[str, ...]] = ("second_moment", "n_components", "drop_components")
     """Settings that no sum depends on: they may change after the fit."""
+    STORED_AS: ClassVar[str] = "words"
+    SQUEEZED: ClassVar[Callable[[NDArray[Any]], bool]] = staticmethod(lambda values: values.size > 10**4)
+    """Which arrays of a file are compressed."""
 
     def pairs(self, rows: tuple[int, int] | None = None, text_bytes: int | None = None) -> WordPairs:
         """Return the sums that text is added to, with this vocabulary.
@@ -277,6 +304,89 @@ class WordModel(Shown):
             here = one == number
             near[other[here]] += sums.count[here]
         return near
+
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds: `/vocabulary`, `/statistics`, `/audit`, `/embedding`; settings are JSON."""
+        about = store.without_audit(self.provenance)
+        attributes = {
+            **store.version(self.STORED_AS),
+            "title": "Words embedded by the sparse manifold transform",
+            "configuration": self.settings.to_json(),
+            "provenance": json.dumps(about),
+            "fingerprint": about.get("fingerprint", ""),
+        }
+        yield "", Group(attributes=attributes)
+        words = {"words": np.array(self.vocabulary.words, object), "counts": self.vocabulary.counts}
+        yield "vocabulary", store.packed(_VOCABULARY, words)
+        if self.statistics is not None:
+            sums, origin = self.statistics, self.statistics.origin
+            row, column = sums.upper()
+            start = np.searchsorted(row, np.arange(sums.n_words + 1)).astype(np.int64)
+            values = {**vars(sums), "start": start, "column": column}
+            values["sample_digest"] = None if origin is None else origin.samples
+            yield "statistics", store.packed({**_STATISTICS, **_DIGESTS}, values)
+            if origin is not None:
+                yield "audit", store.audit_group(origin.audit, basis=origin.basis)
+        if self.embedding is not None:
+            yield "embedding", store.packed(store.embedding("word"), vars(self.embedding))
+
+    @classmethod
+    def restored(cls, file: Any, statistics: bool) -> Self:
+        """Read what `stored` yielded; without `statistics` the pairs stay on disk."""
+        settings = WordSettings.from_json(str(file.attrs["configuration"]))
+        group, about = file["vocabulary"], json.loads(file.attrs["provenance"])
+        words = group.get("words")
+        sizes = {"edge": len(words) + 1} if getattr(words, "shape", None) else {}
+        store.require_all(file, {"vocabulary": _VOCABULARY}, "word", _STATISTICS, **sizes)
+        vocabulary = Vocabulary(tuple(words.asstr()[()].tolist()), group["counts"][()])
+        embedding = store.read_solution(file["embedding"]) if "embedding" in file else None
+        about, sums = store.with_audit(file, about), None
+        if statistics and "statistics" in file:
+            basis = str(file["audit"].attrs["basis"]) if "audit" in file else None
+            sums = _read_sums(file["statistics"], basis, about.get("audit", []))
+        return cls(settings, vocabulary, sums, embedding, about)
+
+    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
+        """Return the text of files; ConfigurationError for a dataset, which text has not."""
+        if dataset is not None:
+            raise ConfigurationError(f"{data[0]} is text, which has no datasets; leave out --dataset.")
+        return TextSource.open(data)
+
+    def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
+        """Return a context that yields samples of Python."""
+        return text_of(X)
+
+
+def _read_sums(group: Any, basis: str | None, audit: list[dict[str, Any]]) -> WordSums:
+    start, column, count = (group[name][()].astype(np.int64) for name in ("start", "column", "count"))
+    activity = group["activity"][()]
+    n_words = len(activity)
+    if not (start[0] == 0 and np.all(np.diff(start) >= 0) and start[-1] == len(column)):
+        raise ValueError("pairs are missing")
+    row = np.repeat(np.arange(n_words), np.diff(start))
+    pair: NDArray[np.int64] = row * n_words + column
+    if not (np.all(np.diff(pair) > 0) and np.all((row <= column) & (column < n_words))):
+        raise ValueError("pairs are out of order")
+    origin = None
+    if basis is not None and "sample_digest" in group:
+        origin = Origin(basis, group["sample_digest"][()], np.zeros(0, np.uint64), tuple(audit))
+    n_samples, n_positions = (int(group[name][()]) for name in ("n_samples", "n_positions"))
+    return WordSums(n_samples, n_positions, activity, pair, count, origin)
+
+
+def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write the vectors as word2vec text: "K L", then a word and its L numbers a line; return the bytes.
+
+    Words that take no part are left out. Memory: the vectors. Tokens hold no white space, so that every
+    line parts.
+    """
+    vectors, words = model.vectors(), model.vocabulary.words
+    kept = np.flatnonzero(np.any(vectors != 0, axis=1))
+    with whole_file(path, overwrite) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(f"{len(kept)} {vectors.shape[1]}\n")
+        for number in kept:
+            file.write(words[number] + " " + " ".join(f"{value:.9g}" for value in vectors[number]) + "\n")
+    return Path(path).stat().st_size
 
 
 def row_bounds(counts: NDArray[np.int64], settings: WordSettings) -> list[int]:

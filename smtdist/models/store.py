@@ -1,0 +1,525 @@
+"""Models of every kind as open HDF5/NetCDF4 files: written whole or not at all, read without pickle.
+
+`KINDS` is the one table of kinds. The home of a kind is the class of its models, or a module where that class lies in a layer
+below. It declares each array of its files once, as an `Array`, and has two functions:
+
+    stored(model)              yields (name, Group): the root, named "", first
+    restored(file, statistics) returns the model of an open file
+
+`xarray.open_datatree(path, engine="h5netcdf")` opens every file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data import checksums, guarded, hdf5
+from smtdist.data.netcdf import Group, Streamed, whole_tables, write_netcdf
+from smtdist.errors import DataError, ModelError
+from smtdist.settings import Settings
+from smtdist.solve.solution import Solution
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    called : a model of the kind, in sentences. by : what writes it. holds : what such a file holds.
+    home : "module:class" or "module" with `stored` and `restored`; "" for a file that is no model. schema : attribute with the
+    version of the layout, which files of other kinds lack. newest : the highest version.
+    """
+
+    called: str
+    by: str
+    holds: str
+    home: str
+    schema: str
+    newest: int = 1
+
+    @property
+    def plural(self) -> str:
+        """Several models, in sentences."""
+        first, of, rest = self.called.partition(" of ")
+        return f"{first}s{of}{rest}"
+
+    def imported(self) -> Any:
+        """Import what has `stored` and `restored`; named, not imported before: some lie in layers above."""
+        module, _, name = self.home.partition(":")
+        return getattr(import_module(module), name) if name else import_module(module)
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "words": Kind(
+        "model of words",
+        "smtdist words",
+        "a model of words, which smtdist words --model takes",
+        "smtdist.models.words.model:WordModel",
+        "smtdist_words_schema",
+    ),
+    "points": Kind(
+        "model of points",
+        "smtdist points",
+        "a model of points, which smtdist points transform takes",
+        "smtdist.models.points.fit:PointModel",
+        "smtdist_points_schema",
+        2,
+    ),
+    "kernel": Kind(
+        "kernel model",
+        "smtdist kernel fit",
+        "a kernel model, which smtdist kernel transform and kernel evaluate take",
+        "smtdist.models.kernel.model:KernelModel",
+        "kernel_schema",
+    ),
+    "concepts": Kind(
+        "file of concepts",
+        "smtdist concepts",
+        "concepts, which smtdist concepts --search takes",
+        "smtdist.concepts.model:ConceptModel",
+        "smtdist_concepts_schema",
+        2,
+    ),
+    "s3c": Kind(
+        "patch coder",
+        "smtdist fit --model s3c",
+        "a spike-and-slab model, which smtdist transform and smtdist evaluate take",
+        "smtdist.models.coded",
+        "s3c_schema",
+    ),
+    "sparse": Kind(
+        "sparse coder",
+        "smtdist fit --model l1",
+        "a model of sparse codes, which smtdist transform and smtdist evaluate take",
+        "smtdist.models.coded",
+        "sparse_schema",
+    ),
+    "encoder": Kind(
+        "model of an encoder",
+        "smtdist fit",
+        "a model of an encoder, which smtdist transform and smtdist evaluate take",
+        "smtdist.models.coded",
+        "encoder_schema",
+    ),
+    "joined": Kind(
+        "file of models side by side",
+        "smtdist fit",
+        "models side by side, which smtdist transform, evaluate, update and merge take",
+        "smtdist.models.files",
+        "joined_schema",
+    ),
+    "video": Kind(
+        "transform of video",
+        "smtdist video fit",
+        "a transform of video, which smtdist video judge takes",
+        "smtdist.models.functional.video:VideoModel",
+        "video_schema",
+        2,
+    ),
+    "predictions": Kind(
+        "file of predictions",
+        "smtdist head predict",
+        "predictions of a head, not a model",
+        "",
+        "predictions_schema",
+    ),
+    "head": Kind(
+        "head",
+        "smtdist head fit",
+        "a classifier of representations, which smtdist head predict takes",
+        "smtdist.evaluate.heads",
+        "head_schema",
+    ),
+    "representation": Kind(
+        "file of representations",
+        "smtdist transform",
+        "representations, not a model",
+        "",
+        "feature_shape",
+    ),
+    # the last, because representations have its attribute, too
+    "smt": Kind(
+        "smtdist model",
+        "smtdist fit",
+        "a model of images, which smtdist transform and smtdist evaluate take",
+        "smtdist.models.files",
+        "smtdist_schema",
+        3,
+    ),
+}
+"""Every kind of file that smtdist writes, by name: its models, what writes and takes them, how their files are told apart."""
+
+CODERS: Final = ("s3c", "sparse", "encoder")
+"""Kinds that hold a coder of patches, or a transform on one."""
+OF_IMAGES: Final = ("smt", "joined", *CODERS)
+"""Kinds that turn images into representations: transforms, and coders of patches."""
+
+
+def kind_in(file: Any) -> str:
+    """Return which kind an open HDF5 file is: one of `KINDS`, or "images"."""
+    for name, kind in KINDS.items():
+        if kind.schema in file.attrs and (name != "representation" or "z" in file):
+            return name
+    return "images"
+
+
+def kind_at(path: str | os.PathLike[str]) -> str:
+    """Return which kind a file is, as `kind_in` does; nothing where it cannot be opened."""
+    try:
+        with guarded.unlocked(path) as file:
+            return kind_in(file)
+    except hdf5.DAMAGE:
+        return ""
+
+
+def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write a model, or the model of a fitted estimator, to one file, and return its size in bytes.
+
+    An existing file is refused unless `overwrite`.
+    """
+    model = model_of(model)
+    kind = KINDS[model.STORED_AS]
+    groups = iter(kind.imported().stored(model))
+    _, root = next(groups)
+    return write_netcdf(
+        path, root, groups, overwrite=overwrite, squeezed=getattr(model, "SQUEEZED", whole_tables)
+    )
+
+
+def load(path: str | os.PathLike[str], *, kind: str = "", statistics: bool = True) -> Any:
+    """Read a model of any kind: of images, words, points, video or kernels, a coder of patches, concepts, or a head.
+
+    kind : the one that it has to be, a name in `KINDS`. Without `statistics` large sums stay on disk. ModelError for another
+    file, a newer one, or one that is damaged.
+    """
+    with opened(path, kind) as file:
+        return KINDS[kind_in(file)].imported().restored(file, statistics)
+
+
+def model_of(given: Any) -> Any:
+    """Return a model: as it is, that of a fitted estimator, or that in a file."""
+    if isinstance(given, str | os.PathLike):
+        return load(given)
+    if not hasattr(given, "get_params"):
+        return given
+    for name in ("model_", "coder_"):
+        if hasattr(given, name):
+            return getattr(given, name)
+    if hasattr(given, "transform"):
+        raise ModelError(f"This {type(given).__name__} is not fitted yet; call fit first.")
+    return given  # a head is a model itself
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str], wanted: str = "") -> Iterator[Any]:
+    """Open the file of a model of the kind `wanted`, or of any; ModelError where opening or reading it finds damage.
+
+    Also for a file of another kind, and for a newer one.
+    """
+    if not Path(path).is_file():
+        raise ModelError(f"There is no model file {path}; check the name.")
+    file, about = None, KINDS[wanted or "smt"]
+    try:
+        with guarded.unlocked(path) as file:
+            checksums.require_attributes(file, file.sums)
+            about = _required(file, path, wanted)
+            yield file
+    except (*hdf5.DAMAGE, DataError) as error:
+        if file is None:
+            raise ModelError(
+                f"{path} is not a readable HDF5 file ({hdf5.reason_of(error)}); give a "
+                f"{about.called.removeprefix('smtdist ')} written by {about.by}."
+            ) from error
+        raise ModelError(
+            f"{path} is not a complete {about.called} ({hdf5.reason_of(error)}); restore it from a copy, or fit it again."
+        ) from error
+
+
+def _required(file: Any, path: str | os.PathLike[str], wanted: str) -> Kind:
+    """Return what an open file is; ModelError where it is not what is wanted, or newer than this version reads."""
+    inside = kind_in(file)
+    if wanted not in ("", "smt", inside):
+        raise ModelError(f"{path} is not a {KINDS[wanted].called}; give one written by {KINDS[wanted].by}.")
+    kind = KINDS.get(inside)
+    if kind is None or not kind.home or (wanted and wanted != inside):
+        holds = "is an HDF5 file but not an smtdist model" if kind is None else f"holds {kind.holds}"
+        raise ModelError(f"{path} {holds}; give a model written by smtdist fit.")
+    require_schema(file, path, inside)
+    return kind
+
+
+def require_schema(group: Any, path: str | os.PathLike[str], name: str) -> None:
+    """Refuse a file of a kind, or a group of one, whose layout is newer than this version reads."""
+    kind = KINDS[name]
+    schema = number(group, kind.schema)
+    if schema > kind.newest:
+        raise ModelError(
+            f"{path} has the schema {schema} of {kind.plural}, this version reads up to {kind.newest}; install a newer smtdist."
+        )
+
+
+def version(kind: str) -> dict[str, int]:
+    """Return the attribute that says of a file that is written which kind it is, and the version of its layout."""
+    return {KINDS[kind].schema: KINDS[kind].newest}
+
+
+class Array(NamedTuple):
+    """An array of a file, as it is declared once.
+
+    dims : names of its dimensions, none for a number. Those of one name are equally long in the whole file; `x_` is the second
+    dimension of a square of `x`. about, units : what its numbers are. dtype : the type they are written in; "int" is the
+    smallest of int32 and int64 that holds them, "" that of the values. optional : whether it may be missing.
+    """
+
+    dims: tuple[str, ...] = ()
+    about: str = ""
+    units: str = ""
+    dtype: str = ""
+    optional: bool = False
+
+    def variable(self, values: Any) -> tuple[Any, ...]:
+        """Return values as a group of a file takes them."""
+        if self.dtype and not isinstance(values, Streamed):
+            values = np.asarray(values)
+            values = smallest(values) if self.dtype == "int" else values.astype(self.dtype)
+        said = {"long_name": self.about, "units": self.units}
+        return self.dims, values, {name: text for name, text in said.items() if text}
+
+
+Arrays = Mapping[str, Array]
+"""Declared arrays of a group, by name."""
+
+
+class Stored:
+    """What makes a dataclass with `settings`, arrays and a `provenance` a kind of model of its own, which has files.
+
+    A subclass names its kind, the class of its settings and its arrays, by the names of its fields. While its module is
+    imported, all that reads files knows it.
+    """
+
+    STORED_AS: ClassVar[str]
+    SETTINGS: ClassVar[type[Settings]]
+    ARRAYS: ClassVar[Arrays]
+    settings: Settings
+    provenance: dict[str, Any]
+
+    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays, **keywords: Any) -> None:
+        """Add the kind to the table."""
+        super().__init_subclass__(**keywords)
+        cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
+        home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
+        KINDS[kind] = Kind(called, cls.__module__, f"a {called}", home, f"{kind}_schema")
+
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds: arrays in the root, settings and provenance as JSON."""
+        about = {"configuration": self.settings.to_json(), "provenance": json.dumps(self.provenance)}
+        yield "", packed(self.ARRAYS, vars(self), version(self.STORED_AS) | about)
+
+    @classmethod
+    def restored(cls, file: Any, statistics: bool) -> Self:
+        """Read what `stored` yielded."""
+        require(file, {"": cls.ARRAYS})
+        settings = cls.SETTINGS.from_json(str(file.attrs["configuration"]))
+        about: dict[str, Any] = {"settings": settings, "provenance": json.loads(file.attrs["provenance"])}
+        return cls(**about, **arrays_in(file, cls.ARRAYS))
+
+
+def alike(names: Sequence[str], *dims: str, dtype: str = "", optional: bool = False) -> dict[str, Array]:
+    """Declare arrays of the same dimensions and type."""
+    return dict.fromkeys(names, Array(dims, dtype=dtype, optional=optional))
+
+
+def packed(arrays: Arrays, values: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> Group:
+    """Return a group of declared arrays, of those that have values."""
+    variables = {
+        name: array.variable(values[name])
+        for name, array in arrays.items()
+        if not array.optional or values.get(name) is not None
+    }
+    return Group(variables, attributes or {})
+
+
+def arrays_in(group: Any, arrays: Arrays, dtype: Any = None) -> dict[str, NDArray[Any]]:
+    """Read the declared arrays that a group has; ValueError where a number is not finite."""
+    return {name: finite(group, name, dtype) for name in arrays if name in group}
+
+
+def require(file: Any, declared: Mapping[str, Arrays], **sizes: int) -> dict[str, int]:
+    """Return the length of every dimension; ValueError for an array that is missing, or has another shape than the rest say.
+
+    declared : the arrays of each group of an open file or group; "" is the group itself. sizes : lengths that
+    are known from elsewhere. Nothing is read.
+
+    >>> with h5py.File("x", "w", driver="core", backing_store=False) as file:
+    ...     file["part/a"], file["part/b"] = [1, 2], [[1, 2], [3, 4]]
+    ...     require(file, {"part": {"a": Array(("x",)), "b": Array(("x", "x_")), "c": Array(optional=True)}})
+    {'x': 2}
+    """
+    lengths = dict(sizes)
+    for group, arrays in declared.items():
+        for name, array in arrays.items():
+            place = f"{group}/{name}".lstrip("/")
+            stored = file.get(place)
+            if stored is None and array.optional:
+                continue
+            shape = getattr(stored, "shape", None)
+            if shape is None:
+                raise ValueError(f"the array {place} is missing")
+            _require_shape(place, shape, array.dims, lengths)
+    return lengths
+
+
+def _require_shape(
+    place: str, shape: tuple[int, ...], dims: tuple[str, ...], lengths: dict[str, int]
+) -> None:
+    """Refuse an array that does not fit the lengths of dimensions so far, and add those of its other dimensions."""
+    if len(shape) != len(dims):
+        raise ValueError(f"{place} has {len(shape)} dimensions, not {len(dims)}")
+    for dim, length in zip(dims, shape, strict=True):
+        name = dim.removesuffix("_")
+        if lengths.setdefault(name, length) != length:
+            raise ValueError(
+                f"{place} has {length:,} entries along {name}, but the rest of the file {lengths[name]:,}"
+            )
+
+
+def require_all(file: Any, declared: Mapping[str, Arrays], codes: str, sums: Arrays, **sizes: int) -> None:
+    """Refuse a file, or a layer of one, whose arrays are missing or do not fit together, embedding and audit among them.
+
+    codes : how its dimension of codes is called. sums : the arrays of `/statistics`, where that is no group of `declared`.
+    Nothing is read but the number of samples. Raises ValueError.
+    """
+    every = dict(declared)
+    if "embedding" in file:
+        solution = embedding(codes)
+        # older files of coders keep neither residuals nor rank
+        early = not any(name in file["embedding"] for name in _LATER)
+        every["embedding"] = {
+            name: one for name, one in solution.items() if not early or name not in _LATER
+        }
+    named = "audit" in file
+    if named:
+        every["audit"] = alike([*AUDIT, *_more_columns(file["audit"])], "entry")
+    if "statistics" in file and "statistics" not in declared:
+        every["statistics"] = {**sums, "sample_digest": Array(("sample",), optional=not named)}
+        count = file["statistics"].get("n_samples")
+        if getattr(count, "shape", None) == ():
+            sizes["sample"] = int(count[()])
+    require(file, every, **sizes)
+
+
+def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
+    """Read an array; ValueError where a number is not finite."""
+    values = np.asarray(group[name][()], dtype)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} holds numbers that are not finite")
+    return values
+
+
+_LATER: Final = ("residuals", "rank", "dead")
+
+
+def embedding(codes: str = "atom") -> dict[str, Array]:
+    """Declare the arrays of an embedding of codes, whose dimension has a name of its own."""
+    return {
+        "components": Array(("component", codes), "rows of P"),
+        **alike(("eigenvalues", "residuals"), "component"),
+        "rank": Array(),
+        "dead": Array((codes,), "1 for atoms that never fire", dtype="uint8"),
+    }
+
+
+def read_solution(group: Any) -> Solution:
+    """Read an embedding; older files of coders keep neither residuals nor rank, for which there are NaN and 0."""
+    components, eigenvalues = (finite(group, name, np.float64) for name in ("components", "eigenvalues"))
+    if "rank" not in group:
+        dead = np.logical_not(components.any(axis=0, keepdims=True))[0]
+        return Solution(components, eigenvalues, np.full(len(eigenvalues), np.nan), 0, dead)
+    dead, rank = group["dead"][()].astype(bool), int(group["rank"][()])
+    # what was read from an older file and written again has no rank, and no residuals
+    residuals = finite(group, "residuals") if rank else group["residuals"][()]
+    return Solution(components, eigenvalues, residuals, rank, dead)
+
+
+AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
+"""Columns of the table of what was added and withdrawn."""
+_TYPES: Final[dict[str, Any]] = {"n_samples": np.int64}
+
+
+def audit_group(audit: Sequence[Mapping[str, Any]], **attributes: Any) -> Group:
+    """Return what was added and withdrawn, in order: a table, for attributes are limited to 64 KiB.
+
+    Columns beyond `AUDIT` are text, empty where an entry has none.
+    """
+    more = sorted({name for entry in audit for name in entry} - set(AUDIT))
+    columns = {
+        name: ("entry", np.array([entry.get(name, "") for entry in audit], _TYPES.get(name, object)))
+        for name in (*AUDIT, *more)
+    }
+    return Group(columns, {"long_name": "samples added and withdrawn, in order", **attributes})
+
+
+def read_audit(group: Any) -> list[dict[str, Any]]:
+    """Read that table."""
+    names = [*AUDIT, *_more_columns(group)]
+    columns = [
+        _whole(group, name).tolist() if name in _TYPES else group[name].asstr()[()].tolist()
+        for name in names
+    ]
+    entries = (dict(zip(names, entry, strict=True)) for entry in zip(*columns, strict=True))
+    return [{name: value for name, value in entry.items() if name in AUDIT or value} for entry in entries]
+
+
+def _whole(group: Any, name: str) -> NDArray[np.int64]:
+    values = np.asarray(group[name][()])
+    if values.dtype.kind not in "iu" or values.astype(np.int64).min(initial=0) < 0:
+        raise ValueError(f"{name} holds other than whole numbers of 63 bits")
+    return values.astype(np.int64)
+
+
+def _more_columns(group: Any) -> list[str]:
+    return [name for name in group if name not in AUDIT and h5py.check_string_dtype(group[name].dtype)]
+
+
+def with_audit(file: Any, told: dict[str, Any]) -> dict[str, Any]:
+    """Return a provenance with the table of what was added and withdrawn, where a file has one."""
+    return {**told, "audit": read_audit(file["audit"])} if "audit" in file else told
+
+
+def without_audit(provenance: dict[str, Any]) -> dict[str, Any]:
+    """Return a provenance as an attribute holds it: the audit has a group of its own."""
+    return {name: value for name, value in provenance.items() if name != "audit"}
+
+
+def smallest(matrix: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return whole numbers in the smallest of int32 and int64 that holds them."""
+    return matrix.astype(smallest_type((int(matrix.min()), int(matrix.max()))), copy=False)
+
+
+def smallest_type(*ends: tuple[int, int]) -> np.dtype[np.int32] | np.dtype[np.int64]:
+    """Return the smallest of int32 and int64 that holds everything between these ends.
+
+    >>> smallest_type((0, 5), (-3, 2**31 - 1)), smallest_type((0, 2**31))
+    (dtype('int32'), dtype('int64'))
+    """
+    fits = all(low >= -(2**31) and high < 2**31 for low, high in ends)
+    return np.dtype(np.int32) if fits else np.dtype(np.int64)
+
+
+def number(group: Any, name: str) -> int:
+    """Read an integer attribute: NetCDF writes single numbers as arrays of one."""
+    return int(np.ravel(group.attrs[name])[0])
+
+
+def text(group: Any, name: str) -> str:
+    """Read an attribute of text, "" where there is none."""
+    value = group.attrs.get(name, "")
+    return value.decode() if isinstance(value, bytes) else str(value)
