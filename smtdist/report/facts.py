@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return which kind of file it is, a name in `store.KINDS` or "images"; ModelError where there is none, or no HDF5 or Zarr."""
+    """Return which kind of file it is, a name in `store.KINDS` or "images"; ModelError where it is neither HDF5 nor Zarr."""
     if is_zarr(path) and path.is_dir():
         return "images"
     if path.is_dir():
@@ -85,7 +85,7 @@ def looks_of(kind: str) -> Kind:
     if kind == "images":
         return IMAGES
     named = store.KINDS[kind].facts
-    return globals()[named] if named else Kind(_other, _other_readable)  # type: ignore[no-any-return]
+    return globals()[named] if named else Kind(_other, _other_readable)
 
 
 def _other(path: Path) -> Facts:
