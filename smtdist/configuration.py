@@ -342,7 +342,7 @@ def defaults_for(shape: tuple[int, ...], grey: bool = False) -> Configuration:
 
     `SMT`, `smtdist fit`, `plan` and `tune` use them for what is not given; presets name all they need.
 
-    >>> defaults_for((100, 28, 28, 1)).context, defaults_for((100, 28, 28, 3)).context
+    >>> defaults_for((100, 28, 28, 1)).context_size, defaults_for((100, 28, 28, 3)).context_size
     (3, 'whole')
     """
     height, width, channels = shape[1:]
@@ -422,7 +422,7 @@ def _given(changes: Mapping[str, Any]) -> str:
 
 JOINED: Final = {
     "cifar10-gq-joined": JoinedPreset(
-        "cifar10-gq", {"n_atoms": 2048}, {"colour": {}, "to_grayscale": {"to_grayscale": True}}
+        "cifar10-gq", {"n_atoms": 2048}, {"colour": {}, "grey": {"to_grayscale": True}}
     )
 }
 
@@ -477,16 +477,16 @@ MOST_CHANGES: Final = 4
 def nearest_preset(settings: Mapping[str, Any]) -> str:
     """Return the preset that settings are those of, with up to four that are others; nothing where there is none.
 
-    >>> nearest_preset(preset("paper-cifar10-gq").replace(dictionary=2048).to_dict())
-    'paper-cifar10-gq with dictionary=2048'
+    >>> nearest_preset(preset("paper-cifar10-gq").replace(n_atoms=2048).to_dict())
+    'paper-cifar10-gq with n_atoms=2048'
     >>> nearest_preset(preset("cifar10-gq").with_atoms(128).to_dict())
-    'cifar10-gq with dictionary=128'
+    'cifar10-gq with n_atoms=128'
     """
-    found = {}
+    found, settings = {}, Configuration.named(settings)
     for name in PRESETS:
-        usual = preset(name).to_dict()
+        usual = Configuration.named(preset(name).to_dict())
         # fewer atoms give fewer components by themselves: see `with_atoms`
-        given = usual | dict(settings)
+        given = usual | settings
         usual["n_components"] = min(usual["n_components"], given["n_atoms"] - given["drop_components"])
         found[name] = {key: value for key, value in settings.items() if usual.get(key) != value}
     name = min(found, key=lambda one: len(found[one]))
@@ -499,7 +499,7 @@ def nearest_preset(settings: Mapping[str, Any]) -> str:
 def presets(name: str) -> dict[str, Configuration]:
     """Return the configurations of a preset: each of its models by name; of a preset of one model that, by no name.
 
-    >>> {name: one.grey for name, one in presets("cifar10-gq-joined").items()}
+    >>> {name: one.to_grayscale for name, one in presets("cifar10-gq-joined").items()}
     {'colour': False, 'grey': True}
     """
     if name not in JOINED:

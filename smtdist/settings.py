@@ -20,7 +20,7 @@ import difflib
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 from smtdist.errors import ConfigurationError
@@ -266,6 +266,11 @@ class Settings:
         }
 
     @classmethod
+    def stored_names(cls, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names that settings have in files."""
+        return tuple(cls.declared()[name].metadata["setting"].stored or name for name in names)
+
+    @classmethod
     def named(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return values under the names of settings; ConfigurationError for an unknown name, or a name beside its alias."""
         return named(given, cls.declared(), cls.OF)
@@ -342,16 +347,17 @@ def named(
     names = {alias: name for name, field in declared.items() for alias in field.metadata["setting"].aliases}
     names |= {name: name for name in declared}
     found: dict[str, Any] = {}
+    by: dict[str, str] = {}
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(str(name), names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(declared)}."
             raise ConfigurationError(f"There is no setting {name!r} of {of}; {hint}")
-        if names[name] in found:
-            raise ConfigurationError(
-                f"{names[name]} is given twice, also as {name}; leave one of them out."
-            )
-        found[names[name]] = value
+        own = names[name]
+        if own in found:
+            other = by[own] if name == own else name
+            raise ConfigurationError(f"{own} is given twice, also as {other}; leave one of them out.")
+        found[own], by[own] = value, name
     return found
 
 

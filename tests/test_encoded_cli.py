@@ -128,7 +128,7 @@ def test_resume_opens_the_group_as_the_fit_did(data, tmp_path):
     ("dataset", "setting", "sentence"),
     [
         ("plain/train/images", "resize=8", "holds plain images, but resize is for encoded ones"),
-        ("plain/train", "crop=8", "plain/train/images holds plain images, but crop is"),
+        ("plain/train", "crop=8", "plain/train/images holds plain images, but center_crop is"),
         ("train", "crop=13", "sample 0: the image is 16 x 12, too small for crop = 13"),
         ("trian", "crop=8", "has no dataset 'trian'"),
     ],

@@ -99,7 +99,7 @@ TOGETHER = (
 def test_settings_that_do_not_go_together_are_wrong_usage(command, folder, monkeypatch):
     result = refused(folder, monkeypatch, COMMANDS[command], "drop=9999")
     assert result.exit_code == 2, result.stderr
-    assert "drop is" in " ".join(result.stderr.split())
+    assert "drop_components is" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("command", ["fit", "fit, learned", "fit, a code alone", "plan", "plan, learned"])

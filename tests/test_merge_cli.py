@@ -148,7 +148,7 @@ def test_one_model_with_other_settings_is_a_new_solve(files, tmp_path):
     run("merge", files / "all.h5", "--set", "n_components=5", "--set", "drop=1", "--out", tmp_path / "m.h5")
     assert len(load(tmp_path / "m.h5").embedding.components) == 6
     result = run("merge", files / "all.h5", "--set", "patch=4", "--out", tmp_path / "n.h5", code=2)
-    assert "patch is fixed" in result.stderr
+    assert "patch_size is fixed" in result.stderr
 
 
 def test_updates_replace_the_model_and_go_on_from_a_checkpoint(files, tmp_path):

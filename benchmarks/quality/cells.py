@@ -217,7 +217,7 @@ class Scale:
         """Return the part at this scale: as many components as there are atoms at most."""
         fit, wanted, drop = self.fit(part.fit), part.n_components, part.drop
         if part.solve == "spectral":
-            drop = dict(self.changes).get("drop", drop)
+            drop = dict(self.changes).get("drop_components", drop)
             if wanted == part.fit.settings.n_components:  # and not what a column of a table says
                 wanted = fit.settings.n_components
         if self.components and part.solve != "codes":

@@ -61,7 +61,7 @@ def _solved_again(work: Steps, asked: Fit, components: int, path: Path) -> bool:
     other = work.facts(f"models/{asked.sums}-sums.json", str)
     started = time.perf_counter()
     model = load(work.path(f"models/{other}.h5"))
-    changes = {name: getattr(asked.settings, name) for name in SOLVED}
+    changes = {name: value for name, value in asked.settings.to_dict().items() if name in SOLVED}
     save(refit(model, **changes, n_components=components, drop=0), path)
     # the passes are the other's, but for the solve
     known = work.facts(f"models/{other}.json", dict)["passes"]

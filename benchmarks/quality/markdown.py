@@ -87,7 +87,8 @@ def _said(own: dict[str, Any], printed: Cell, paper: Cell) -> str:
     changes = []
     ours = printed.remark == OURS
     for settings, part in zip(own["configurations"], (printed if ours else paper).parts, strict=False):
-        wanted = {name: getattr(part.fit.settings, name) for name in STATED} | {"drop": part.drop}
+        stated = part.fit.settings.to_dict()
+        wanted = {name: stated[name] for name in STATED} | {"drop": part.drop}
         names = ("drop",) if ours else tuple(wanted)
         if part.solve != "spectral":  # no component is left out there
             names = tuple(name for name in names if name != "drop")

@@ -35,7 +35,7 @@ from smtdist.models.model import image_geometry, unwhitened
 from smtdist.models.plan import PlannedCluster, fit_steps, measured_machines, plan_steps
 from smtdist.statistics.covariance import PatchMoment
 
-SETTINGS = {"resize": 32, "dictionary": 1024, "n_components": 256}
+SETTINGS = {"resize": 32, "n_atoms": 1024, "n_components": 256}
 CLASSES = 1000
 
 

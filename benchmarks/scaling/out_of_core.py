@@ -33,11 +33,11 @@ from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 
 SETTINGS: dict[str, Any] = {
-    "patch": 6,
+    "patch_size": 6,
     "positions": 32,
-    "dictionary": 256,
+    "n_atoms": 256,
     "n_components": 64,
-    "context": "whole",
+    "context_size": "whole",
 }
 SHADE = 8
 PIECE_BYTES = 64 * 2**20

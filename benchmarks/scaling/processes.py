@@ -32,7 +32,7 @@ from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 
-SETTINGS: dict[str, Any] = {"patch": 6, "dictionary": 1024, "n_components": 256, "channels": 3}
+SETTINGS: dict[str, Any] = {"patch_size": 6, "n_atoms": 1024, "n_components": 256, "channels": 3}
 PATCHES = 8192
 PASSES = ("whitening", "dictionary", "statistics")
 

@@ -280,7 +280,7 @@ With = Annotated[
     typer.Option(
         "--with",
         metavar="MODEL.h5",
-        help="Append the representation by another model, such as one fitted with to_grayscale=true; may be repeated.",
+        help="Append the representation by another model, such as one fitted on grey images; may be repeated.",
     ),
 ]
 

@@ -29,6 +29,7 @@ from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.records import joined
 from smtdist.models.transform import Represents
 from smtdist.monitor import tables
+from smtdist.settings import named
 
 
 class Run(NamedTuple):
@@ -103,7 +104,7 @@ def coded_run(
         code = learned_codes.code_of(model)
         alone = asked_for(code.settings, assignments)
         source = opened()
-        fit.require_pooling(source, alone, alone.pooling)
+        fit.require_pooling(source, alone, alone.pooling_grid)
         return Run(
             source,
             lambda engine: fit.fit_coder(code.cls, source, alone, engine),
@@ -147,7 +148,9 @@ def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldS
         for text in assignments or []
         if text not in (f"code={coder.feature}", f"feature={coder.feature}")
     ]
-    fixed = sorted(set(parsed(given)) & learned_codes.names_of_the_code(coder.feature))
+    with usage():
+        names = named(parsed(given), learned_codes.declared(coder.feature), "a transform")
+    fixed = sorted(names.keys() & learned_codes.names_of_the_code(coder.feature))
     if fixed:
         raise WrongUsage(
             f"--from-model keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) cannot be "

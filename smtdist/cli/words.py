@@ -74,7 +74,9 @@ def words(
     ] = None,
     drop: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Number of leading components to leave out. Default: {_DEFAULT.drop}."),
+        typer.Option(
+            min=0, help=f"Number of leading components to leave out. Default: {_DEFAULT.drop_components}."
+        ),
     ] = None,
     max_words: Annotated[
         int | None,

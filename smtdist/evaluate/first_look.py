@@ -52,7 +52,7 @@ def first_look(
         known, asked = (run.Labelled(part.source, labels[part.samples]) for part in parts)
         votes = encoder.votes
         known = known.and_mirrored() if votes.mirrored_votes else known
-        settings = run.Neighbours.of(votes, k=min(votes.neighbours, len(known.labels)))
+        settings = run.Neighbours.of(votes, k=min(votes.n_neighbors, len(known.labels)))
         found = run.evaluated(encoder, known, asked, quiet, settings)
         found = judging.with_pixels(found, encoder, known, asked, quiet, settings)
         return Look(found, votes.mirrored_votes)

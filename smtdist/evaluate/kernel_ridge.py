@@ -14,7 +14,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
-from smtdist.errors import CheckpointError, DataError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
 from smtdist.evaluate.metrics import Judged, checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels import mirror_kernel
@@ -256,6 +256,8 @@ def fit_kernel_ridge(
     y = checked_labels(labels, n, "training labels")
     require_classes(y)
     ladder = sorted(set(penalties), reverse=True)
+    if not ladder or not 0 < ladder[-1] <= ladder[0] < np.inf:
+        raise ConfigurationError(f"The penalties are {penalties!r}; give positive numbers, at least one.")
     classes, places = np.unique(y, return_inverse=True)
     comparer = comparer or Comparer.of(known, temperature)
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)

@@ -194,4 +194,5 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
 def _votes(text: str) -> Configuration:
     """Return settings of a transform of images; those of other models say nothing of votes."""
     plain = json.loads(text)
-    return Configuration().replace(**{name: plain[name] for name in VOTING if name in plain})
+    voting = Configuration.stored_names(VOTING)
+    return Configuration().replace(**{name: plain[name] for name in voting if name in plain})

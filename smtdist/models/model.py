@@ -256,7 +256,8 @@ class Model(TakesImages, Shown):
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:
     """Return the settings that a checkpoint of a fit depends on."""
-    return {name: value for name, value in settings.to_dict().items() if name not in configuration.VOTING}
+    voting = Configuration.stored_names(configuration.VOTING)
+    return {name: value for name, value in settings.to_dict().items() if name not in voting}
 
 
 def weights_given(*settings: Configuration) -> dict[str, str]:

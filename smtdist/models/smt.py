@@ -281,13 +281,14 @@ class SMT(
         model = self.model_
         if self.is_learned or not isinstance(model, Model):
             return
-        present, given = model.settings.to_dict(), self._settings(model.settings)
-        n_atoms = given.n_atoms if self.atoms is None else len(self.atoms)
-        for name, value in given.with_atoms(n_atoms).to_dict().items():
-            if name not in configuration.VOTING and value != present[name]:
+        given = self._settings(model.settings)
+        given = given.with_atoms(given.n_atoms if self.atoms is None else len(self.atoms))
+        for name in configuration.FIELDS:
+            value, present = getattr(given, name), getattr(model.settings, name)
+            if name not in configuration.VOTING and value != present:
                 raise ConfigurationError(
-                    f"{name} is {value!r}, and the model was fitted with {present[name]!r}; call fit again, or refit for a "
-                    f"setting of the solve."
+                    f"{name} is {value!r}, and the model was fitted with {present!r}; call fit again, or refit for a setting of "
+                    f"the solve."
                 )
 
     def withdraw(self, X: Any) -> Self:

@@ -118,7 +118,7 @@ class NestedSums(Together):
                         for encoder, own in zip(group, codes, strict=True):
                             if one.encoder is encoder:
                                 part = self.part(state, name)
-                                state[f"{name}.n_positions"] += one.add(part, own, count, here)
+                                one.add(part, own, count, here)
         for name, _ in self.parts:
             state[f"{name}.n_samples"] += len(images)
         return max(int(state[f"{name}.n_positions"]) - before[name] for name in before)

@@ -61,11 +61,11 @@ def test_the_share_of_heated_sweeps_ends_at_the_temperature_where_weights_are_be
 
 def test_settings_that_mean_nothing_are_refused():
     for name, value in (
-        ("heated", 0),
-        ("heated", 1.5),
-        ("aim", 1.5),
+        ("refine_warm_fraction", 0),
+        ("refine_warm_fraction", 1.5),
+        ("target_cka", 1.5),
         ("refine_penalty", -1),
-        ("other_penalty", -0.1),
+        ("alternative_penalty", -0.1),
     ):
         with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
             ConceptSettings(**{name: value})

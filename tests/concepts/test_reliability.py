@@ -60,5 +60,5 @@ def test_the_last_descent_starts_as_warm_as_is_asked_and_ends_cold():
     assert (mild.heat(0), mild.heat(8)) == (0.015, pytest.approx(0.01))
     assert ConceptSettings(refine=10, mild=0.005).refining(0.5).cooling == 1  # never warmer than it began
     assert ConceptSettings(refine=10, mild=0.0).refining(0.5).heat(0) == 0
-    with pytest.raises(ConfigurationError, match="mild is -1"):
+    with pytest.raises(ConfigurationError, match="refine_start_temperature is -1"):
         ConceptSettings(mild=-1)

@@ -306,7 +306,9 @@ def test_what_does_not_fit_is_refused(data):
     rows, labels = data
     with pytest.raises(NotFittedError):
         KernelHead().save("nowhere.h5")
-    with pytest.raises(ConfigurationError, match="temperature of the kernel is 0"):
+    with pytest.raises(
+        ConfigurationError, match=r"temperature is 0; it must be a number of at least 0\.01"
+    ):
         KernelHead(temperature=0).fit(rows, labels)
     with pytest.raises(DataError, match="parts up to column 24"):
         KernelHead(layout=LAYOUT).fit(rows[:, :9], labels)

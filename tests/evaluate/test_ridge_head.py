@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused(data, fitted):
     rows, labels = data
     with pytest.raises(DataError, match="only one class"):
         RidgeHead().fit(rows, np.zeros(N, int))
-    with pytest.raises(ConfigurationError, match="penalties are"):
+    with pytest.raises(ConfigurationError, match=r"penalties is .*; it must be positive numbers"):
         RidgeHead(penalties=(-1,)).fit(rows, labels)
     with pytest.raises(ConfigurationError, match="landmarks is"):
         RidgeHead(landmarks=2.5).fit(rows, labels)

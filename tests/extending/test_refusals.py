@@ -123,7 +123,7 @@ class Bound(Plain):
 
 
 class Clashing(EncoderSettings):
-    context: str = setting(TEXT, "of another meaning.", default="mine")
+    context_size: str = setting(TEXT, "of another meaning.", default="mine")
 
 
 class Undeclared(EncoderSettings):
@@ -228,7 +228,7 @@ def refused(words):
             "",
             "has settings that are not declared with smtdist.settings.setting: twice",
         ),
-        ("encoders", "clash", "Clash", "", "has settings that the transform has too: context"),
+        ("encoders", "clash", "Clash", "", "has settings that the transform has too: context_size"),
         (
             "contexts",
             "halves",

@@ -183,7 +183,7 @@ def test_the_same_bits_with_workers_and_from_a_checkpoint(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["--set", "noise"], 2, "'noise' is not a setting; write name=value"),
+        (["--set", "noise"], 2, "--set takes key=value, not 'noise'"),
         (["--set", "kernels=relu"], 2, "There is no setting 'kernels'"),
         (["--set", "n_components=0"], 2, "n_components is 0; it must be a whole number of at least 1"),
         (["--set", "kernel=sigmoid"], 1, "The kernel sigmoid is indefinite on these rows"),
@@ -281,7 +281,7 @@ def test_plan_refuses_what_cannot_fit(data):
     assert "The exact kernel model needs" in found.stderr
     assert run(*common, "--memory", "much").exit_code == 2
     found = run(*common, "--set", "features=nystroem", "--set", "n_features=2048")
-    assert "drawn from a pool of 1024; raise pool" in found.stderr
+    assert "drawn from a pool of 1024; raise negative_pool_size" in found.stderr
 
 
 def test_resume_goes_on_where_a_fit_was_stopped(data, tmp_path, monkeypatch):

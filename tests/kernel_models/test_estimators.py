@@ -101,7 +101,7 @@ def test_kernels_of_your_own(rows):
         fitted.transform(rows), ContrastiveKernel(bandwidth=1.0).fit(rows).transform(rows)
     )
     with pytest.raises(
-        ConfigurationError, match="A kernel function of your own works only without features"
+        ConfigurationError, match="A kernel function of your own works only without a feature map"
     ):
         ContrastiveKernel(kernel=RBF(1.0), features="fourier").fit(rows)
     with pytest.raises(ModelError, match="function of your own, which cannot be stored in a file"):

@@ -555,7 +555,7 @@ def test_pictures_of_several_sizes_are_scaled(tmp_path):
 
 
 class Scaled:
-    resize, crop, channels, pixel_range = 7, 6, 1, None
+    resize, center_crop, channels, pixel_range = 7, 6, 1, None
 
 
 def test_sixteen_bits_lose_nothing():

@@ -234,7 +234,7 @@ def test_models_of_the_first_schema_stay_readable(name):
 def test_the_estimator_learns_piece_by_piece_and_forgets():
     from smtdist import SMT
 
-    settings_ = {name: getattr(BASE, name) for name in ("patch", "dictionary", "n_components")}
+    settings_ = {name: getattr(BASE, name) for name in ("patch_size", "n_atoms", "n_components")}
     smt = SMT(**settings_, random_state=BASE.random_state, threshold=0.4, flip=True).partial_fit(
         IMAGES[:20]
     )

@@ -129,7 +129,7 @@ def test_what_is_not_there_is_refused(model):
         Readout(grid=0)
     with pytest.raises(ConfigurationError, match="no 7 x 7 windows in 7 x 6 patches"):
         ModelReadout(model, Readout(grid=7)).blocks()
-    with pytest.raises(ConfigurationError, match=r"feature=.gq. or feature=.vq.; use"):
+    with pytest.raises(ConfigurationError, match=r"code=.gq. or code=.vq.; use"):
         ModelReadout("model", Readout())
     with pytest.raises(ConfigurationError, match="leave it out"):
         with_readout(model, "codes", 2)

@@ -367,9 +367,9 @@ def test_files_are_split_in_whole_chunk_rows(tmp_path):
 
 def test_grids():
     assert parse_grid(["context=3,whole", "flip=true", "ridge=0.1,0.1,1"]) == {
-        "context": [3, "whole"],
-        "flip": [True],
-        "ridge": [0.1, 1],
+        "context_size": [3, "whole"],
+        "augment_flip": [True],
+        "whitening_reg": [0.1, 1],
     }
     for texts, message in (
         ([], "nothing to tune"),
@@ -383,8 +383,8 @@ def test_grids():
             parse_grid(texts)
     base = Configuration(**SMALL)
     for texts, message in (
-        (["ridge=-1,0.1"], "ridge is -1"),
-        (["n_components=4,18", "drop=0,3"], "n_components=18 drop=3"),
+        (["ridge=-1,0.1"], "whitening_reg is -1"),
+        (["n_components=4,18", "drop=0,3"], "n_components=18 drop_components=3"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             combinations(base, parse_grid(texts))

@@ -35,7 +35,7 @@ def engine():
 
 @pytest.mark.parametrize("features", FEATURES)
 def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
-    settings = PointSettings(**{**vars(SMALL), "features": features, "context": "lle", "n_components": 2})
+    settings = SMALL.replace(features=features, context="lle", n_components=2)
     model, _ = fit_table(POINTS, settings, engine())
     store.save(model, tmp_path / "p.h5")
     found = store.load(tmp_path / "p.h5")
@@ -54,7 +54,7 @@ def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
 
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_settings_choose_the_neighbours(context):
-    settings = PointSettings(**{**vars(SMALL), "context": context, "order": 2, "lengths": (120, 180)})
+    settings = SMALL.replace(context=context, order=2, lengths=(120, 180))
     model, (record, _) = fit_table(POINTS, settings, engine())
     assert model.means.n_positions == (600 if context == "noise" else 300)
     assert record["n_samples"] == 300
@@ -96,7 +96,7 @@ def test_what_has_no_meaning_is_refused(tmp_path):
         ({"features": "interpolation", "size": 3, "n_components": 2}, "3 landmarks"),
     ):
         with pytest.raises(ConfigurationError, match=said):
-            fit_table(POINTS, PointSettings(**{**vars(SMALL), **changes}), engine())
+            fit_table(POINTS, SMALL.replace(**changes), engine())
     path = tmp_path / "p.h5"
     with pytest.raises(ModelError, match="no model file"):
         store.load(path, kind="points")

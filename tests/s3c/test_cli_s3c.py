@@ -234,21 +234,21 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "feature=s3c", "--set", "mean=patch"], "no setting 'mean' of SMT with feature=s3c"),
+        (["--set", "feature=s3c", "--set", "mean=patch"], "no setting 'mean' of SMT with code=s3c"),
         (
             ["--set", "feature=s3c", "--set", "context=0"],
-            "context is 0; it must be a whole number of pixels",
+            "context_size is 0; it must be a whole number of pixels",
         ),
         (["--set", "feature=l1", "--set", "order=3"], "order is 3"),
         (
             ["--set", "feature=omp", "--set", "alpha=2"],
-            "There is no setting 'alpha' of SMT with feature=omp",
+            "There is no setting 'alpha' of SMT with code=omp",
         ),
         (
             ["--set", "feature=s3c", "--set", "penalty=2"],
-            "There is no setting 'penalty' of SMT with feature=s3c",
+            "There is no setting 'penalty' of SMT with code=s3c",
         ),
-        (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 cannot be combined with --preset"),
+        (["--set", "feature=l1", "--preset", "mnist-vq"], "code=l1 cannot be combined with --preset"),
         (
             ["--model", "omp", "--atoms", "a.npy"],
             "--model omp cannot be combined with --atoms; leave it out",
@@ -398,7 +398,9 @@ def test_a_learned_code_is_exported_and_reported(data, tmp_path, capsys, feature
     ]
     code, _, err = run(capsys, *reused, *sets(patch=4, n_components=3))
     assert code == 2
-    assert "--from-model keeps the code with its whitening and dictionary, so its settings (patch)" in err
+    assert (
+        "--from-model keeps the code with its whitening and dictionary, so its settings (patch_size)" in err
+    )
     page = tmp_path / "r.html"
     given = ["report", fitted, "--out", page, "--data", source, "--train", "train", "--test", "test", "-q"]
     code, _, err = run(capsys, *given)

@@ -204,7 +204,7 @@ def test_settings_of_both_steps_have_one_list_of_names():
         coded_settings("l1", expectation="hs")
     with pytest.raises(ConfigurationError, match="must be one of l1, s3c, omp"):
         coded_settings("gq")
-    with pytest.raises(ConfigurationError, match="fit --set feature=s3c, or in Python"):
+    with pytest.raises(ConfigurationError, match="fit --set code=s3c, or in Python"):
         Configuration(feature="s3c")
 
 
@@ -220,7 +220,7 @@ def test_two_names_of_one_setting_are_refused_together(feature):
     names = declared(feature)
     assert "n_atoms" in names
     assert not {"feature", "pooling", "model"} & names.keys()
-    assert ("expectation" in names) == (feature == "s3c")
+    assert ("pooled_feature" in names) == (feature == "s3c")
     assert coded_settings(
         feature, **{name: field.default for name, field in names.items()}
     ) == coded_settings(feature)

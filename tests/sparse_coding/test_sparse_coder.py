@@ -250,7 +250,7 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         ({"learning": "lars"}, "must be one of gradient, sums"),
         ({"units": 0}, "n_atoms is 0; it must be a whole number of at least 1"),
         ({"penalty": 0.0}, "penalty is 0.0; it must be a number above 0"),
-        ({"ridge": -1.0}, "ridge is -1.0; it must be a number of at least 0"),
+        ({"ridge": -1.0}, "whitening_reg is -1.0; it must be a number of at least 0"),
         ({"memory": 1.0}, "memory is 1.0; it must be a number of at least 0 and below 1"),
         ({"pooling": []}, "it must be grids such as"),
         ({"pixel_range": [1.0, 0.0]}, "must be two numbers, the lower one first"),
