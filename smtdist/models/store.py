@@ -311,9 +311,9 @@ class Stored:
     settings: Settings
     provenance: dict[str, Any]
 
-    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays, **keywords: Any) -> None:
+    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays) -> None:
         """Add the kind to the table."""
-        super().__init_subclass__(**keywords)
+        super().__init_subclass__()
         cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
         home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
         KINDS[kind] = Kind(called, cls.__module__, f"a {called}", home, f"{kind}_schema")
