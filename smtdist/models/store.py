@@ -152,6 +152,8 @@ KINDS: Final[dict[str, Kind]] = {
         "a model of images, which smtdist transform and smtdist evaluate take",
         "smtdist.models.files",
         "smtdist_schema",
+        # 1: no hashes of samples, so that statistics can be solved again but not added or subtracted. 2: all second-order
+        # weights are multiples of 2^-20
         3,
     ),
 }
