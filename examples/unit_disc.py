@@ -26,7 +26,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels import features as feature_kernels
 from smtdist.kernels.features import Features
 from smtdist.models.functional.fit import fit_sequences
-from smtdist.models.functional.inverse import recover_codes
+from smtdist.models.functional.inference import recover_codes
 from smtdist.models.points.fit import PointModel
 from smtdist.solve.solution import Float64
 

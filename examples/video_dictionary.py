@@ -222,7 +222,7 @@ def draw_groups(
     Each row: an atom and the five others of largest cosine in the embedding, then a box with the needles of
     its 30 nearest, darker for larger cosines.
     """
-    side = model.settings.patch
+    side = model.settings.patch_size
     atoms = model.white(np.eye(model.coder.size))
     shown = unwhitened(model)
     near, cosines = affinity_groups(model.components, min(30, model.coder.size - 2))
@@ -330,7 +330,7 @@ def atom_lengths(model: VideoModel) -> list[float]:
 
 def interpolated(model: VideoModel, first: int, second: int) -> dict[str, Float64]:
     """Return patches (side, side) of two top atoms, of half of each together, and the mean of both pictures (figure 5C)."""
-    side = model.settings.patch
+    side = model.settings.patch_size
     codes = np.zeros((3, model.coder.size))
     codes[0, first] = codes[1, second] = 1.0
     codes[2, [first, second]] = 0.5

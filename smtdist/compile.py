@@ -57,7 +57,17 @@ def _usual() -> Iterator[tuple[int, Configuration]]:
         yield 3, preset(name).replace(**small)
     yield 1, preset("mnist-vq").replace(**small)
     best = "activate_best"
-    yield 1, Configuration(patch=3, context=1, mean="global", constant_patch=best, zero_code=best, **small)
+    yield (
+        1,
+        Configuration(
+            patch_size=3,
+            context_size=1,
+            subtract_mean="global",
+            constant_patch=best,
+            zero_code=best,
+            **small,
+        ),
+    )
 
 
 if __name__ == "__main__":

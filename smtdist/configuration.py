@@ -26,7 +26,7 @@ DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given"
 MOMENTS: Final = ("second", "centred")
 DTYPES: Final = ("float32", "float16")
 VOTES: Final = ("exp", "linear", "hard")
-VOTING: Final = ("neighbours", "temperature", "vote", "mirrored_votes")
+VOTING: Final = ("n_neighbors", "temperature", "vote", "mirrored_votes")
 """Settings that say how `evaluate` judges: nothing that is fitted depends on them."""
 
 
@@ -39,34 +39,42 @@ class Configuration(Settings):
 
     OF: ClassVar[str] = "a transform of images"
 
-    patch: int = setting(whole(1), "side T of the square patches, in pixels.", default=6)
-    feature: str = setting(
+    patch_size: int = setting(
+        whole(1), "side T of the square patches, in pixels.", default=6, stored="patch"
+    )
+    code: str = setting(
         one_of(*FEATURES),
         'the code of a patch: "vq" (one active atom, the nearest) or "gq" (every atom whose cosine reaches '
         "`threshold`).",
         default="gq",
+        stored="feature",
     )
     threshold: float = setting(
         number(above=0, most=1, what="a cosine"),
         'cosine t of the "gq" code. A decimal fraction is taken exactly as it is written.',
         default=0.3,
     )
-    context: int | str = setting(
+    context_size: int | str = setting(
         _RANGE,
         'which patches are neighbours: those within this many pixels, or "whole" for all patches of the '
         "image.",
         default="whole",
+        stored="context",
     )
-    order: int = setting(
-        one_of(1, 2), "1 compares a patch with its neighbours, 2 with their mean.", default=1
+    difference_order: int = setting(
+        one_of(1, 2),
+        "1 compares a patch with its neighbours, 2 with their mean.",
+        default=1,
+        stored="order",
     )
-    mean: str = setting(
+    subtract_mean: str = setting(
         one_of(*MEANS),
         'what is subtracted from a patch: "context" (the mean patch of the neighbourhood, itself included), '
         '"level" (the mean pixel of those patches, one number), "patch" (its own mean, one number), "channel" '
         '(its own mean of each channel), "global" (the mean patch of the data).',
         default="context",
         advanced=True,
+        stored="mean",
     )
     mean_context: int | str | None = setting(
         _RANGE | NULL,
@@ -74,11 +82,12 @@ class Configuration(Settings):
         default=None,
         advanced=True,
     )
-    ridge: float = setting(
+    whitening_reg: float = setting(
         number(above=0),
         "λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].",
         default=1e-3,
         advanced=True,
+        stored="ridge",
     )
     min_contrast: float = setting(
         number(0, what="a number of grey levels"),
@@ -101,7 +110,7 @@ class Configuration(Settings):
         default="keep",
         advanced=True,
     )
-    dictionary: int = setting(whole(1, 65536), "number of atoms K.", default=2048)
+    n_atoms: int = setting(whole(1, 65536), "number of atoms K.", default=2048, stored="dictionary")
     dictionary_method: str = setting(
         one_of(*DICTIONARY_METHODS),
         'how atoms are chosen: "random" patches, "diverse" patches (random, but not too similar), "kmeans" '
@@ -133,25 +142,30 @@ class Configuration(Settings):
         FLAG,
         "close the dictionary under mirroring: half of the atoms are drawn, the other half are their mirror "
         "images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, "
-        'so it takes about half the time. It needs flip=true, feature="gq", a "random" or "diverse" '
+        'so it takes about half the time. It needs augment_flip=true, code="gq", a "random" or "diverse" '
         'dictionary of an even number of atoms, and no policy "activate_best".',
         default=False,
         advanced=True,
     )
-    flip: bool = setting(FLAG, "also use the mirror image (left to right) of every image.", default=False)
-    grey: bool = setting(FLAG, "convert colour images to greyscale (luminance) first.", default=False)
+    augment_flip: bool = setting(
+        FLAG, "also use the mirror image (left to right) of every image.", default=False, stored="flip"
+    )
+    to_grayscale: bool = setting(
+        FLAG, "convert colour images to greyscale (luminance) first.", default=False, stored="grey"
+    )
     resize: int | None = setting(
         whole(1) | NULL,
         "scale encoded images so that the shorter side has this many pixels; None means no scaling.",
         default=None,
         advanced=True,
     )
-    crop: int | None = setting(
+    center_crop: int | None = setting(
         whole(1) | NULL,
         "side of the square that is cut from the middle of encoded images, in pixels; None means `resize`, or "
         "the whole image without `resize`.",
         default=None,
         advanced=True,
+        stored="crop",
     )
     channels: int | None = setting(
         one_of(1, 3) | NULL,
@@ -159,12 +173,13 @@ class Configuration(Settings):
         default=None,
         advanced=True,
     )
-    stride: int = setting(
+    patch_stride: int = setting(
         whole(1),
         "use only patches whose row and column are multiples of this number, in fit and transform. The others "
         "are ignored, except in contextual means. It must not exceed `context`.",
         default=1,
         advanced=True,
+        stored="stride",
     )
     positions: int | None = setting(
         whole(1) | NULL,
@@ -175,18 +190,21 @@ class Configuration(Settings):
         default=None,
         advanced=True,
     )
-    moment: str = setting(
+    second_moment: str = setting(
         one_of(*MOMENTS),
         'V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).',
         default="second",
         advanced=True,
+        stored="moment",
     )
     n_components: int = setting(
         whole(1),
         'dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that with "gq" and "vq".',
         default=384,
     )
-    drop: int = setting(whole(0), "number of leading dimensions that are left out.", default=0)
+    drop_components: int = setting(
+        whole(0), "number of leading dimensions that are left out.", default=0, stored="drop"
+    )
     pool_size: int | None = setting(
         whole(1) | NULL,
         "side of the windows over which patch embeddings are averaged, in patches. None, with `pool_stride` "
@@ -221,12 +239,13 @@ class Configuration(Settings):
         default=True,
         advanced=True,
     )
-    neighbours: int = setting(
+    n_neighbors: int = setting(
         whole(1),
         "number of training images that vote on a test image in `evaluate`. This setting and the next three "
         "are only defaults for the options of `evaluate`; the fit does not depend on them.",
         default=30,
         advanced=True,
+        stored="neighbours",
     )
     temperature: float = setting(
         number(above=0), "T of the vote exp(cosine / T).", default=0.03, advanced=True
@@ -243,10 +262,10 @@ class Configuration(Settings):
     random_state: int = seed()
 
     def __post_init__(self) -> None:
-        if self.feature in CODED:
+        if self.code in CODED:
             raise ConfigurationError(
-                f"feature={self.feature} is a learned code, which has a fit of its own: smtdist fit --set "
-                f"feature={self.feature}, or in Python smtdist.SMT(feature={self.feature!r})."
+                f"code={self.code} is a learned code, which has a fit of its own: smtdist fit --set "
+                f"code={self.code}, or in Python smtdist.SMT(code={self.code!r})."
             )
         super().__post_init__()
 
@@ -255,10 +274,10 @@ class Configuration(Settings):
         if not self.dictionary_mirrored:
             return
         wanted = {
-            "flip": self.flip,
-            'feature="gq"': self.feature == "gq",
+            "augment_flip": self.augment_flip,
+            'code="gq"': self.code == "gq",
             'dictionary_method="random" or "diverse"': self.dictionary_method in ("random", "diverse"),
-            "an even dictionary": self.dictionary % 2 == 0,
+            "an even n_atoms": self.n_atoms % 2 == 0,
             'constant_patch and zero_code other than "activate_best"': "activate_best"
             not in (self.constant_patch, self.zero_code),
         }
@@ -271,17 +290,17 @@ class Configuration(Settings):
     @property
     def resolved_mean_context(self) -> int | str:
         """Range of the contextual mean: its own, else that of the context."""
-        return self.context if self.mean_context is None else self.mean_context
+        return self.context_size if self.mean_context is None else self.mean_context
 
     @property
     def one_hot(self) -> bool:
         """Whether a code has one active atom at most."""
-        return self.feature == "vq"
+        return self.code == "vq"
 
     @property
     def diagonal_moment(self) -> bool:
         """Whether V is diagonal: each patch has one active atom, and no mean is subtracted."""
-        return self.one_hot and self.moment == "second"
+        return self.one_hot and self.second_moment == "second"
 
     def with_atoms(self, n_atoms: int) -> Configuration:
         """Return the settings with this number of atoms, and with no more components than these atoms give.
@@ -291,11 +310,12 @@ class Configuration(Settings):
         >>> Configuration(n_components=384, drop=2).with_atoms(256).n_components
         254
         """
-        if n_atoms <= self.drop:
+        if n_atoms <= self.drop_components:
             raise ConfigurationError(
-                f"drop is {self.drop}, and {n_atoms} atoms give no more components; lower drop or raise dictionary."
+                f"drop_components is {self.drop_components}, and {n_atoms} atoms give no more components; "
+                f"lower drop_components or raise n_atoms."
             )
-        most = min(self.n_components, n_atoms - self.drop)
+        most = min(self.n_components, n_atoms - self.drop_components)
         return self.replace(dictionary=n_atoms, n_components=most)
 
     def to_json(self) -> str:
@@ -310,7 +330,12 @@ class Configuration(Settings):
 FIELDS: Final = tuple(Configuration.declared())
 
 # chosen on digits and on natural images in grey, 1,000 and 2,000 of them to learn from
-GREY: Final[Mapping[str, Any]] = {"context": 3, "mean": "level", "ridge": 0.03, "n_components": 128}
+GREY: Final[Mapping[str, Any]] = {
+    "context_size": 3,
+    "subtract_mean": "level",
+    "whitening_reg": 0.03,
+    "n_components": 128,
+}
 """Defaults for grey images of `LEAST_GREY` pixels or more a side, where they differ from those of `Configuration`."""
 LEAST_GREY: Final = 16
 
@@ -334,7 +359,7 @@ def defaults_for(shape: tuple[int, ...], grey: bool = False) -> Configuration:
 def described() -> dict[str, dict[str, Any]]:
     """Return every setting with its default, the values it may have, and what it means.
 
-    >>> described()["drop"]["values"], described()["drop"]["meaning"]
+    >>> described()["drop_components"]["values"], described()["drop_components"]["meaning"]
     ('a whole number of at least 0', 'number of leading dimensions that are left out.')
     """
     found = Configuration.described()
@@ -345,34 +370,37 @@ def described() -> dict[str, dict[str, Any]]:
     return found
 
 
-_OUR_VOTES: Final = {"neighbours": 50, "temperature": 0.06, "mirrored_votes": True}
+_OUR_VOTES: Final = {"n_neighbors": 50, "temperature": 0.06, "mirrored_votes": True}
 _WINDOWS: Final = {"pool_size": 4, "pool_stride": 2}
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     "mnist-vq": {
-        "feature": "vq", "context": 3, "dictionary": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
-        "mean": "patch", "constant_patch": "activate_best", "n_components": 32, "drop": 1, "ridge": 0.3,
+        "code": "vq", "context_size": 3, "n_atoms": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
+        "subtract_mean": "patch", "constant_patch": "activate_best", "n_components": 32, "drop_components": 1,
+        "whitening_reg": 0.3,
         **_WINDOWS,
     },
     "cifar10-gq": {
-        "feature": "gq", "threshold": 0.3, "context": "whole", "mean": "level", "dictionary": 8192, "n_components": 384,
-        "drop": 32, "flip": True, **_WINDOWS, **_OUR_VOTES,
+        "code": "gq", "threshold": 0.3, "context_size": "whole", "subtract_mean": "level", "n_atoms": 8192, "n_components": 384,
+        "drop_components": 32, "augment_flip": True, **_WINDOWS, **_OUR_VOTES,
     },
     "cifar10-gq-gray": {
-        "feature": "gq", "threshold": 0.45, "context": "whole", "dictionary": 8192, "n_components": 384, "drop": 16, "flip": True,
-        "grey": True, **_WINDOWS, **_OUR_VOTES,
+        "code": "gq", "threshold": 0.45, "context_size": "whole", "n_atoms": 8192, "n_components": 384,
+        "drop_components": 16, "augment_flip": True,
+        "to_grayscale": True, **_WINDOWS, **_OUR_VOTES,
     },
     # as SMT 2023 prints them (section 3, appendices C, D and J)
     "paper-mnist-vq": {
-        "feature": "vq", "context": 3, "dictionary": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
+        "code": "vq", "context_size": 3, "n_atoms": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
         "n_components": 32, **_WINDOWS,
     },
     "paper-cifar10-gq": {
-        "feature": "gq", "threshold": 0.3, "context": "whole", "dictionary": 8192, "n_components": 384, "drop": 16, "flip": True,
+        "code": "gq", "threshold": 0.3, "context_size": "whole", "n_atoms": 8192, "n_components": 384,
+        "drop_components": 16, "augment_flip": True,
         **_WINDOWS,
     },
     "paper-cifar10-gq-gray": {
-        "feature": "gq", "threshold": 0.45, "context": "whole", "dictionary": 8192, "n_components": 384, "flip": True,
-        "grey": True, **_WINDOWS,
+        "code": "gq", "threshold": 0.45, "context_size": "whole", "n_atoms": 8192, "n_components": 384, "augment_flip": True,
+        "to_grayscale": True, **_WINDOWS,
     },
 }  # fmt: skip
 
@@ -397,7 +425,7 @@ def _given(changes: Mapping[str, Any]) -> str:
 
 JOINED: Final = {
     "cifar10-gq-joined": JoinedPreset(
-        "cifar10-gq", {"dictionary": 2048}, {"colour": {}, "grey": {"grey": True}}
+        "cifar10-gq", {"n_atoms": 2048}, {"colour": {}, "to_grayscale": {"to_grayscale": True}}
     )
 }
 
@@ -462,7 +490,7 @@ def nearest_preset(settings: Mapping[str, Any]) -> str:
         usual = preset(name).to_dict()
         # fewer atoms give fewer components by themselves: see `with_atoms`
         given = usual | dict(settings)
-        usual["n_components"] = min(usual["n_components"], given["dictionary"] - given["drop"])
+        usual["n_components"] = min(usual["n_components"], given["n_atoms"] - given["drop_components"])
         found[name] = {key: value for key, value in settings.items() if usual.get(key) != value}
     name = min(found, key=lambda one: len(found[one]))
     changes = found[name]
@@ -520,19 +548,16 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigurationError(f"{text!r} is not a setting; write name=value.")
+            raise ConfigurationError(f"--set takes key=value, not {text!r}.")
         changes[name] = parse_value(value)
     return changes
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Read one `key=value` of the command line, as `parse_value` does.
+    """Read one `key=value` of the command line, and return the setting's own name with its value.
 
-    >>> parse_setting("context=3"), parse_setting("context=whole"), parse_setting("flip=true")
-    (('context', 3), ('context', 'whole'), ('flip', True))
+    >>> parse_setting("context=3"), parse_setting("context_size=whole")
+    (('context_size', 3), ('context_size', 'whole'))
     """
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise ConfigurationError(f"--set takes key=value, not {text!r}.")
-    Configuration.named({key: None})
-    return key, parse_value(value)
+    ((name, value),) = Configuration.named(parse_settings([text])).items()
+    return name, value

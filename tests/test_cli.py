@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import smtdist
 from smtdist.cli import app
-from smtdist.engine import answering, clusters
+from smtdist.engine import clusters
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
 from smtdist.models.fit import fit as fit_model
@@ -366,8 +366,8 @@ def test_workers_of_this_machine_get_the_memory_that_is_given(data, tmp_path, mo
 
 
 def test_a_wrong_address_is_known_within_seconds(data, tmp_path, monkeypatch):
-    assert answering.LISTENING_SECONDS <= 5
-    monkeypatch.setattr(answering, "LISTENING_SECONDS", 0.2)
+    assert clusters.LISTENING_SECONDS <= 5
+    monkeypatch.setattr(clusters, "LISTENING_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]  # where nothing listens a moment later
     started = time.monotonic()
@@ -527,7 +527,7 @@ def test_help_has_an_example(command):
 def test_settings_of_every_feature_are_listed():
     assert set(run_json("settings")) == {"settings", "presets", "joined_presets", "preset_notes"}
     out, _ = run("settings")
-    said = "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit with --set feature=l1."
+    said = "smtdist settings --code l1 (or s3c, omp, sc) lists those of a fit with --set code=l1."
     assert " ".join(out.split()).endswith(said)
     found = run_json("settings", "--feature", "l1")
     assert found["feature"] == "l1"

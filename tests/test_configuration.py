@@ -14,16 +14,18 @@ from smtdist.configuration import (
 from smtdist.errors import ConfigurationError
 
 BAD = {
-    "patch": [0, 2.0, "6", True], "feature": ["xx", 1], "threshold": [0, 1.5, "x"], "context": [0, "half", 1.5, True],
-    "order": [3, "1", True], "mean": ["median"], "mean_context": [0, "half"], "ridge": [0, -1, "x", float("inf"), float("nan")],
-    "min_contrast": [-1, "x"], "constant_patch": ["drop"], "zero_code": [None], "dictionary": [0, 65537],
-    "dictionary_method": ["best"], "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_n_init": [0],
-    "dictionary_samples": [-1],
-    "flip": ["yes", 1], "grey": [None], "resize": [0, "x"], "crop": [0], "channels": [2, True], "stride": [0],
-    "positions": [0, 1.5], "moment": ["third"], "n_components": [0], "drop": [-1],
-    "pool_size": [0], "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"],
-    "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "dictionary_mirrored": [1], "neighbours": [0, 1.5],
-    "temperature": [0, "x", float("inf")], "vote": ["soft"], "mirrored_votes": [1], "seed": [-1, 2**63, 1.5],
+    "patch_size": [0, 2.0, "6", True], "code": ["xx", 1], "threshold": [0, 1.5, "x"], "context_size": [0, "half", 1.5, True],
+    "difference_order": [3, "1", True], "subtract_mean": ["median"], "mean_context": [0, "half"],
+    "whitening_reg": [0, -1, "x", float("inf"), float("nan")], "min_contrast": [-1, "x"],
+    "constant_patch": ["drop"], "zero_code": [None], "n_atoms": [0, 65537], "dictionary_method": ["best"],
+    "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_n_init": [0],
+    "dictionary_samples": [-1], "augment_flip": ["yes", 1], "to_grayscale": [None], "resize": [0, "x"],
+    "center_crop": [0], "channels": [2, True], "patch_stride": [0], "positions": [0, 1.5],
+    "second_moment": ["third"], "n_components": [0], "drop_components": [-1], "pool_size": [0],
+    "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"],
+    "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "dictionary_mirrored": [1],
+    "n_neighbors": [0, 1.5], "temperature": [0, "x", float("inf")], "vote": ["soft"], "mirrored_votes": [1],
+    "random_state": [-1, 2**63, 1.5],
 }  # fmt: skip
 
 
@@ -61,11 +63,11 @@ def test_json_lists_become_ranges():
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(
         ConfigurationError,
-        match=r"no setting 'contxt' of a transform of images; did you mean context\?$",
+        match=r"no setting 'contxt' of a transform of images; did you mean context$",
     ):
         parse_setting("contxt=3")
     with pytest.raises(
-        ConfigurationError, match="There is no setting 'zzz' of a transform of images; there are patch"
+        ConfigurationError, match="There is no setting 'zzz' of a transform of images; there are patch_size"
     ):
         parse_setting("zzz=3")
     with pytest.raises(ConfigurationError, match="takes key=value"):
@@ -76,13 +78,13 @@ def test_unknown_names_are_refused_with_the_known_ones():
 
 def test_numbers_are_read_as_people_write_them():
     assert parse_setting("threshold=.25") == ("threshold", 0.25)
-    assert parse_setting("ridge=1e-3") == ("ridge", 0.001)
-    assert parse_setting("ridge=1.") == ("ridge", 1.0)
+    assert parse_setting("ridge=1e-3") == ("whitening_reg", 0.001)
+    assert parse_setting("ridge=1.") == ("whitening_reg", 1.0)
     for text in ("0,4095", "0, 4095", "(0,4095)", "[0, 4095]"):
         assert Configuration(**dict([parse_setting(f"pixel_range={text}")])).pixel_range == (0, 4095)
     assert parse_setting("pixel_range=-.5,1.") == ("pixel_range", [-0.5, 1.0])
     for text in ("0:4095", "4095", "4095,0", "0,x", "0,1,2"):
         with pytest.raises(ConfigurationError, match="two numbers, black before white, as in 0,4095"):
             Configuration(**dict([parse_setting(f"pixel_range={text}")]))
-    assert parse_setting("context=whole") == ("context", "whole")
-    assert parse_setting("context=inf") == ("context", "inf")
+    assert parse_setting("context=whole") == ("context_size", "whole")
+    assert parse_setting("context=inf") == ("context_size", "inf")

@@ -45,19 +45,19 @@ SMALL_NUMBERS = {
 }
 """What stands for a number that suits real data."""
 SMALL_SETTINGS = {
-    "fit .*--model s3c": "units=12 rounds=1 images=20",
-    "fit .*--model l1": "units=12 rounds=1",
+    "fit .*--model s3c": "n_atoms=12 max_iter=1 images=20",
+    "fit .*--model l1": "n_atoms=12 max_iter=1",
     "fit .*--from-model": "n_components=4",
-    "fit .*feature=s3c": "dictionary=12 rounds=1 images=20 n_components=4",
-    "fit .*feature=rectified": "dictionary=12 n_components=4",
-    "fit .*feature=omp": "dictionary=12 rounds=1 n_components=4",
+    "fit .*code=s3c": "n_atoms=12 max_iter=1 images=20 n_components=4",
+    "fit .*code=rectified": "n_atoms=12 n_components=4",
+    "fit .*code=omp": "n_atoms=12 max_iter=1 n_components=4",
     "(kernel )?(fit|plan) .*--model kernel": "n_components=4",
-    "(fit|plan) ": "dictionary=32 n_components=4 drop=0",
-    "tune ": "dictionary=32",
+    "(fit|plan) ": "n_atoms=32 n_components=4 drop_components=0",
+    "tune ": "n_atoms=32",
     "words .*--vocabulary": "--components 4",
     r"examples\.unit_disc ": "--landmarks 60 --sequences 400 --functions 2",
     r"examples\.spirals ": "--points 400 --landmarks 60",
-    "video fit ": "patch=6 length=4 places=4 atoms=24 rounds=2 batch=60 n_components=4",
+    "video fit ": "patch_size=6 length=4 places=4 n_atoms=24 max_iter=2 batch=60 n_components=4",
 }
 """Settings and options added to a command that begins so, the first that fits: a few dozen images have few patches."""
 

@@ -444,8 +444,8 @@ def test_settings_may_be_numbers_of_numpy():
     """A grid of NumPy has them."""
     found = smtdist.SMT(patch=3, dictionary=np.int64(12), ridge=np.float32(0.5), flip=np.True_)
     settings = found.configuration
-    assert (settings.dictionary, settings.ridge, settings.flip) == (12, 0.5, True)
-    assert type(settings.dictionary) is int
+    assert (settings.n_atoms, settings.whitening_reg, settings.augment_flip) == (12, 0.5, True)
+    assert type(settings.n_atoms) is int
 
 
 def test_what_is_added_follows_the_settings_of_the_fit():

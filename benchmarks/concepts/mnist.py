@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     engine = Engine(SerialExecutor(), checkpoint=options.keep)
     started = time.perf_counter()
     settings = ConceptSettings(
-        n_concepts=options.concepts, rank=options.concepts, penalty=options.penalty, sweeps=options.sweeps
+        n_concepts=options.concepts, rank=options.concepts, penalty=options.penalty, max_iter=options.sweeps
     )
     model = fit_concepts(train, settings, engine)
     found = time.perf_counter() - started

@@ -20,7 +20,7 @@ sweeps and the penalty chosen there. After a look at 100 to 111, where independe
 at p = 256 became 0.012, not 0.015, on 24 to 29. So seeds from 400 on are untouched by all of it.
 
 Hierarchical and mixed data hold every point as a concept of its own, and have more concepts than points. There the floor of the
-kernel goes to the points (`smtdist.concepts.floor`), and "hamming_larger" is the distance over concepts of more than one member.
+kernel goes to the points (`smtdist.concepts.scores`), and "hamming_larger" is the distance over concepts of more than one member.
 "aligned" and "even" are hopfield with fewer sweeps and a long last descent of all concepts on the whole kernel (`refine`), for
 distance and alignment at once: of SΠSᵀ with the data, a weight for each concept, or of SSᵀ, one weight for all, in "even", which
 is what the author's experiments measure. For independent data they are one method, with more sweeps than hopfield.
@@ -86,11 +86,11 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
             n_concepts=b,
             **EARLIER,
             penalty=0.0,
-            floor=False,
+            singletons=False,
             weights="concept",
             temperature=0.05,
             cooling=cooling,
-            sweeps=sweeps,
+            max_iter=sweeps,
             random_state=seed,
         )
     refines = method in REFINED

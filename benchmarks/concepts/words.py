@@ -33,7 +33,7 @@ PROBES = ("prince", "princess", "boy", "girl", "uncle", "aunt", "duke", "lady")
 def fitted(x: Any, b: int, options: argparse.Namespace) -> tuple[ConceptModel, dict[str, Any]]:
     """Fit b concepts by the hybrid; return the model and its row of the curve."""
     settings = ConceptSettings(
-        n_concepts=b, rank=options.rank, penalty=options.penalty, sweeps=options.sweeps
+        n_concepts=b, rank=options.rank, penalty=options.penalty, max_iter=options.sweeps
     )
     started = time.perf_counter()
     # a search that is cut short goes on from its last sweep

@@ -18,7 +18,7 @@ from benchmarks.record import write_record
 from benchmarks.rows import row
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import device_memory
 from smtdist.engine.passes import Engine
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     options = parser.parse_args(arguments)
     if options.gpu and not gpu_available():
         raise SystemExit("There is no CUDA device that CuPy sees; leave --gpu out.")
-    settings = Configuration(dictionary=options.atoms, n_components=options.components, flip=True)
+    settings = Configuration(n_atoms=options.atoms, n_components=options.components, augment_flip=True)
     if options.data is None:
         source = as_source(read_images(None, options.images))
     else:

@@ -64,7 +64,7 @@ def looked(work: Work) -> Mistakes:
     known = work.images("cifar10", "train", work.sizes.cifar_known, settings)
     asked = work.images("cifar10", "test", work.sizes.cifar_test, settings)
     z = [_represented(work, file, model, name, part) for name, part in (("train", known), ("test", asked))]
-    k = min(settings.neighbours, len(known.labels))
+    k = min(settings.n_neighbors, len(known.labels))
     cosines, rows = nearest(z[1], z[0], k)
     votes = vote(cosines, known.labels[rows], len(CLASSES), settings.vote, settings.temperature)
     return Mistakes(model, known, asked, z[0], z[1], votes.argmax(axis=1), rows, cosines)

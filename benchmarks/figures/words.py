@@ -32,7 +32,7 @@ def figure_5(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         vocabulary=work.sizes.vocabulary,
         min_count=work.sizes.min_count,
         n_components=work.sizes.word_components,
-        moment="degree",
+        second_moment="degree",
     )
 
     def fit(path: Path) -> None:

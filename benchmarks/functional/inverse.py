@@ -19,7 +19,7 @@ from benchmarks.functional.common import split
 from benchmarks.record import write_record
 from smtdist.kernels import l1
 from smtdist.models import store
-from smtdist.models.functional.inverse import PENALTY, recover_codes
+from smtdist.models.functional.inference import PENALTY, recover_codes
 from smtdist.models.functional.video_judge import read_samples, snr
 from smtdist.solve.solution import Float64
 from tests import reference as untyped

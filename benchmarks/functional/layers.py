@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     )
     model, seconds = None, []
     for number, (atoms, components) in enumerate(zip(options.atoms, options.components, strict=True), 1):
-        stored = folder / f"layers-{base.whiten}-{base.patch}-{number}-{atoms}.h5"
+        stored = folder / f"layers-{base.whiten}-{base.patch_size}-{number}-{atoms}.h5"
         taken = stored.with_suffix(".json")
         started = time.perf_counter()
         if stored.exists():

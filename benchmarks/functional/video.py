@@ -46,7 +46,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     train, test = split(
         small_clips(options.data, folder, options.levels), options.held_out, options.leave_out
     )
-    stored = folder / f"{settings.whiten}-{settings.patch}-{settings.atoms}-{settings.n_components}.h5"
+    stored = (
+        folder / f"{settings.whiten}-{settings.patch_size}-{settings.n_atoms}-{settings.n_components}.h5"
+    )
     started = time.perf_counter()
     if not stored.exists():
         model, _ = fit_video(train, settings, engine())
@@ -71,10 +73,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if options.sgd_rounds:
         result["sgd"] = _sgd(model, train, settings, options)
     if options.json:
-        rounds = "" if settings.rounds == FunctionalSettings.rounds else f"-rounds{settings.rounds}"
+        rounds = "" if settings.max_iter == FunctionalSettings.max_iter else f"-rounds{settings.max_iter}"
         write_record(
             options.json,
-            f"functional-video-{settings.whiten}-{settings.atoms}-{settings.n_components}{rounds}",
+            f"functional-video-{settings.whiten}-{settings.n_atoms}-{settings.n_components}{rounds}",
             result,
         )
     return result

@@ -26,8 +26,9 @@ from benchmarks.record import write_record
 from smtdist.data.table import as_table
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
-from smtdist.models.kernel.model import FeatureEncoder, fit_model
+from smtdist.models.kernel.model import FeatureEncoder
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_model
 from smtdist.statistics.contrast import tile_rows
 
 START_ROWS = 8192
@@ -105,7 +106,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    settings = KernelSettings(features="fourier", n_features=options.features, noise=0.3)
+    settings = KernelSettings(feature_map="fourier", n_features=options.features, noise=0.3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.h5")
         write_rows(path, options.triplets, options.inputs)

@@ -26,8 +26,7 @@ from benchmarks.record import write_record
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, map_rows, random_features
 from smtdist.kernels.gram import Kernel, with_bandwidth
-from smtdist.models.kernel.contrastive import contrastive, top_components
-from smtdist.models.kernel.triplets import Triplets, drawn_triplets
+from smtdist.models.kernel.contrastive import Triplets, contrastive, drawn_triplets, top_components
 from smtdist.solve.positive import gram_root
 from smtdist.statistics.contrast import ContrastSums, finish
 from smtdist.statistics.rows import TripletMaker

@@ -27,7 +27,7 @@ from benchmarks.record import write_record
 from examples.kernel_bandwidth import choose
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import median_bandwidth
-from smtdist.models.kernel.triplets import drawn_triplets
+from smtdist.models.kernel.contrastive import drawn_triplets
 
 Keep = Callable[[str, Callable[[], float]], float]
 METHODS = ("contrastive", "spectral", "autoencoder")

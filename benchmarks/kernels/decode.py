@@ -136,10 +136,10 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         reader=lambda: read_all(source, n_threads),
     )
     images = read_all(source, n_threads)
-    settings = Configuration(dictionary=options.atoms, n_components=1, positions=options.positions)
+    settings = Configuration(n_atoms=options.atoms, n_components=1, positions=options.positions)
     engine = Engine(SerialExecutor(n_threads))
     model, _ = fit(ArraySource(images[: options.fitted]), settings, engine)
-    sums = CodeSums(model.encoder, settings.context, settings.order, False, count)
+    sums = CodeSums(model.encoder, settings.context_size, settings.difference_order, False, count)
     state, batch = sums.zero(), images[: options.batch]
     update = medians(options.repeats, update=lambda: sums.update(state, batch, 0))["update"] / len(batch)
     passes = []

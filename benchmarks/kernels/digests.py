@@ -78,9 +78,9 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     options = parser.parse_args(arguments)
     threads.set_threads(options.threads)
     images = read_images(None, options.images)
-    settings = Configuration(feature="gq", context="whole")
+    settings = Configuration(code="gq", context_size="whole")
     encoder = encoder_of(images[: options.fitted], settings, options.atoms, options.threads)
-    sums = CodeSums(encoder, settings.context, settings.order, False, options.coded)
+    sums = CodeSums(encoder, settings.context_size, settings.difference_order, False, options.coded)
     cases = (
         ("reading, uncompressed", None, Again(), options.images),
         ("reading, gzip", "gzip", Again(), options.images),

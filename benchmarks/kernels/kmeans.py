@@ -32,7 +32,7 @@ from smtdist.statistics.base import State
 def patches_and_centroids(data: str | None, patches: int, atoms: int) -> tuple[Any, Any]:
     """Return whitened unit patches on the grid (36, N), none constant, and centroids (K, 36) among them."""
     images = digits(data, min(60000, max(16, patches // 60)))
-    encoder = encoder_of(images[: max(256, atoms // 16)], Configuration(feature="vq", patch=6), atoms)
+    encoder = encoder_of(images[: max(256, atoms // 16)], Configuration(code="vq", patch_size=6), atoms)
     parts, found = [], 0
     for start in range(0, len(images), 64):
         grid, constant = codes.grid_patches(images[start : start + 64], encoder.whitener, False)
@@ -71,7 +71,7 @@ def judged(outcome: Callable[[], Any], grid: Any, **facts: Any) -> dict[str, Any
 def ours(data: str | None, patches: int, atoms: int, iterations: int) -> Work:
     """Prepare rounds of this project's kernels."""
     grid, start = patches_and_centroids(data, patches, atoms)
-    scale, settings = grid_scale(len(grid)), Configuration(feature="vq", dictionary_method="kmeans")
+    scale, settings = grid_scale(len(grid)), Configuration(code="vq", dictionary_method="kmeans")
     spares = np.zeros((0, len(grid)), np.float32)
 
     def rounds() -> Any:

@@ -71,7 +71,7 @@ def measured(source: Any, settings: Configuration, turns: int, solves: int) -> d
     }
     whole = [before + medians["statistics"][way] + medians["solve"][way] for way in ways]
     return {
-        "atoms": settings.dictionary,
+        "atoms": settings.n_atoms,
         "images": source.n_samples,
         "before": before,
         "seconds": taken,

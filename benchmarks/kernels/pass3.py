@@ -62,9 +62,9 @@ def measure(
 ) -> dict[str, Any]:
     """Time the pass and the yardstick in turns over the same batch of so many images."""
     batch = images[:count]
-    sums = CodeSums(encoder, settings.context, settings.order, False, options.samples or len(images)).tiled(
-        options.tiles
-    )[0]
+    sums = CodeSums(
+        encoder, settings.context_size, settings.difference_order, False, options.samples or len(images)
+    ).tiled(options.tiles)[0]
     state = {name: place(value) for name, value in sums.zero().items()}
     grid, constant = codes.grid_patches(place(batch), encoder.whitener, False)
     xp, atoms = array_module(grid), like(grid, encoder.atoms)
@@ -92,10 +92,10 @@ def measure(
     yardstick = statistics.median(bare)
     return {
         "atoms": len(encoder.atoms),
-        "context": settings.context,
-        "feature": settings.feature,
-        "grey": settings.grey,
-        "threshold": settings.threshold if settings.feature == "gq" else None,
+        "context": settings.context_size,
+        "feature": settings.code,
+        "grey": settings.to_grayscale,
+        "threshold": settings.threshold if settings.code == "gq" else None,
         "patches": patches,
         "images": len(batch),
         "tiles": options.tiles,
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     options = parser.parse_args(arguments)
     context = options.context if options.context == "whole" else int(options.context)
     settings = Configuration(
-        feature=options.feature, context=context, grey=options.grey, threshold=options.threshold
+        code=options.feature, context_size=context, to_grayscale=options.grey, threshold=options.threshold
     )
     threads.set_threads(options.threads)
     if options.gpu and not gpu_available():

@@ -22,7 +22,9 @@ from smtdist.configuration import Configuration
 
 FITTED = 256
 BATCH = 32
-SETTINGS = Configuration(threshold=0.3, flip=True, n_components=64, drop=16, ridge=1e-3)
+SETTINGS = Configuration(
+    threshold=0.3, augment_flip=True, n_components=64, drop_components=16, whitening_reg=1e-3
+)
 
 
 class Pipeline:
@@ -124,7 +126,9 @@ def _torch(threads: int) -> Any:
 
 
 def _plain(atoms: int) -> Pipeline:
-    return Pipeline(atoms, SETTINGS.n_components, SETTINGS.drop, SETTINGS.ridge, SETTINGS.threshold)
+    return Pipeline(
+        atoms, SETTINGS.n_components, SETTINGS.drop_components, SETTINGS.whitening_reg, SETTINGS.threshold
+    )
 
 
 def torch_sums(data: str | None, images: int, atoms: int, threads: int) -> Work:
@@ -186,7 +190,7 @@ def our_end_to_end(data: str | None, images: int, atoms: int, threads: int) -> W
     def work() -> None:
         engine = Engine(SerialExecutor(threads))
         model, _ = fit(as_source(batch), settings, engine)
-        represent(model, batch, engine, settings.drop)
+        represent(model, batch, engine, settings.drop_components)
 
     return work
 

@@ -179,7 +179,7 @@ def row_of(work: Steps, asked: Asked, options: argparse.Namespace) -> dict[str, 
         "ours": None,
         "asked": {
             "n_train": [part.fit.n_train for part in printed.parts],
-            "dictionary": [part.fit.settings.dictionary for part in printed.parts],
+            "dictionary": [part.fit.settings.n_atoms for part in printed.parts],
         },
     }
     if asked.elsewhere:

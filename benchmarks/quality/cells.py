@@ -61,7 +61,7 @@ class Votes:
     @classmethod
     def of(cls, settings: Configuration) -> Votes:
         """Return those that a preset brings."""
-        return cls(settings.neighbours, settings.temperature, settings.mirrored_votes)
+        return cls(settings.n_neighbors, settings.temperature, settings.mirrored_votes)
 
 
 _PRINTED: Final = Votes.of(preset("paper-cifar10-gq"))
@@ -132,7 +132,7 @@ class Part:
     @property
     def asked_components(self) -> int:
         """Components that are asked for; a fit may have fewer that are not null."""
-        return self.n_components or self.fit.settings.dictionary
+        return self.n_components or self.fit.settings.n_atoms
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Scale:
         """Return the fit at this scale."""
         settings = fit.settings.replace(**dict(self.changes))
         if self.dictionary:
-            settings = settings.replace(dictionary=min(settings.dictionary, self.dictionary))
+            settings = settings.replace(dictionary=min(settings.n_atoms, self.dictionary))
         # what judges must not be learnt from
         most = before_batch_5(IMAGES[fit.data]) if self.judge == BATCH_5 else 0
         sizes = [size for size in (fit.n_train, self.train, most) if size]
@@ -223,8 +223,8 @@ class Scale:
         if self.components and part.solve != "codes":
             wanted = min(wanted or self.components, self.components)
         if wanted:
-            drop = min(drop, max(0, fit.settings.dictionary - wanted))
-            wanted = min(wanted, fit.settings.dictionary - drop)
+            drop = min(drop, max(0, fit.settings.n_atoms - wanted))
+            wanted = min(wanted, fit.settings.n_atoms - drop)
         return replace(part, fit=fit, n_components=wanted, drop=drop)
 
     def cell(self, cell: Cell) -> Cell:
@@ -281,7 +281,7 @@ def deviation(printed: Cell, own: dict[str, Any]) -> float | None:
     asked = {
         "data": first.data,
         "n_train": first.n_train or IMAGES[first.data],
-        "dictionary": first.settings.dictionary,
+        "dictionary": first.settings.n_atoms,
         "asked_components": [part.asked_components for part in printed.parts],
         "vote": printed.vote,
         "k": printed.k,
@@ -295,7 +295,7 @@ def deviation(printed: Cell, own: dict[str, Any]) -> float | None:
 
 def _whole(fit: Fit) -> tuple[Part, ...]:
     """Return the part that a fit's own settings ask for."""
-    return (Part(fit, fit.settings.n_components, fit.settings.drop),)
+    return (Part(fit, fit.settings.n_components, fit.settings.drop_components),)
 
 
 def _spectral(fit: Fit, components: int) -> Part:
@@ -304,10 +304,10 @@ def _spectral(fit: Fit, components: int) -> Part:
     All components are those of whitened PCA, and whitened codes, up to a rotation (P V Pᵀ = I), which neither a cosine nor the
     penalty of a linear probe sees.
     """
-    atoms = fit.settings.dictionary
+    atoms = fit.settings.n_atoms
     if components >= atoms:
         return Part(fit, atoms, 0, "pca-whitened")
-    return Part(fit, components, min(fit.settings.drop, atoms - components))
+    return Part(fit, components, min(fit.settings.drop_components, atoms - components))
 
 
 def _atoms(column: str) -> int:
@@ -348,7 +348,9 @@ class _Tables:
     def table_2(self) -> Iterator[Cell]:
         fit = self.fit("mnist-vq", "mnist", dictionary=16384)
         for components, paper in published.TABLE_2.items():
-            yield Cell("2", "k-NN", str(components), (Part(fit, components, fit.settings.drop),), paper)
+            yield Cell(
+                "2", "k-NN", str(components), (Part(fit, components, fit.settings.drop_components),), paper
+            )
 
     def colours(self, table: str, data: str, figures: dict[tuple[str, str], float]) -> Iterator[Cell]:
         remark = (

@@ -24,7 +24,7 @@ def planned(fit: Fit, components: int, data: Path) -> dict[str, Any]:
     planner = Planner(
         source, settings, replace(machines, driver_baseline=resident_bytes()), True, shared=shared
     )
-    size = {"n_train": source.n_samples, "dictionary": settings.dictionary}
+    size = {"n_train": source.n_samples, "dictionary": settings.n_atoms}
     try:
         costs = planner.costs()
     except MemoryBudgetError as error:

@@ -39,11 +39,11 @@ def apart_of(
     first = unwhitened(
         settings, image_geometry(settings, source.shape, source.name), pixel_scale(source.dtype, None)
     )
-    partial, _ = engine.reduce("whitening", PatchMoment(first, settings.flip), source)
+    partial, _ = engine.reduce("whitening", PatchMoment(first, settings.augment_flip), source)
     moment, mean = covariance(partial.state, first)
     for ridge in RIDGES:
         whitener = whitened(first, Whitening(moment, *whitening_matrices(moment, ridge), mean))
-        sketch = Candidates(whitener, settings.flip, options.patches, settings.random_state)
+        sketch = Candidates(whitener, settings.augment_flip, options.patches, settings.random_state)
         drawn, _ = engine.reduce("dictionary", sketch, source)
         yield ridge, len(apart(drawn.state["vector"], options.cosine, options.patches))
 

@@ -318,7 +318,7 @@ class Family:
                 "n_test": len(right),
                 "standard_error": float(np.sqrt(right.mean() * (1 - right.mean()) / len(right))),
                 **_unseen(cell, right),
-                "dictionary": settings_of.dictionary,
+                "dictionary": settings_of.n_atoms,
                 **({"leading": cell.leading, "whiten": cell.whiten} if cell.leading else {}),
                 "components": [_count(self.members[p.fit.key][_made(p)], p) for p in cell.parts],
                 "asked_components": [part.asked_components for part in cell.parts],

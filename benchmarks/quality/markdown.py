@@ -222,6 +222,8 @@ def _line(cell: dict[str, Any], printed: Cell) -> str:
     name = f"{cell['row']}, {cell['column']}"
     name += f" ({cell['remark']})" if cell.get("remark") else ""
     paper = "" if cell["paper"] is None else f"{cell['paper']:.1f}"
+    if "record" in cell:
+        name = f"[{name}](../results/{cell['record']})"
     own = cell.get("ours")
     if own is None:
         return f"| {name} | {paper} | not run | | | {_cost(cell.get('plan') or {}, cell)} | | | | | |"
@@ -236,7 +238,7 @@ def _line(cell: dict[str, Any], printed: Cell) -> str:
         interval = " to ".join(f"{100 * edge:.1f}" for edge in unseen["interval"])
         judged += f"; {100 * unseen['top1']:.2f} ({interval}) by the last {unseen['n_test']:,}"
     row = [
-        f"[{name}](../results/{cell['record']})",
+        name,
         paper,
         f"{100 * own['top1']:.2f}",
         missing if points is None else f"{points:+.1f}",

@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--grid", action="append", metavar="KEY=VALUE,VALUE")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    settings = Configuration(dictionary=options.dictionary).replace(**dict(map(parse_setting, options.set)))
+    settings = Configuration(n_atoms=options.dictionary).replace(**dict(map(parse_setting, options.set)))
     trials = combinations(settings, parse_grid(options.grid or GRID))
     total = options.train + options.validation
     source = open_source(options.data, "train", settings)

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
     grid, fixed = options.grid or GRID, ["--set", f"dictionary={options.dictionary}"]
-    trials = combinations(Configuration(dictionary=options.dictionary), parse_grid(grid))
+    trials = combinations(Configuration(n_atoms=options.dictionary), parse_grid(grid))
     picked = np.linspace(0, len(trials) - 1, options.separate).round().astype(int)
     fits, tunes = [], []
     with tempfile.TemporaryDirectory() as folder:

@@ -6,17 +6,21 @@ python -m benchmarks.s3c.inference --data cifar10.h5 --units 400 --json benchmar
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted, images_of, with_settings
 from smtdist.kernels.spike_slab import energy, iterate
 from smtdist.kernels.spike_slab_steps import iterate_sequential
 from smtdist.models import store
-from smtdist.plot.filters import inference_figure, save_filters
+from smtdist.plot.sheets import save_filters
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -72,6 +76,28 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if options.json:
         write_record(options.json, f"s3c-inference-N{model.n_units}", result)
     return result
+
+
+def inference_figure(active: NDArray[Any], means: Sequence[float], shares: Sequence[float]) -> Any:
+    """Return a Figure of Figures 1 and 2: the histogram of ĥ, and how it sparsifies from one iteration to the next.
+
+    active : all ĥ after the last iteration. means, shares : after each, the mean ĥ and the share of units
+        above 0.01.
+    """
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    left.hist(active.reshape(-1), bins=50, log=True, color="0.4")
+    left.set_xlabel("Q(h)")
+    left.set_ylabel("units x patches")
+    steps = np.arange(len(means))
+    right.plot(steps, 100 * np.asarray(means), "o-", markersize=3, label="mean Q(h)")
+    right.plot(steps, 100 * np.asarray(shares), "s-", markersize=3, label="share above 0.01")
+    right.set_xlabel("iteration")
+    right.set_ylabel("%")
+    right.set_ylim(bottom=0)
+    right.legend(fontsize="small")
+    return figure
 
 
 if __name__ == "__main__":

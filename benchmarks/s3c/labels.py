@@ -135,18 +135,18 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
         if model != "s3c":  # the rivals' dictionaries settle in fewer rounds
             settings = settings.replace(
-                rounds=min(settings.rounds, options.rival_rounds),
+                rounds=min(settings.max_iter, options.rival_rounds),
                 pooling=tuple(options.rival_pooling or options.pooling),
             )
         first = (images[: options.choose], labels[: options.choose])
         settings, validated = chosen(steps, settings, grids[model], unlabelled, first)
-        key = f"{model}-{GRIDS[model]}-{getattr(settings, GRIDS[model])}"
+        key = f"{model}-{GRIDS[model]}-{settings.to_dict()[GRIDS[model]]}"
         coder = fitted_in_steps(steps, key, unlabelled, settings)
         parts = [partial(represented_in_steps, steps, f"{key}-{name}", coder, part)
                  for name, part in (("train", images[used]), ("test", test))]  # fmt: skip
         active = float(np.mean(parts[1]()[:100] > 0))
         found: dict[str, Any] = {
-            "chosen": {GRIDS[model]: getattr(settings, GRIDS[model])},
+            "chosen": {GRIDS[model]: settings.to_dict()[GRIDS[model]]},
             "validated": validated,
             "active": active,
         }

@@ -41,7 +41,7 @@ def some_features(coder: PatchCoder, images: NDArray[np.uint8], step: int) -> ND
     for start in range(0, len(images), GROUP):
         rows = some_rows(coder, images[start : start + GROUP], step)
         maps = coder.code(rows.reshape(-1, rows.shape[-1])).reshape(*rows.shape[:3], -1)
-        parts.append(to_host(grid_pool(maps, coder.settings.pooling)).reshape(len(rows), -1))
+        parts.append(to_host(grid_pool(maps, coder.settings.pooling_grid)).reshape(len(rows), -1))
     return np.concatenate(parts)
 
 

@@ -82,7 +82,7 @@ def whole_images(units: int, n: int, side: int) -> dict[str, Any]:
     """Fit a round on whole 32 x 32 colour images; return its seconds and the peak of this process, all passes."""
     images = np.random.default_rng(0).integers(0, 256, (n, side, side, 3), dtype=np.uint8)
     settings = S3CSettings(
-        n_atoms=units, patch=side, patches=0, images=n, rounds=1, pooling=(1,), start="random"
+        n_atoms=units, patch_size=side, patches=0, images=n, max_iter=1, pooling_grid=(1,), start="random"
     )
     reset_peak()
     coder, records = fit_coder(PatchCoder, ArraySource(images), settings, Engine(SerialExecutor()))

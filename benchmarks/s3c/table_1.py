@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 **{name: value}
             )
             if model != "s3c":
-                settings = settings.replace(rounds=min(settings.rounds, options.rival_rounds))
+                settings = settings.replace(rounds=min(settings.max_iter, options.rival_rounds))
             key = f"{model}-{units}-{value}"
 
             def judged(
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             ) -> NDArray[Any]:
                 coder = fitted_in_steps(steps, key, images, settings)
                 z = represented_in_steps(steps, key, coder, images).reshape(len(images), -1, settings.width)
-                (z,) = standardised(z[:, cells_of(settings.pooling, pooling)], each=scaling == "each")
+                (z,) = standardised(z[:, cells_of(settings.pooling_grid, pooling)], each=scaling == "each")
                 span = in_span(z, z[:0])[0] if len(z) < z.shape[1] else z
                 path = cross_validate(
                     span, labels, options.costs, options.folds, standardise=False, solver="stream"

@@ -64,8 +64,8 @@ def copy_first(path: str, group: str, images: int, out: Path) -> int:
 
 def sgemm_rate(processes: int, settings: Configuration, repeats: int) -> float:
     """Return multiplications a second of so many processes together, each on one thread, started at once."""
-    pixels = settings.patch**2 * (settings.channels or 3)
-    sizes = [settings.dictionary, pixels, PATCHES, repeats]
+    pixels = settings.patch_size**2 * (settings.channels or 3)
+    sizes = [settings.n_atoms, pixels, PATCHES, repeats]
     environment = os.environ | dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
     )
@@ -87,7 +87,7 @@ def sgemm_rate(processes: int, settings: Configuration, repeats: int) -> float:
             process.stdin.write("go\n")
             process.stdin.flush()
         seconds = [float(process.communicate()[0]) for process in running]
-    work = float(settings.dictionary) * pixels * PATCHES * repeats
+    work = float(settings.n_atoms) * pixels * PATCHES * repeats
     return sum(work / one for one in seconds)
 
 

@@ -41,7 +41,7 @@ def quotient(options: argparse.Namespace, atoms: int) -> Any:
     if path is not None and path.exists():
         return np.load(path)
     images = read_images(options.data, options.images)
-    settings = Configuration(dictionary=atoms, n_components=1, flip=True, null_tolerance=None)
+    settings = Configuration(n_atoms=atoms, n_components=1, augment_flip=True, null_tolerance=None)
     model, _ = fit(as_source(images), settings, Engine(SerialExecutor(options.threads)))
     sums = model.statistics
     assert sums is not None

@@ -24,7 +24,7 @@ from benchmarks.record import write_record
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import Executor, SerialExecutor
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import readable, resident_bytes, size_of
@@ -109,11 +109,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
     settings = Configuration(
-        feature=options.feature,
-        dictionary=options.atoms,
+        code=options.feature,
+        n_atoms=options.atoms,
         n_components=options.components,
-        drop=1,
-        mean="patch",
+        drop_components=1,
+        subtract_mean="patch",
     )
     if options.data is None:
         images = np.random.default_rng(0).integers(0, 256, (options.images, 12, 12, 1), dtype=np.uint8)

@@ -59,18 +59,18 @@ def on_l1(
     started = time.perf_counter()
     settings = SparseSettings(
         n_atoms=options.units,
-        patch=6,
+        patch_size=6,
         images=256,
         patches=16,
-        rounds=40,
+        max_iter=40,
         penalty=1.0,
         gap=1e-2,
-        pooling=(2,),
+        pooling_grid=(2,),
     ).replace(**pairs_of(options.l1))
     coder, _ = fit_coder(SparseCoder, ArraySource(images[0]), settings, engine)
     embedding = ManifoldSettings(
-        n_components=options.components, drop=options.drop_l1, positions=options.positions, stride=options.stride,
-        pool_size=options.pool, pool_stride=options.pool_stride,
+        n_components=options.components, drop_components=options.drop_l1, positions=options.positions,
+        patch_stride=options.stride, pool_size=options.pool, pool_stride=options.pool_stride,
     )  # fmt: skip
     model, _ = fit_manifold(ArraySource(images[0]), coder, embedding, engine)
     z = [
@@ -86,9 +86,11 @@ def on_gq(
     """Fit the spine's f_gq with as many atoms, the same positions and pooling."""
     started = time.perf_counter()
     settings = Configuration(
-        patch=6, feature="gq", threshold=0.3, context="whole", dictionary=options.units, n_components=options.components,
-        drop=options.drop_gq, positions=options.positions, stride=options.stride, pool_size=options.pool * options.stride,
-        pool_stride=options.pool_stride * options.stride,  # in pixels, where the L1 model counts strides
+        patch_size=6, code="gq", threshold=0.3, context_size="whole", n_atoms=options.units, n_components=options.components,
+        drop_components=options.drop_gq, positions=options.positions, patch_stride=options.stride,
+        pool_size=options.pool * options.stride,
+        # in pixels, where the L1 model counts strides
+        pool_stride=options.pool_stride * options.stride,
     ).replace(**pairs_of(options.gq))  # fmt: skip
     fitted = fit(ArraySource(images[0]), settings, engine)
     model = fitted[0] if isinstance(fitted, tuple) else fitted

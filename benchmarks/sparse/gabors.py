@@ -21,7 +21,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import set_threads
 from smtdist.models.coders.fit import fit_coder
-from smtdist.plot.filters import save_filters
+from smtdist.plot.sheets import save_filters
 
 
 def shares(coder: Any, most: int) -> dict[str, float]:
@@ -48,10 +48,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     tiles = natural_tiles(options.data, options.side)
     settings = SparseSettings(
         n_atoms=round(options.overcomplete * options.patch**2),
-        patch=options.patch,
+        patch_size=options.patch,
         images=256,
         patches=8,
-        pooling=(1,),
+        pooling_grid=(1,),
     ).replace(**parse_settings(options.set))
     source, started = ArraySource(tiles), time.perf_counter()
     learned, _ = fit_coder(SparseCoder, source, settings, Engine(SerialExecutor(1)))

@@ -38,8 +38,7 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.models import store
 from smtdist.models.words.fit import fit_words
-from smtdist.models.words.model import WordModel, WordSettings, rank_correlation, unit
-from smtdist.models.words.solving import solve_words
+from smtdist.models.words.model import WordModel, WordSettings, rank_correlation, solve_words, unit
 from smtdist.solve.iterative import largest_eigenvectors
 from smtdist.statistics.word_pairs import WordSums
 
@@ -172,7 +171,11 @@ def embeddings(
     assert sums is not None
 
     def degree() -> NDArray[np.float64]:
-        return solve_words(sums, replace(settings, moment="degree")).components[settings.drop :].T
+        return (
+            solve_words(sums, replace(settings, second_moment="degree"))
+            .components[settings.drop_components :]
+            .T
+        )
 
     def trained() -> NDArray[np.float64]:
         return glove(
@@ -182,7 +185,7 @@ def embeddings(
     return {
         "smt": model.vectors,
         "smt-degree": degree,
-        "smt-information": lambda: information_vectors(sums, count, settings.drop),
+        "smt-information": lambda: information_vectors(sums, count, settings.drop_components),
         "ppmi-svd": lambda: ppmi_svd(sums, count),
         "ppmi-svd-unscaled": lambda: ppmi_svd(sums, count, power=0.0),
         "glove": trained,

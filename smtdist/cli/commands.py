@@ -65,7 +65,7 @@ COMMANDS: Final = {
         "data.h5 --dataset train --out model.h5 --preset mnist-vq --set dictionary=2048",
     ),
     "resume": Command(
-        "resume",
+        "runfile",
         "resume",
         "Continue a stopped run from its checkpoint folder; the result is the same as without the stop.",
         "checkpoint/",
@@ -173,7 +173,7 @@ COMMANDS: Final = {
         "model.h5 --json",
     ),
     "check": Command(
-        "check",
+        "info",
         "check",
         "Read files that smtdist has written, checkpoint folders too, and compare them with their checksums.",
         "model.h5 z.h5 checkpoint/",

@@ -44,18 +44,18 @@ SEED = 0
 OUT = "smtdist-demo.h5"
 
 SETTINGS = Configuration(
-    feature="gq",
+    code="gq",
     threshold=0.6,
-    patch=3,
-    context=1,
-    mean="global",
-    ridge=0.01,
+    patch_size=3,
+    context_size=1,
+    subtract_mean="global",
+    whitening_reg=0.01,
     min_contrast=4.0,
-    dictionary=1024,
+    n_atoms=1024,
     constant_patch="activate_best",
     zero_code="activate_best",
     n_components=32,
-    drop=1,
+    drop_components=1,
     pool_size=2,
     pool_stride=1,
 )

@@ -31,7 +31,7 @@ def filters(
     json: opt.Json = False,
 ) -> None:
     """Draw the atoms of a model as patches."""
-    from smtdist.plot.filters import save_filters
+    from smtdist.plot.sheets import save_filters
 
     check_target(out, overwrite, inputs=(model,))
     found: Any = loading.load_images(model, statistics=False)

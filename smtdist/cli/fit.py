@@ -17,7 +17,7 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.first_look import FirstLook, first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import locations, opening
-from smtdist.data.first import limited
+from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import readable
@@ -60,8 +60,8 @@ def fit(
 
     smtdist settings lists the settings that --set takes.
 
-    With --set feature=l1, s3c, omp or sc the fit has two steps. It learns a sparse code of patches, then a
-    transform of that code. smtdist settings --feature l1 lists the settings of both steps.
+    With --set code=l1, s3c, omp or sc the fit has two steps. It learns a sparse code of patches, then a
+    transform of that code. smtdist settings --code l1 lists the settings of both steps.
     """
     opt.refuse_model(model)
     feature = coded_feature(set_)
@@ -69,9 +69,7 @@ def fit(
     coder = from_model if from_model is not None and store.kind_at(from_model) in store.CODERS else None
     if model != opt.SMT or feature is not None or coder is not None:
         if preset or atoms or solve_on or (from_model and (coder is None or model != opt.SMT)):
-            what = (
-                f"--model {model}" if model != opt.SMT else f"feature={feature}" if feature else "A coder"
-            )
+            what = f"--model {model}" if model != opt.SMT else f"code={feature}" if feature else "A coder"
             idle = {"--preset": preset, "--atoms": atoms, "--solve-on": solve_on}
             idle |= {} if coder is not None and model == opt.SMT else {"--from-model": from_model}
             raise WrongUsage(
@@ -147,15 +145,15 @@ def note_room(engine: Engine, out: Path, stored: int) -> None:
 
 
 def coded_feature(assignments: list[str] | None) -> str | None:
-    """Return the learned code that --set feature= asks for, if it does: one of ours, or of another package."""
+    """Return the learned code that --set code= asks for, if it does: one of ours, or of another package."""
     given = [text.partition("=") for text in assignments or []]
-    found = [value for name, _, value in given if name == "feature"]
+    found = [value for name, _, value in given if name in ("code", "feature")]
     if not found or found[-1] in configuration.FEATURES:
         return None
     if plugins.is_learned(found[-1]):
         return found[-1]
     raise WrongUsage(
-        f"feature is {found[-1]!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "
+        f"code is {found[-1]!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "
         f"or the name of an encoder that an installed package brings."
     )
 

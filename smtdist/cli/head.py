@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
-from smtdist.data import changing
+from smtdist.data import locking
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, counted
@@ -251,7 +251,7 @@ def update(
     started = time.perf_counter()
     if out is not None:
         check_target(out, overwrite, inputs=(model, z))
-    with changing.held(model) if out is None else nullcontext():
+    with locking.held(model) if out is None else nullcontext():
         source = as_table((z, "z"))
         present = store.load(model, kind="head")
         if not isinstance(present, RidgeHead):

@@ -1,4 +1,4 @@
-"""`info`: what a file holds."""
+"""`info` and `check`: what a file holds, and whether it is what was written."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from typing import Annotated
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.session import print_json, result_console
+from smtdist.cli.session import print_json, result_console, say
 from smtdist.engine.executor import available_cores
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
 from smtdist.kernels.products import ORDERED, library
 from smtdist.models.provenance import versions
 from smtdist.monitor import tables
+from smtdist.report import checking
 from smtdist.report.facts import facts_of, kind_of, looks_of
 
 AnyFile = Annotated[
     Path | None,
     typer.Argument(metavar="[FILE.h5]", help="A file written by smtdist; without it, this installation."),
+]
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Files that smtdist has written, and checkpoint folders."),
 ]
 
 
@@ -61,3 +67,18 @@ def _installation(json: bool) -> None:
         ("other products", facts["library"]),
     ]
     result_console().print(tables.facts_table("smtdist", rows))
+
+
+def check(files: Files, json: opt.Json = False) -> None:
+    """Read files that smtdist has written, checkpoint folders too, and compare them with their checksums.
+
+    Exits with 1 where anything is wrong. Files of earlier versions have no checksums, which is said.
+    """
+    found = [verdict for path in files for verdict in checking.checked(path)]
+    if json:
+        print_json({"files": [verdict._asdict() for verdict in found]})
+    else:
+        for verdict in found:
+            say(f"{verdict.file}: {verdict.text}")
+    if any(verdict.state == checking.WRONG for verdict in found):
+        raise typer.Exit(1)

@@ -35,9 +35,10 @@ from smtdist.evaluate.plan import EvaluationPlan, Shape
 from smtdist.kernels.gram import require_kernel
 from smtdist.models import store
 from smtdist.models.kernel.estimators import samples_of
-from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, fit_model
+from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes
 from smtdist.models.kernel.plan import plan_kernel
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_model
 from smtdist.monitor import tables
 
 kernel = typer.Typer(

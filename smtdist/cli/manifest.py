@@ -13,7 +13,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import error_console, print_json, result_console
-from smtdist.data import changing, locations
+from smtdist.data import locations, locking
 from smtdist.data.locations import Files, Parsed
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
 from smtdist.data.writing import check_target
@@ -68,7 +68,7 @@ def manifest(
     if isinstance(found, Parsed):
         raise WrongUsage(f"{found.path} is a manifest already; give its files to make it again.")
     paths = found.paths if isinstance(found, Files) else (found,)
-    with changing.held(out), _counted(len(paths), quiet) as report:
+    with locking.held(out), _counted(len(paths), quiet) as report:
         made = describe_files(paths, out, dataset or (), seed, report)
         write_manifest(made, overwrite=overwrite)
     _show(made, {"bytes": out.stat().st_size, "seconds": time.perf_counter() - started}, json)

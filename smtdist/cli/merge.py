@@ -14,7 +14,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import model_lines
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say_repeated
-from smtdist.data import changing
+from smtdist.data import locking
 from smtdist.data.same_file import require_apart
 from smtdist.data.showing import n_samples
 from smtdist.data.writing import check_target
@@ -56,7 +56,7 @@ def merge(
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
     with usage():
-        changes = dict(configuration.parse_setting(text) for text in set_ or [])
+        changes = configuration.parse_settings(set_ or [])
         result = adding.merge(models, subtract=subtract or [], allow_repeats=allow_repeats, **changes)
     written = store.save(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
@@ -118,7 +118,7 @@ def update(
     if out is not None:
         require_apart(out, (model,), remedy="leave out --out to replace it, or write to another name")
         check_target(out, overwrite, data=data)
-    with changing.held(model) if out is None else nullcontext():
+    with locking.held(model) if out is None else nullcontext():
         bad = opt.bad_chunk(on_bad_chunk) or "raise"
         present = loading.load_growing(model)
         with usage():

@@ -23,17 +23,17 @@ if TYPE_CHECKING:  # a command that needs no model does not wait for one
     from smtdist.models.transform import Represents
 
 FROZEN = (
-    "patch",
-    "mean",
+    "patch_size",
+    "subtract_mean",
     "mean_context",
-    "ridge",
+    "whitening_reg",
     "min_contrast",
-    "grey",
+    "to_grayscale",
     "pixel_range",
     "resize",
-    "crop",
+    "center_crop",
     "channels",
-    "dictionary",
+    "n_atoms",
     "dictionary_method",
     "dictionary_cosine",
     "dictionary_rounds",
@@ -280,7 +280,7 @@ With = Annotated[
     typer.Option(
         "--with",
         metavar="MODEL.h5",
-        help="Append the representation by another model, such as one fitted with grey=true; may be repeated.",
+        help="Append the representation by another model, such as one fitted with to_grayscale=true; may be repeated.",
     ),
 ]
 
@@ -408,7 +408,7 @@ def settings_from(
     """
     # a value of another type, such as patch=six, fails in a comparison
     with usage(TypeError):
-        changes = dict(configuration.parse_setting(text) for text in assignments or [])
+        changes = Configuration.named(configuration.parse_settings(assignments or []))
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
         if base is not None:
@@ -420,7 +420,7 @@ def settings_from(
                 f"The models of --preset {preset_name} have an own dictionary each; leave out --atoms."
             )
         return {
-            name: one.with_atoms(one.dictionary if atoms is None else len(atoms))
+            name: one.with_atoms(one.n_atoms if atoms is None else len(atoms))
             for name, one in found.items()
         }
 
@@ -435,11 +435,11 @@ def for_images(
     """Return the settings with the defaults that these images have, but for a preset, a model, and what was set."""
     if preset_name or base is not None:
         return settings
-    given = {configuration.parse_setting(text)[0] for text in assignments or []}
-    defaults = configuration.defaults_for(source.shape, settings.grey)
+    given = Configuration.named(configuration.parse_settings(assignments or []))
+    defaults = configuration.defaults_for(source.shape, settings.to_grayscale)
     follow = {name: getattr(defaults, name) for name in configuration.GREY if name not in given}
     changed = settings.replace(**follow)
-    return changed.with_atoms(settings.dictionary)
+    return changed.with_atoms(settings.n_atoms)
 
 
 def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, Any]) -> Configuration:

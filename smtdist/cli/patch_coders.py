@@ -13,9 +13,9 @@ from smtdist.cli.first_look import first_looks, looked_at, say_first_look
 from smtdist.cli.session import Where, engine_for
 from smtdist.codes.coder import Coder, Record
 from smtdist.data import opening
-from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
+from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -119,7 +119,7 @@ def coded_run(
             source,
             lambda engine: learned_codes.fit_coded(source, settings, engine),
             lambda: learned_codes.coded_facts(source, settings),
-            settings.embedding.n_components + settings.embedding.drop,
+            settings.embedding.n_components + settings.embedding.drop_components,
         )
     start = Manifold(*_reused(from_model, assignments))
     source = opened()
@@ -142,7 +142,11 @@ def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldS
         (found.coder, found.settings) if isinstance(found, Manifold) else (found, ManifoldSettings())
     )
     # the code that the file has anyway
-    given = [text for text in assignments or [] if text != f"feature={coder.feature}"]
+    given = [
+        text
+        for text in assignments or []
+        if text not in (f"code={coder.feature}", f"feature={coder.feature}")
+    ]
     fixed = sorted(set(parsed(given)) & learned_codes.names_of_the_code(coder.feature))
     if fixed:
         raise WrongUsage(

@@ -14,8 +14,8 @@ from smtdist.cli.fit import coded_feature, inputs
 from smtdist.cli.patch_coders import coded_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
-from smtdist.data.first import limited
 from smtdist.data.source import Source
+from smtdist.data.views import limited
 from smtdist.engine.memory import readable
 from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.errors import counted

@@ -62,7 +62,7 @@ def fit(
     ] = Features.landmarks,
     size: Annotated[
         int, typer.Option(min=1, help="Number of landmarks or random features.")
-    ] = _DEFAULT.size,
+    ] = _DEFAULT.n_atoms,
     width: Annotated[float, typer.Option(help="Width of the Gaussian (rbf, fourier).")] = _DEFAULT.width,
     threshold: Annotated[
         float, typer.Option(min=-1, max=1, help="Cosine from which a landmark is active (threshold).")
@@ -78,13 +78,13 @@ def fit(
     ] = Context.knn,
     neighbours: Annotated[
         int, typer.Option(min=1, help="Number k of nearest points.")
-    ] = _DEFAULT.neighbours,
+    ] = _DEFAULT.n_neighbors,
     noise: Annotated[
         float, typer.Option(min=0.0, help="Standard deviation of the noise of copies (noise).")
     ] = _DEFAULT.noise,
     order: Annotated[
         int, typer.Option(min=1, max=2, help="Order of the differences (time).")
-    ] = _DEFAULT.order,
+    ] = _DEFAULT.difference_order,
     lengths: Annotated[
         str | None,
         typer.Option(
@@ -132,10 +132,10 @@ def fit(
                 f"Samples of the kind {sites} define their own neighbours; leave out --context and --lengths."
             )
         settings = tables_of_points.PointSettings(
-            features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
-            context=context.value, neighbours=neighbours, noise=noise,
-            order=order, lengths=opt.sequence_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
-            sites=sites, of_sites=own, random_state=seed,
+            feature_map=features.value, n_atoms=size, width=width, threshold=threshold, penalty=penalty, active=active,
+            context=context.value, n_neighbors=neighbours, noise=noise,
+            difference_order=order, lengths=opt.sequence_lengths(lengths), second_moment=moment.value,
+            n_components=components, method=method.value, sites=sites, of_sites=own, random_state=seed,
         )  # fmt: skip
     source = _opened(kind, table, dataset)
     where = Where(workers, cluster, quiet, memory=memory)

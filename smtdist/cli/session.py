@@ -27,9 +27,9 @@ from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.engine.memory import size_of
+from smtdist.engine.outlets import STANDARD_ERROR, EventLines
 from smtdist.errors import InterruptedRun, counted, masked, visible
 from smtdist.monitor.console import VisibleConsole
-from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
 
 if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wait for it

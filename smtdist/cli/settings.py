@@ -15,11 +15,13 @@ from smtdist.settings import described
 
 
 def settings(
-    feature: Annotated[
+    code: Annotated[
         str | None,
         typer.Option(
+            "--code",
+            "--feature",
             metavar="NAME",
-            help="List the settings of a fit with --set feature=NAME: gq or vq (the default), l1, s3c, omp, sc, or the name of "
+            help="List the settings of a fit with --set code=NAME: gq or vq (the default), l1, s3c, omp, sc, or the name of "
             "an encoder from another package.",
         ),
     ] = None,
@@ -27,13 +29,13 @@ def settings(
 ) -> None:
     """List the settings that --set takes, with defaults, and the presets with what they change."""
     console = result_console()
-    if feature is not None and feature not in configuration.FEATURES:
+    if code is not None and code not in configuration.FEATURES:
         from smtdist.models import coded as learned_codes
 
         with usage():
-            coded = described(learned_codes.declared(feature))
+            coded = described(learned_codes.declared(code))
         if json:
-            print_json({"feature": feature, "settings": coded})
+            print_json({"code": code, "settings": coded})
         else:
             console.print(tables.settings_table(coded, console.width))
         return
@@ -53,6 +55,6 @@ def settings(
         console.print(f"--preset {name}: {line}", highlight=False)
         console.print(f"  {configuration.PRESET_NOTES[name]}", style="dim", highlight=False)
     console.print(
-        "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit with --set feature=l1.",
+        "smtdist settings --code l1 (or s3c, omp, sc) lists those of a fit with --set code=l1.",
         highlight=False,
     )

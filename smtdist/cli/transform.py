@@ -18,9 +18,9 @@ from smtdist.cli.costs import Plan, say_transform_plan
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
-from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
+from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, MissingDatasetError, counted
 from smtdist.models import joined, provenance, readout, representations

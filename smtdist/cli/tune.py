@@ -27,7 +27,7 @@ from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.tune import Trial
 from smtdist.monitor import tables
-from smtdist.monitor.sheet import Sheet
+from smtdist.monitor.console import Sheet
 
 SHARE = "0.2"
 
@@ -115,7 +115,7 @@ def _asked(
 ) -> tuning.Trials:
     """Return what does not vary, what does, and all combinations; what has no meaning is wrong usage."""
     with usage(TypeError):
-        changes = dict(configuration.parse_setting(text) for text in assignments or [])
+        changes = Configuration.named(configuration.parse_settings(assignments or []))
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
         values = grids.parse_grid(grid or [])
@@ -126,8 +126,10 @@ def _asked(
 def _is_learnt(assignments: list[str] | None, grid: list[str] | None) -> bool:
     """Tell whether --set or --grid ask for learned codes; both kinds in one grid are wrong usage."""
     texts = [text.partition("=") for text in [*(assignments or []), *(grid or [])]]
-    asked = {one.strip() for name, _, values in texts if name == "feature" for one in values.split(",")}
-    learnt = {one for one in asked if coded_feature([f"feature={one}"])}
+    asked = {
+        one.strip() for name, _, values in texts if name in ("code", "feature") for one in values.split(",")
+    }
+    learnt = {one for one in asked if coded_feature([f"code={one}"])}
     if learnt and asked - learnt:
         raise WrongUsage(
             f"{', '.join(sorted(learnt))} and {', '.join(sorted(asked - learnt))} have settings of their own; tune them one "

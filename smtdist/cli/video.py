@@ -116,11 +116,12 @@ def fit(
     found = open_clips(str(clips.absolute()), clip)
     lower = None if below is None else store.load(below, kind="video")
     if lower is not None:
-        settings = settings.replace(**{name: getattr(lower.settings, name) for name in video_model.SHARED})
+        taken = lower.settings.to_dict()
+        settings = settings.replace(**{name: taken[name] for name in video_model.SHARED})
     source = video_model.sequences_of(found, settings)
     where = Where(workers, cluster, quiet, memory=memory)
     if plan:
-        if settings.sgd_rounds:
+        if settings.n_epochs:
             raise WrongUsage(
                 "--plan does not include mini-batches; set sgd_rounds=0 to plan the steps before them."
             )

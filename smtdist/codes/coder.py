@@ -42,7 +42,7 @@ class Coder(Shown, Features):
     STORED_AS : the kind of its files (`smtdist.models.store.KINDS`).
     """
 
-    CHANGEABLE: ClassVar[tuple[str, ...]] = ("pooling",)
+    CHANGEABLE: ClassVar[tuple[str, ...]] = ("pooling_grid",)
     STORED_AS: ClassVar[str]
 
     settings: PatchSettings
@@ -171,7 +171,7 @@ class Coder(Shown, Features):
     @property
     def feature_shape(self) -> tuple[int, int]:
         """(cells, features of a cell)."""
-        return n_cells(self.settings.pooling), self.settings.width
+        return n_cells(self.settings.pooling_grid), self.settings.width
 
     def rows(self, images: NDArray[np.generic]) -> Float32:
         """Return all whitened patches of images (m, H, W, C), (m positions, p)."""
@@ -191,7 +191,7 @@ class Coder(Shown, Features):
         for start in range(0, len(images), step):
             part = images[start : start + step]
             maps = self.code(self.rows(part)).reshape(len(part), rows, columns, -1)
-            parts.append(to_host(grid_pool(maps, self.settings.pooling)))
+            parts.append(to_host(grid_pool(maps, self.settings.pooling_grid)))
         return np.concatenate(parts)
 
     def filters(self) -> Float64:
@@ -203,7 +203,7 @@ class Coder(Shown, Features):
         return self._patches(self.basis)
 
     def _patches(self, atoms: Float64) -> Float64:
-        side = self.settings.patch
+        side = self.settings.patch_size
         return atoms.reshape(-1, side, side, self.patches.channels)
 
 
@@ -239,13 +239,13 @@ def patch_rows(
     """Return how patches are made: as settings say, `count` of each image."""
     return PatchRows(
         shape,
-        settings.patch,
+        settings.patch_size,
         count,
         settings.contrast_bias,
         settings.random_state,
         mean,
         whiten,
         settings.pixel_range,
-        settings.flip,
-        settings.grey,
+        settings.augment_flip,
+        settings.to_grayscale,
     )

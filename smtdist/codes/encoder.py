@@ -1,6 +1,6 @@
 """What an encoder of another package derives from: whitened patches in, codes out; everything else is there already.
 
-A package names its class as an entry point of the group `smtdist.encoders`; `fit --set feature=NAME` then
+A package names its class as an entry point of the group `smtdist.encoders`; `fit --set code=NAME` then
 finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that an encoder keeps its promises.
 """
 
@@ -35,17 +35,17 @@ class EncoderSettings(PatchSettings):
     OF: ClassVar[str] = "an encoder"
 
     n_atoms: int = shared("n_atoms", 256)
-    patch: int = shared("patch", 6)
+    patch_size: int = shared("patch_size", 6)
     contrast_bias: float = shared("contrast_bias", 10.0 / 255**2)
-    ridge: float = shared("ridge", 0.1)
+    whitening_reg: float = shared("whitening_reg", 0.1)
     patches: int = shared("patches", 0)
     images: int = shared("images", 0)
     whiten_images: int = shared("whiten_images", 0)
     start: str = shared("start", "patches")
-    pooling: tuple[int, ...] = shared("pooling", (2,))
+    pooling_grid: tuple[int, ...] = shared("pooling_grid", (2,))
     pixel_range: tuple[float, float] | None = shared("pixel_range", None)
-    flip: bool = shared("flip", False)
-    grey: bool = shared("grey", False)
+    augment_flip: bool = shared("augment_flip", False)
+    to_grayscale: bool = shared("to_grayscale", False)
     random_state: int = seed()
 
 

@@ -34,9 +34,9 @@ class SparseSettings(PatchSettings):
     OF: ClassVar[str] = "sparse coding"
 
     n_atoms: int = shared("n_atoms", 1024)
-    patch: int = shared("patch", 8)
+    patch_size: int = shared("patch_size", 8)
     contrast_bias: float = shared("contrast_bias", 10.0 / 255**2)
-    ridge: float = shared("ridge", 0.1)
+    whitening_reg: float = shared("whitening_reg", 0.1)
     penalty: float = setting(number(above=0), "λ of the L1 norm, for whitened patches.", default=1.0)
     positive: bool = setting(
         FLAG,
@@ -54,7 +54,9 @@ class SparseSettings(PatchSettings):
     images: int = shared("images", 256)
     patches: int = shared("patches", 16)
     whiten_images: int = shared("whiten_images", 0)
-    rounds: int = setting(whole(0), "rounds of learning; 0 leaves the atoms as they start.", default=100)
+    max_iter: int = setting(
+        whole(0), "rounds of learning; 0 leaves the atoms as they start.", default=100, stored="rounds"
+    )
     n_init: int = shared("n_init", 1)
     rate: float = setting(number(above=0), 'step size of "gradient" in the first round.', default=0.5)
     decay: float = shared("decay", 50.0)
@@ -72,22 +74,23 @@ class SparseSettings(PatchSettings):
         default=10,
     )
     start: str = shared("start", "patches")
-    feature: str = setting(
+    pooled_feature: str = setting(
         one_of("l1", "omp", "linear"),
         'the code of a patch: "l1", "omp" (`k` atoms by matching pursuit) or "linear" (above `threshold`).',
         default="l1",
+        stored="feature",
     )
     k: int = setting(whole(1), 'number of active atoms of "omp".', default=5)
     threshold: float = setting(number(0), 'threshold of "linear".', default=0.25)
-    pooling: tuple[int, ...] = shared("pooling", (2,))
+    pooling_grid: tuple[int, ...] = shared("pooling_grid", (2,))
     pixel_range: tuple[float, float] | None = shared("pixel_range", None)
-    flip: bool = shared("flip", False)
-    grey: bool = shared("grey", False)
+    augment_flip: bool = shared("augment_flip", False)
+    to_grayscale: bool = shared("to_grayscale", False)
     random_state: int = seed()
 
     def check_together(self) -> None:
         """Refuse several starts without rounds."""
-        if self.n_init > 1 and not self.rounds:
+        if self.n_init > 1 and not self.max_iter:
             raise ConfigurationError(
                 "Without rounds nothing tells starts apart; leave out n_init, or raise rounds."
             )
@@ -95,7 +98,7 @@ class SparseSettings(PatchSettings):
     @property
     def width(self) -> int:
         """Features of a position: one an atom, or two where codes have signs."""
-        return self.n_atoms * (1 if self.positive and self.feature in ONE_SIGN else 2)
+        return self.n_atoms * (1 if self.positive and self.pooled_feature in ONE_SIGN else 2)
 
     def step(self, number: int) -> float:
         """Return the gradient's step in round `number`."""
@@ -115,7 +118,7 @@ class SparseCoder(Coder):
     """
 
     STORED_AS: ClassVar[str] = "sparse"
-    CHANGEABLE: ClassVar = ("feature", "k", "threshold", "penalty", "pooling", "method", "gap")
+    CHANGEABLE: ClassVar = ("pooled_feature", "k", "threshold", "penalty", "pooling_grid", "method", "gap")
 
     ordered = True
 
@@ -156,7 +159,7 @@ class SparseCoder(Coder):
                 return learned(state, sums, settings, number, spares)
 
         first = Learned(start.atoms[:units].copy(), np.zeros(units, np.int64))
-        end, records = engine.loop("round", first, make, update, settings.rounds)
+        end, records = engine.loop("round", first, make, update, settings.max_iter)
         return {"atoms": end.atoms, "trace": end.trace, "active": end.active}, records
 
     @classmethod
@@ -223,7 +226,7 @@ class SparseCoder(Coder):
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width); both signs side by side where codes have signs."""
-        return _FEATURES[self.settings.feature](self, rows)
+        return _FEATURES[self.settings.pooled_feature](self, rows)
 
     def summary(self) -> dict[str, Any]:
         """Return what is asked of a fitted coder first, as plain JSON."""
@@ -322,4 +325,4 @@ def gradient_step(atoms: Float64, pull: Float64, square: Float64, rate: float) -
     return np.asarray(moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12))
 
 
-CODES: Final = {"l1": Code(SparseCoder, SparseSettings())}
+CODES: Final = {"l1": Code(SparseCoder, SparseSettings(), idle=frozenset({"pooled_feature"}))}

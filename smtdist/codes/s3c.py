@@ -66,13 +66,13 @@ class S3CSettings(PatchSettings):
         default="s3c",
     )
     n_atoms: int = shared("n_atoms", 1600)
-    patch: int = shared("patch", 6)
+    patch_size: int = shared("patch_size", 6)
     contrast_bias: float = shared("contrast_bias", 10.0 / 255**2)
-    ridge: float = shared("ridge", 0.1)
+    whitening_reg: float = shared("whitening_reg", 0.1)
     images: int = shared("images", 1000)
     patches: int = shared("patches", 2)
     whiten_images: int = shared("whiten_images", 0)
-    rounds: int = setting(whole(1), "rounds of learning.", default=ROUNDS)
+    max_iter: int = setting(whole(1), "rounds of learning.", default=ROUNDS, stored="rounds")
     n_init: int = shared("n_init", 1)
     start: str = shared("start", "patches")
     alpha: float = _start(number(above=0), 1.0)
@@ -126,24 +126,25 @@ class S3CSettings(PatchSettings):
     mu_bounds: tuple[float, float] = _bounds(-1e3, 1e3)
     penalty: float = setting(number(0), 'λ of "sc".', default=1.0)
     threshold: float = setting(number(0), 'threshold of the codes of "omp".', default=0.25)
-    expectation: str | None = setting(
+    pooled_feature: str | None = setting(
         one_of("h", "hs", "both", "signs") | NULL,
         'the code of a patch: "h" (E_Q[h]), "hs" (E_Q[h s]), "both", or "signs" (positive and negative part of E_Q[h s]). '
         'null means "h" for s3c; omp and sc always have "signs".',
         default=None,
         stored="feature",
+        aliases=("expectation",),
     )
-    pooling: tuple[int, ...] = shared("pooling", (3,))
+    pooling_grid: tuple[int, ...] = shared("pooling_grid", (3,))
     pixel_range: tuple[float, float] | None = shared("pixel_range", None)
-    flip: bool = shared("flip", False)
-    grey: bool = shared("grey", False)
+    augment_flip: bool = shared("augment_flip", False)
+    to_grayscale: bool = shared("to_grayscale", False)
     random_state: int = seed()
 
     def check_together(self) -> None:
         """Refuse bounds of precisions that are none, and what the rivals of spike-and-slab do not have."""
         if min(self.alpha_bounds[0], self.beta_bounds[0]) <= 0:
             raise ConfigurationError("alpha and beta are precisions; their bounds must lie above 0.")
-        if not self.spikes and self.expectation not in (None, "signs"):
+        if not self.spikes and self.pooled_feature not in (None, "signs"):
             raise ConfigurationError(
                 f"The features of {self.model} are always split by sign; leave expectation out."
             )
@@ -169,7 +170,7 @@ class S3CSettings(PatchSettings):
     @property
     def resolved_feature(self) -> str:
         """The feature by name: E_Q[h] of the model, signs of its rivals, unless told otherwise."""
-        return self.expectation or ("h" if self.spikes else "signs")
+        return self.pooled_feature or ("h" if self.spikes else "signs")
 
     @property
     def width(self) -> int:
@@ -190,7 +191,7 @@ class PatchCoder(Coder):
 
     STORED_AS: ClassVar[str] = "s3c"
     CHANGEABLE: ClassVar = (
-        "expectation", "pooling", "threshold", "penalty", "damping", "h_damping", "s_damping", "rho", "block",
+        "pooled_feature", "pooling_grid", "threshold", "penalty", "damping", "h_damping", "s_damping", "rho", "block",
     )  # fmt: skip
 
     settings: S3CSettings
@@ -341,7 +342,7 @@ _FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _spar
 _SLABS: Final = frozenset(
     {
         *("alpha", "beta", "beta_start", "bias", "mu", "damping", "h_damping", "s_damping", "rho", "block"),
-        *("m_step", "newton", "decay", "rate", "expectation"),
+        *("m_step", "newton", "decay", "rate", "pooled_feature"),
         *(f"rate_{one}" for one in ("atoms", "mu", "alpha", "beta", "bias")),
         *(f"penalty_{one}" for one in ("mu", "alpha", "beta")),
         *(f"{one}_bounds" for one in ("mu", "alpha", "beta", "bias")),

@@ -190,7 +190,7 @@ def learn(start: Any, settings: Any, engine: Any) -> tuple[SpikeSlab, tuple[floa
         np.full(len(atoms), float(getattr(settings, one))) for one in ("mu", "alpha", "bias")
     )
     first = SpikeSlab(atoms, mu, alpha, bias, np.full(atoms.shape[1], float(settings.beta_start)))
-    end, records = engine.loop("round", _Learned((), first), make, update, settings.rounds)
+    end, records = engine.loop("round", _Learned((), first), make, update, settings.max_iter)
     return end.model, end.trace, records
 
 

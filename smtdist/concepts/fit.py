@@ -12,13 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.descent import Descended, Sweep, descend
-from smtdist.concepts.floor import above, floor_of, points_as_concepts
 from smtdist.concepts.model import ConceptModel, Ending, model_of
 from smtdist.concepts.objective import best_scale, best_weights, reached
 from smtdist.concepts.relaxation import relax
-from smtdist.concepts.reliability import reliability
 from smtdist.concepts.sampling import sample
-from smtdist.concepts.scores import Scores, leading, prepare
+from smtdist.concepts.scores import (
+    Scores,
+    above,
+    floor_of,
+    leading,
+    points_as_concepts,
+    prepare,
+    reliability,
+)
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import (
     Concepts,
@@ -121,15 +127,15 @@ def _searched_above(scores: Scores, settings: ConceptSettings, engine: Engine, f
     scores = leading(scores, settings.kernel_rank, engine, folder=folder)
     if settings.method not in DESCENTS:
         return _sampled(scores, settings, engine)
-    floor = floor_of(scores, settings.n_concepts) if settings.floor else 0.0
+    floor = floor_of(scores, settings.n_concepts) if settings.singletons else 0.0
     given = np.zeros((scores.points, 0), np.uint8)
     if floor:
         given = points_as_concepts(scores.points)
         scores = above(scores, floor)
         settings = settings.replace(n_concepts=settings.n_concepts - scores.points)
     found = _best(scores, given, settings, engine)
-    if settings.other_penalty is not None:
-        other = settings.replace(penalty=settings.other_penalty)
+    if settings.alternative_penalty is not None:
+        other = settings.replace(penalty=settings.alternative_penalty)
         rival = _best(scores, given, other, engine, suffix="-other")
         if _reached(whole, rival.concepts, engine)[1] > _reached(whole, found.concepts, engine)[1]:
             settings, found = other, rival
@@ -189,7 +195,7 @@ def _settled(
     step = None if suffix is None else f"descent{suffix}"
     way.follow(descend(scores, found, settings.descent, engine, on_sweep=report, step=step))
     if suffix is not None:
-        engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.sweeps)
+        engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.max_iter)
     _complete(way, given, scores, settings, engine, suffix)
     kept = way.concepts[:, _new(way.concepts, given)]
     if kept.shape[1]:
@@ -243,11 +249,11 @@ def _refine(whole: Scores, found: _Way, settings: ConceptSettings, engine: Engin
         name = f"refining-{attempt + 1}" if attempt else "refining"
         done = descend(whole, start, asked, engine, step=name)
         found.follow(done)
-        cka = _reached(whole, done.concepts, engine)[1] if settings.aim else 0.0
+        cka = _reached(whole, done.concepts, engine)[1] if settings.target_cka else 0.0
         if cka > aligned:
             best, aligned = done, cka
             cold = dataclasses.replace(settings.cold, penalty=asked.penalty)
-        if aligned >= settings.aim or not asked.penalty:
+        if aligned >= settings.target_cka or not asked.penalty:
             break
     assert best is not None
     found.follow(descend(whole, best.concepts, cold, engine, step="settling-refined"))
@@ -327,7 +333,7 @@ def _new(concepts: Concepts, given: Concepts) -> NDArray[np.int64]:
 
 
 def _reporting(engine: Engine, settings: ConceptSettings) -> Any:
-    sweeps = settings.sweeps
+    sweeps = settings.max_iter
     engine.events.started("sweeps", sweeps, sweeps, workers=engine.executor.slots())
 
     def report(number: int, reached: Sweep) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.narrow import Narrowed
+from smtdist.concepts.bits import Narrowed
 from smtdist.concepts.projection import ROUNDED, Annealing, Projection, project
 from smtdist.data import retry
 from smtdist.data.array import ArraySource

@@ -161,7 +161,7 @@ class ConceptModel(Shown):
     @property
     def dense(self) -> NDArray[np.bool_]:
         """Which concepts are dense, after Figure 4b (b,)."""
-        return dense_concepts(self.members)
+        return np.asarray(self.members > split_sizes(self.members))
 
     def reconstruct(self, concepts: NDArray[np.generic] | None = None) -> Matrix:
         """Return X̂ = mean + (S - mean of S) Wᵀ for rows of S (m, b), the fitted ones by default: (m, n)."""
@@ -260,11 +260,6 @@ def split_sizes(members: NDArray[np.integer]) -> float:
     return float(np.exp((sizes[cut] + sizes[cut + 1]) / 2))
 
 
-def dense_concepts(members: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Tell which concepts are on the dense side of the split of sizes (b,)."""
-    return np.asarray(members > split_sizes(members))
-
-
 def features_of(sums: Moments, weights: Matrix, how: str, ridge: float = 1e-8) -> Matrix:
     """Return W (n, b) after the fit: X̄ ≈ S̄ Wᵀ.
 
@@ -299,7 +294,7 @@ def model_of(
         settings,
         state.concepts,
         weights,
-        scores.axes @ features_of(sums, weights, settings.features),
+        scores.axes @ features_of(sums, weights, settings.feature_map),
         state.together,
         state.crossed,
         state.total,

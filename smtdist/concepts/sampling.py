@@ -23,8 +23,7 @@ from smtdist.concepts.keyed import normals
 from smtdist.concepts.objective import best_weights
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.projection import Annealing, project, signs
-from smtdist.concepts.scores import Scores
-from smtdist.concepts.spectrum import rank_above_noise
+from smtdist.concepts.scores import Scores, rank_above_noise
 from smtdist.concepts.state import blocks_of, state_of
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds

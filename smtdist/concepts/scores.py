@@ -3,6 +3,9 @@
 X̄ = U Σ Vᵀ comes from the sums Xᵀ1 and XᵀX of one pass, the scores X̄V = UΣ from a second. Scores are whole
 numbers of a power of two, so that every sum of them over members of a concept is exact in float64, in any
 order and on any number of workers.
+
+What the spectrum of the scores says of the table's kernel stands here, too: how many components rise above noise, the
+floor that the points themselves explain, and how much of the kernel is not noise.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.concepts.keyed import normals
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
@@ -246,3 +250,136 @@ def _score_range(scores: Scores, source: Source, start: int, stop: int) -> NDArr
 
 def _leading_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:
     return np.ascontiguousarray(read_rows(source, start, stop)[:, : scores.rank], np.float32)
+
+
+SLACK: Final = 1.15  # the largest value of noise, over the end of its range, at most: few rows spread wider
+STEP: Final = 1.5  # the last value that is kept over the first of the noise, at least
+# the same, where fewer components than concepts would be kept: concepts of one weight look like noise of few directions
+BOLD: Final = 3.0
+FEWEST: Final = 3  # directions that tell noise from concepts of one weight
+
+
+def rank_above_noise(singular: NDArray[np.float64], points: int, dimensions: int, wanted: int) -> int:
+    """Return how many leading components of a centred table (points, dimensions) are not noise; all where none is.
+
+    `wanted` concepts are looked for. Algorithm 1 takes these components for the image of X where no rank is given.
+
+    Noise that is independent from entry to entry has singular values of a known range (Marchenko and Pastur,
+    1967): those of m directions of N rows and variance σ² lie below σ² (√N + √m)². The rank is the least k of
+    which the values after the first k lie in that range of their own mean, with a step down to them.
+
+    >>> rank_above_noise(np.array([9.0, 8.0, 1.1, 1.0, 0.9, 1.0]), 100, 6, 2)
+    2
+    """
+    values = np.asarray(singular, float) ** 2
+    kept = len(values)
+    if kept < min(points - 1, dimensions):  # the table has no noise: rounding alone
+        return kept
+    for k in range(1, kept - FEWEST + 1):
+        if values[k - 1] < (STEP if k >= wanted else BOLD) * values[k]:
+            continue
+        # of the kernel of the longer side: m directions of N independent numbers each
+        m, n = kept - k, max(points - 1, dimensions) - k
+        if values[k] <= SLACK * values[k:].mean() * (1 + np.sqrt(m / n)) ** 2:
+            return k
+    return kept
+
+
+LEAST_SHARE: Final = 0.01  # of the kernel's trace, which the floor must hold to be worth p concepts
+
+
+def floor_of(scores: Scores, n_concepts: int) -> float:
+    """Return the floor λ of the kernel, 0 where it has none or n_concepts are no more than the points.
+
+    The floor is what the points themselves, each a concept of its own, explain of a full-rank kernel. S = I has
+    the centred kernel H: p concepts of one member, the sparsest there are, and K = λ H + (K - λ H) for any λ. A
+    descent of b > p concepts from random dense ones never finds them, for a concept of one member pulls least of
+    all; the b - p others, searched in what lies above the floor, have neither to compete with them nor to stand
+    for them. They explain b - p directions of K at most, so that λ is the mean eigenvalue of the others: K's
+    least one where they are all alike, and no more of noise than those hold.
+
+    There is one where the p centred points have full rank, p - 1, and its least eigenvalue, p - 1 times, is
+    at least a hundredth of the trace. λ is the mean of the eigenvalues after the first n_concepts - p, or
+    the least where those are all.
+    """
+    values = scores.singular**2
+    if n_concepts <= scores.points or scores.rank < scores.points - 1:
+        return 0.0
+    least = float(values[-1])
+    if least * len(values) < LEAST_SHARE * float(values.sum()):
+        return 0.0
+    others = min(n_concepts - scores.points, len(values) - 1)
+    return float(values[others:].mean())
+
+
+def above(scores: Scores, floor: float) -> Scores:
+    """Return the scores of K - λ H, without its negative part: each column times sqrt(1 - λ / σ²), on the same grid.
+
+    Memory: 4 p r bytes more. With fewer points than concepts that is small beside S.
+    """
+    left = scores.singular**2 - floor
+    kept = left > 1e-6 * scores.singular[0] ** 2
+    shrunk = np.sqrt(left[kept] / scores.singular[kept] ** 2)
+    rows = np.rint(read_rows(scores.source)[:, kept] * shrunk).astype(np.float32)
+    return dataclasses.replace(
+        scores,
+        source=as_table(rows, aligned=scores.source.chunk_samples),
+        grid=scores.grid[kept],
+        axes=np.ascontiguousarray(scores.axes[:, kept]),
+        singular=np.sqrt(left[kept]),
+    )
+
+
+def points_as_concepts(points: int) -> NDArray[np.uint8]:
+    """Return the concepts of one member each (p, p)."""
+    return np.eye(points, dtype=np.uint8)
+
+
+POINTS: Final = 1024  # points whose kernel is looked at, at most, in PIECES of neighbours
+PIECES: Final = 16
+SPLITS: Final = 8
+
+
+def reliability(scores: Scores) -> float:
+    """Return the reliability of the kernel, 1 without noise and near 0 for noise alone, by split halves.
+
+    Noise that is independent from feature to feature is in no two halves of the features the same, and what the
+    halves share is not noise.
+
+    The alignment ρ of the kernels of two halves of the features, debiased (Song et al., 2012: without their
+    diagonals, where noise alone would align them), is averaged over eight splits; 2ρ / (1 + ρ) is that of
+    the whole (Spearman and Brown). 0 with fewer than four points or two features. Memory: three matrices of
+    up to 1,024 x 1,024.
+    """
+    p, n = scores.points, len(scores.mean)
+    if p < 4 or n < 2:
+        return 0.0
+    size = max(1, POINTS // PIECES)
+    starts = [0] if p <= POINTS else [(p - size) * i // (PIECES - 1) for i in range(PIECES)]
+    stop = p if p <= POINTS else size
+    rows = np.concatenate([read_rows(scores.source, start, start + stop) for start in starts])
+    found = []
+    with single_blas():
+        x = (rows / scores.grid) @ scores.axes.T
+        for number in range(SPLITS):
+            order = np.argsort(normals(SPLITS, number, n))
+            left, right = x[:, order[: n // 2]], x[:, order[n // 2 :]]
+            found.append(_debiased(left @ left.T, right @ right.T))
+    halves = min(1.0, max(0.0, float(np.mean(found))))
+    return 2 * halves / (1 + halves)
+
+
+def _debiased(left: Matrix, right: Matrix) -> float:
+    """Return the debiased alignment of two kernels, whose diagonals are set to 0; 0 where either says nothing."""
+    for kernel in (left, right):
+        np.fill_diagonal(kernel, 0.0)
+    norms = _unbiased(left, left) * _unbiased(right, right)
+    return _unbiased(left, right) / float(np.sqrt(norms)) if norms > 0 else 0.0
+
+
+def _unbiased(left: Matrix, right: Matrix) -> float:
+    """Return the unbiased inner product of two centred kernels, but for a factor."""
+    p = len(left)
+    one, other = left.sum(0), right.sum(0)
+    across = float(one.sum()) * float(other.sum()) / ((p - 1) * (p - 2)) - 2 * float(one @ other) / (p - 2)
+    return float(np.vdot(left, right)) + across

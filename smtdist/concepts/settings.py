@@ -50,7 +50,7 @@ class ConceptSettings(Settings):
     rank: int | None = setting(
         whole(1) | NULL,
         "components of X that Algorithm 1 and projections use; None means those above the noise, told by the "
-        "spectrum (`smtdist.concepts.spectrum`).",
+        "spectrum (`smtdist.concepts.scores`).",
         default=None,
     )
     kernel_rank: int | None = setting(
@@ -68,11 +68,12 @@ class ConceptSettings(Settings):
         default=None,
         advanced=True,
     )
-    discourage: float = setting(
+    duplicate_penalty: float = setting(
         number(0, 1),
         "of Algorithm 1: accepted concepts lose this share of their direction in later rounds.",
         default=0.0,
         advanced=True,
+        stored="discourage",
     )
     distinct: float = setting(
         number(above=0, most=1),
@@ -117,7 +118,7 @@ class ConceptSettings(Settings):
         default=None,
         advanced=True,
     )
-    sweeps: int = setting(whole(1), "of Algorithm 2: number of sweeps.", default=100)
+    max_iter: int = setting(whole(1), "of Algorithm 2: number of sweeps.", default=100, stored="sweeps")
     weights: str = setting(
         one_of(*WEIGHTS),
         'of Algorithm 2: "scale", one weight for all concepts, or "concept", one for each by least squares.',
@@ -136,26 +137,29 @@ class ConceptSettings(Settings):
         default=None,
         advanced=True,
     )
-    project_every: int = setting(
+    projection_interval: int = setting(
         whole(0),
         "of Algorithm 2: sweeps between projections onto the image of X (hybrid); 0 is never.",
         default=10,
         advanced=True,
+        stored="project_every",
     )
-    other_penalty: float | None = setting(
+    alternative_penalty: float | None = setting(
         number(0) | NULL,
         "if given, hopfield and hybrid also search with this penalty, and keep the result with the higher "
         "CKA. A penalty that suits concepts of few members loses concepts that hold half of the points.",
         default=None,
         advanced=True,
+        stored="other_penalty",
     )
-    floor: bool = setting(
+    singletons: bool = setting(
         FLAG,
         "if you ask for more concepts than there are points, and the points have full rank, make each point a "
         "concept of its own, for the floor of the kernel. hopfield and hybrid search the other concepts above "
-        "it (`smtdist.concepts.floor`).",
+        "it (`smtdist.concepts.scores`).",
         default=True,
         advanced=True,
+        stored="floor",
     )
     n_init: int | None = setting(
         whole(1) | NULL,
@@ -177,24 +181,26 @@ class ConceptSettings(Settings):
     refine: int = setting(
         whole(0),
         "sweeps of a last descent of all concepts on the whole kernel. Its penalty follows the share of noise "
-        "in X (`smtdist.concepts.reliability`). S then aligns better with the data and is less sparse. With "
+        "in X (`smtdist.concepts.scores`). S then aligns better with the data and is less sparse. With "
         'weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.',
         default=0,
     )
-    mild: float = setting(
+    refine_start_temperature: float = setting(
         number(0),
         "first temperature of the last descent. At 0.07 existing concepts change by a few points, and few are "
         "destroyed. With more points, a concept can take up more of them, and concepts of one point are "
         "destroyed earlier: 0.015 keeps them at 256 points.",
         default=0.07,
         advanced=True,
+        stored="mild",
     )
-    heated: float = setting(
+    refine_warm_fraction: float = setting(
         number(above=0, most=1),
         "share of the last descent's sweeps above T = 0.01. Below that, weights less than the unit are used "
         "as they are fitted. With many sweeps, the alignment is best if more than half are below.",
         default=0.8,
         advanced=True,
+        stored="heated",
     )
     refine_penalty: float | None = setting(
         number(0) | NULL,
@@ -202,12 +208,13 @@ class ConceptSettings(Settings):
         default=None,
         advanced=True,
     )
-    aim: float = setting(
+    target_cka: float = setting(
         number(0, 1),
         "if the CKA after the last descent is below this, repeat the descent from the same S with a sixth of "
         "the penalty, and keep the result with the higher CKA.",
         default=0.0,
         advanced=True,
+        stored="aim",
     )
     branches: int = setting(whole(1), "of Algorithm 3: parallel branches.", default=4, advanced=True)
     items: int = setting(
@@ -216,11 +223,12 @@ class ConceptSettings(Settings):
     perturbation: float = setting(
         number(0), "of Algorithm 3: size of the random tilt.", default=0.1, advanced=True
     )
-    features: str = setting(
+    feature_map: str = setting(
         one_of(*FEATURES),
         'how W is fitted afterwards. "procrustes" keeps its columns orthogonal if there are at most as many '
         "as dimensions.",
         default="least_squares",
+        stored="features",
     )
     random_state: int = seed()
 
@@ -232,7 +240,7 @@ class ConceptSettings(Settings):
             n_concepts=self.n_concepts,
             rank=self.rank,
             tolerance=self.tolerance,
-            discourage=self.discourage,
+            discourage=self.duplicate_penalty,
             distinct=self.distinct,
             temperature=self.annealing,
             block=block,
@@ -255,7 +263,7 @@ class ConceptSettings(Settings):
             return self.cooling
         start = self.start_temperature
         cold = COLD.get(self.method, FROZEN)
-        return float(min(1.0, (cold / start) ** (1 / max(1.0, 0.8 * self.sweeps)))) if start > 0 else 1.0
+        return float(min(1.0, (cold / start) ** (1 / max(1.0, 0.8 * self.max_iter)))) if start > 0 else 1.0
 
     @property
     def descent(self) -> DescentSettings:
@@ -265,11 +273,11 @@ class ConceptSettings(Settings):
             penalty=self.penalty,
             temperature=self.start_temperature,
             cooling=self.rate,
-            sweeps=self.sweeps,
+            sweeps=self.max_iter,
             weights=self.weights,
             weighted_penalty=self.weighted_penalty,
             blocks=self.blocks,
-            project_every=self.project_every if self.method == "hybrid" else 0,
+            project_every=self.projection_interval if self.method == "hybrid" else 0,
             rank=self.rank,
             seed=self.random_state,
         )
@@ -277,7 +285,7 @@ class ConceptSettings(Settings):
     @property
     def replacing(self) -> DescentSettings:
         """The settings of the short, cool descents in which missing concepts are tried anew."""
-        sweeps = max(10, self.sweeps // 4)
+        sweeps = max(10, self.max_iter // 4)
         start = min(WARM, self.start_temperature)
         rate = min(1.0, (FROZEN / start) ** (1 / (0.5 * sweeps))) if start > 0 else 1.0
         return dataclasses.replace(
@@ -292,7 +300,7 @@ class ConceptSettings(Settings):
     def cold(self) -> DescentSettings:
         """The settings of a descent without noise, to where no flip of a member brings anything."""
         return dataclasses.replace(
-            self.descent, temperature=0.0, cooling=1.0, sweeps=max(SETTLING, self.sweeps), project_every=0
+            self.descent, temperature=0.0, cooling=1.0, sweeps=max(SETTLING, self.max_iter), project_every=0
         )
 
     def starts(self, points: int) -> int:
@@ -311,13 +319,19 @@ class ConceptSettings(Settings):
         """Return the settings of an attempt at the last descent, of at least one sweep, on a kernel of such a reliability."""
         sweeps, cold = max(1, self.refine), COLD["hopfield"]
         rate = (
-            min(1.0, (cold / self.mild) ** (1 / max(1.0, self.heated * sweeps))) if self.mild > 0 else 1.0
+            min(
+                1.0,
+                (cold / self.refine_start_temperature)
+                ** (1 / max(1.0, self.refine_warm_fraction * sweeps)),
+            )
+            if self.refine_start_temperature > 0
+            else 1.0
         )
         first = self.penalty * (1 - reliability) if self.refine_penalty is None else self.refine_penalty
         return dataclasses.replace(
             self.descent,
             penalty=first / 6**attempt,
-            temperature=self.mild,
+            temperature=self.refine_start_temperature,
             cooling=float(rate),
             sweeps=sweeps,
             project_every=0,

@@ -6,8 +6,6 @@ So are numbers that attributes say the meaning of (`smtdist.data.conventions`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -40,7 +38,7 @@ class Scaling:
 
     image_shape: tuple[int, ...]
     resize: int | None = None
-    crop: int | None = None
+    center_crop: int | None = None
     channels: int | None = None
     pixel_range: tuple[float, float] | None = None
 
@@ -126,30 +124,14 @@ class Adapted(Derived):
         """Return what the source is, its shape and type as they are read."""
         return {**self.source.describe(), "shape": list(self.shape), "dtype": self.dtype.name}
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Yield a reader over an open reader of the source."""
-        with self.source.opened() as inner:
-            yield _AdaptedReader(self, inner)
-
-
-class _AdaptedReader(Reader):
-    source: Adapted
-
-    def __init__(self, source: Adapted, inner: Reader) -> None:
-        super().__init__(source)
-        self._inner = inner
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        before, step, at = self._inner.read_bytes, self.source.step, start
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write images in order, some rows of chunks at a time."""
+        step, at = self.step, start
         while at < stop:
             end = min(stop, (at // step + 1) * step)
-            block = decoded(self._inner.read(at, end), self.source.attributes, self.source.name)
-            put_pixels(
-                block.transpose(0, *self.source.axes), out[at - start : end - start], self.source.name, at
-            )
+            block = decoded(inner.read(at, end), self.attributes, self.name)
+            put_pixels(block.transpose(0, *self.axes), out[at - start : end - start], self.name, at)
             at = end
-        return self._inner.read_bytes - before
 
 
 def adapted(

@@ -336,7 +336,7 @@ def _of_list(items: Sequence[Any], name: str) -> Any:
 def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | None) -> Sliced:
     """Return PIL images: grey where all are, else in colour, as encoded images are; those of more than 8 bits as they are."""
     resize, crop, channels = (
-        (settings.resize, settings.crop, settings.channels) if settings else (None,) * 3
+        (settings.resize, settings.center_crop, settings.channels) if settings else (None,) * 3
     )
     for number, picture in enumerate(pictures):
         if not hasattr(picture, "getbands"):

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from smtdist import errors
 from smtdist.data.adapted import RangeSettings, adapted
-from smtdist.data.first import First
 from smtdist.data.labels import numbering_of, read_labels
 from smtdist.data.locations import Files, Location, Parsed, resolved
 from smtdist.data.look import file_named, labels_name, look_at, require_same_classes
 from smtdist.data.manifest import Manifest
 from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
+from smtdist.data.views import First
 from smtdist.errors import ConfigurationError, DataError, DataWarning, counted
 
 __all__ = ["EncodedSettings", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]
@@ -31,7 +31,7 @@ class EncodedSettings(RangeSettings, Protocol):
         """Pixels of the shorter side."""
 
     @property
-    def crop(self) -> int | None:
+    def center_crop(self) -> int | None:
         """Pixels of the side of the middle square."""
 
     @property
@@ -74,7 +74,7 @@ def open_source(
             errors.warn(gaps, DataWarning)
     order = partial(adapted, settings=settings, fitted=fitted, image_shape=image_shape)
     looks = [order(look) if isinstance(look, Source) else look for look in looks]
-    scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
+    scaling = (settings.resize, settings.center_crop, settings.channels) if settings else ()
     source = joined(looks, label, name.strip("/"), *scaling)
     if settings is not None and not fitted and isinstance(looks[0], Source):
         refuse_scaling(source.name, settings)
@@ -136,7 +136,7 @@ def named_labels(
 
 def refuse_scaling(name: str, settings: EncodedSettings) -> None:
     """Raise a ConfigurationError if settings for encoded images are given for plain ones."""
-    given = [key for key in ("resize", "crop", "channels") if getattr(settings, key) is not None]
+    given = [key for key in ("resize", "center_crop", "channels") if getattr(settings, key) is not None]
     if given:
         raise ConfigurationError(
             f"{name} holds plain images, but {' and '.join(given)} {'is' if len(given) == 1 else 'are'} for encoded ones "

@@ -132,7 +132,7 @@ def picture_files(
         max_pixels=None,
         file_bytes=0,
     )
-    scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
+    scaling = (settings.resize, settings.center_crop, settings.channels) if settings else ()
     base = EncodedSource.seen(look, *scaling)
     known = {one.name: getattr(base, one.name) for one in fields(base)}
     return PictureFiles(**known, files=tuple(files), identity=digest.hexdigest())

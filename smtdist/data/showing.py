@@ -53,11 +53,11 @@ def figures(model: Any) -> dict[str, str]:
     """Return the figures of a model that a person asks for first, as text."""
     found = {} if getattr(model, "embedding", model) is None else dict(model.summary())
     settings = getattr(model, "settings", None)
-    for name in ("n_components", "feature", "patch"):
+    for name in ("n_components", "code", "patch_size"):
         found.setdefault(name, getattr(settings, name, None))
     found["n_samples"] = n_samples(getattr(model, "provenance", {})) or found.get("n_samples")
     named = {title: found.get(name) for name, title in FIGURES.items() if found.get(name) is not None}
-    named |= {name: found[name] for name in ("feature", "patch") if found[name] is not None}
+    named |= {name: found[name] for name in ("code", "patch_size") if found[name] is not None}
     return {title: f"{value:,}" if isinstance(value, int) else str(value) for title, value in named.items()}
 
 

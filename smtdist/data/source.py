@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -134,6 +134,16 @@ class Derived(Source):
         """Bytes that each thread of a reader may need on top of `reader_bytes`."""
         return self.source.thread_bytes
 
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader over an open reader of the source."""
+        with self.source.opened() as inner:
+            yield _DerivedReader(self, inner)
+
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write samples `start` to `stop` into `out`, as an open reader of the source has them."""
+        raise NotImplementedError
+
 
 class Reader:
     """Reads ranges of samples from an open source and counts what it read.
@@ -173,6 +183,19 @@ class Reader:
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         """Write samples `start` to `stop` into `out` and return the bytes that took from storage."""
         raise NotImplementedError
+
+
+class _DerivedReader(Reader):
+    source: Derived
+
+    def __init__(self, source: Derived, inner: Reader) -> None:
+        super().__init__(source)
+        self._inner = inner
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        before = self._inner.read_bytes
+        self.source.fill(self._inner, start, stop, out)
+        return self._inner.read_bytes - before
 
 
 def aligned_samples(sample_bytes: int) -> int:

@@ -153,7 +153,7 @@ class PatchSequences(Source):
             raise ConfigurationError(f"whiten is {self.whiten!r}; choose {' or '.join(WHITEN)}.")
         if min(self.patch, self.length, self.places) < 1 or not self.low_pass > 0:
             raise ConfigurationError(
-                f"patch is {self.patch}, length {self.length}, places {self.places}, low_pass {self.low_pass}; "
+                f"patch_size is {self.patch}, length {self.length}, places {self.places}, low_pass {self.low_pass}; "
                 f"all must lie above 0."
             )
         if self.views not in VIEWS:
@@ -163,7 +163,7 @@ class PatchSequences(Source):
         for clip in self.clips:
             if self.patch > min(clip.height, clip.width):
                 raise ConfigurationError(
-                    f"patch is {self.patch}, but {clip.name} has frames of {clip.height} x {clip.width}; use a smaller one."
+                    f"patch_size is {self.patch}, but {clip.name} has frames of {clip.height} x {clip.width}; use a smaller one."
                 )
         if not 0 <= self.overlap < self.length:
             raise ConfigurationError(

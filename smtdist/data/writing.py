@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from smtdist.data import changing, locking
+from smtdist.data import locking
 from smtdist.data.locations import Location
 from smtdist.data.same_file import require_apart
 from smtdist.errors import ModelError, OutputExistsError
@@ -290,7 +290,7 @@ def _publish(draft: _Draft, target: Path, overwrite: bool) -> None:
         _keep_mode(draft.descriptor, target)
     else:
         _set_mode(draft.descriptor, draft.mode)
-    changing.require_unchanged(target)
+    locking.require_unchanged(target)
     if not overwrite:
         try:
             _link(draft, target)
@@ -308,7 +308,7 @@ def _publish(draft: _Draft, target: Path, overwrite: bool) -> None:
         os.replace(named, target)
     finally:
         named.unlink(missing_ok=True)
-    changing.replaced(target)
+    locking.replaced(target)
 
 
 def take_place(finished: Path, target: Path, overwrite: bool) -> None:

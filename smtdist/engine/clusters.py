@@ -7,18 +7,22 @@ is refused. On this machine certificates made for the run keep other users out.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import inspect
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import dask
 import distributed
 from distributed import Client, LocalCluster, Nanny, Worker
+from distributed.comm import connect, get_address_host_port
+from distributed.security import Security
 
-from smtdist.engine import answering, tls
+from smtdist.engine import tls
 from smtdist.engine.adaptive import Demand, policy
 from smtdist.engine.cluster_choice import (
     ENCRYPTED,
@@ -46,13 +50,16 @@ from smtdist.engine.local_cluster import (
     require_descriptors,
 )
 from smtdist.engine.queues import Jobs, queue_cluster
-from smtdist.errors import ConfigurationError, counted
+from smtdist.errors import ConfigurationError, SmtdistError, counted
 
 JOB_DESCRIPTORS = 4
 """Connections of the scheduler, which is in this process, with each worker of a batch queue, some to spare."""
 
 Waiting = Callable[[], None]
 """Called each second while a first worker is awaited; it may raise to end the wait."""
+
+ANSWER_SECONDS = 20.0  # that a busy scheduler has to answer: Dask's client would wait for ever
+LISTENING_SECONDS = 5.0  # that a scheduler which is about to start has to listen at its address
 
 
 def executor_of(
@@ -109,7 +116,7 @@ def client_of(choice: ClusterChoice, **options: Any) -> Iterator[Client]:
                 "check that it is running, and that --tls is the folder it was started with and is still valid"
                 * encrypted
             )
-            answering.require_scheduler(address, security, remedy)
+            require_scheduler(address, security, remedy)
         with Client(address, security=security, timeout="20s", set_as_default=False, **options) as client:
             yield client
 
@@ -338,3 +345,53 @@ def _scaled(cluster: Any, executor: DaskExecutor, present: int, seconds: float =
     finally:
         ended.set()
         thread.join()
+
+
+def require_scheduler(address: str, security: Security | None = None, remedy: str = "") -> None:
+    """Raise a SmtdistError where what answers at an address is no scheduler, or nothing answers."""
+    try:
+        # in a notebook this thread has a loop that runs already
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _asked(address, security or Security())).result()
+    except Exception as error:  # what speaks another language leads to errors of any kind
+        said = (
+            " ".join(str(error).split()).rstrip(".")
+            or f"nothing that it says within {ANSWER_SECONDS:.0f} s"
+        )
+        raise SmtdistError(
+            f"No Dask scheduler answers at {address} ({said}); "
+            f"{remedy or 'check that it is running, and give the address that `dask scheduler` prints'}."
+        ) from error
+
+
+async def _asked(address: str, security: Security) -> None:
+    answer = await asyncio.wait_for(_answer(address, security), ANSWER_SECONDS)
+    if not (isinstance(answer, dict) and answer.get("type") == "Scheduler"):
+        raise ValueError("what answers there is none")
+
+
+async def _answer(address: str, security: Security) -> Any:
+    how: dict[str, Any] = security.get_connection_args("client")
+    try:
+        comm = await connect(address, timeout=LISTENING_SECONDS, **how)
+    except OSError:
+        if not await _listens(address):
+            raise
+        comm = await connect(address, timeout=ANSWER_SECONDS, **how)
+    try:
+        await comm.write({"op": "identity", "reply": True})
+        return await comm.read()
+    finally:
+        comm.abort()
+
+
+async def _listens(address: str) -> bool:
+    """Tell whether anything listens at an address."""
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(*get_address_host_port(address)), LISTENING_SECONDS
+        )
+    except (OSError, ValueError):
+        return False
+    writer.close()
+    return True

@@ -20,8 +20,7 @@ from distributed.client import FutureCancelledError, FuturesCancelledError, futu
 from distributed.scheduler import KilledWorker
 
 from smtdist.engine.adaptive import Demand
-from smtdist.engine.done import DONE
-from smtdist.engine.events import Report
+from smtdist.engine.events import DONE, Report
 from smtdist.engine.executor import Handle, TaskLost, writers
 from smtdist.engine.lastwords import NOBODY_SECONDS, Attendance
 from smtdist.engine.memory import memory_limit, process_limits, readable, settle_heap

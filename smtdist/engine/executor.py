@@ -17,9 +17,7 @@ from smtdist.engine.window import Key, Sight, ask
 Handle = Any
 """A submitted task; opaque, hashable, and allowed among the arguments of another task, which gets its result."""
 
-
-WRITING_SHARE = 16
-"""Workers of a large cluster for each sum that may be half-written."""
+WRITING_SHARE = 16  # of a large cluster, one worker in so many may write its sum at a time
 
 
 def writers(workers: int) -> int:

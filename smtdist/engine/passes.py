@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from smtdist.data import identity, retry
-from smtdist.data.array import ArraySource
-from smtdist.data.piece import piece_of, without_data
+from smtdist.data.array import ArraySource, piece_of, without_data
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import folder as folders
@@ -46,14 +45,11 @@ T = TypeVar("T")
 
 ON_BAD_CHUNK: Final = ("raise", "skip")
 SOLVE_ON: Final = ("driver", "workers")
-WORTH_TELLING: Final = 1.0
-"""Seconds of compiling before a pass that the user is told of."""
+WORTH_TELLING: Final = 1.0  # seconds of compiling kernels from which on the user is told of it
+STAYING_SHARE: Final = 0.25  # of a worker's memory, that samples which stay there may take
 
-STAYING_SHARE: Final = 0.25
-"""Of a worker's memory: what samples that stay there may take."""
-
+# called with each engine that is made in this context, so that a view can follow a run that other code starts
 WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHERS", default=())
-"""Called with each engine that is made in this context: how a run is watched that someone else starts."""
 
 
 @dataclass
@@ -305,7 +301,7 @@ class Engine:
             )
             with self.executor.reports_to(counted):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
-                result = self._in_sight(name, reduction, resumed)
+                result = self._watched(name, reduction, resumed)
         if checks is None:
             self._require_unmoved(name, source, known, result.counters.checks)
         if folder is not None and reduction is not None and reduction.worth_storing():
@@ -402,8 +398,8 @@ class Engine:
                 require_held(self.checkpoint)
             raise
 
-    def _in_sight(self, name: str, reduction: Reduction, resumed: list[StoredPartial]) -> Partial:
-        """Run a pass, in sight of those who watch."""
+    def _watched(self, name: str, reduction: Reduction, resumed: list[StoredPartial]) -> Partial:
+        """Run a pass; whoever watches finds it as `current`, and is told if it fails."""
         self.current = reduction
         try:
             return reduction.run(resumed)

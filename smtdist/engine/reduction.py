@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from smtdist.data.piece import piece_of, without_data
+from smtdist.data.array import piece_of, without_data
 from smtdist.engine import plan as plans
 from smtdist.engine import worker
 from smtdist.engine.checkpoint import LostPartial

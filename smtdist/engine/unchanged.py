@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from smtdist.data import identity
 from smtdist.data.source import Source
-from smtdist.data.subset import ChunkSubset
+from smtdist.data.views import ChunkSubset
 from smtdist.errors import DataError
 from smtdist.statistics.base import Layout, State, Statistic
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from smtdist.data.array import ArraySamples, ArraySource
 from smtdist.data.fingerprint import array_hash
-from smtdist.data.labelled import WithLabels
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
+from smtdist.data.views import WithLabels
 from smtdist.engine import folder
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError

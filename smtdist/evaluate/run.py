@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data import opening
-from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
+from smtdist.data.views import limited
 from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
@@ -95,7 +95,7 @@ class Labelled:
 class Neighbours:
     """Settings of the soft k-NN."""
 
-    k: int = Configuration.neighbours
+    k: int = Configuration.n_neighbors
     temperature: float = Configuration.temperature
     vote: str = Configuration.vote
 
@@ -108,7 +108,7 @@ class Neighbours:
         vote: str | None = None,
     ) -> Neighbours:
         """Return those that a model's settings name, but for what is given."""
-        return cls(k or settings.neighbours, temperature or settings.temperature, vote or settings.vote)
+        return cls(k or settings.n_neighbors, temperature or settings.temperature, vote or settings.vote)
 
 
 @dataclass(frozen=True)

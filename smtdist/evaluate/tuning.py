@@ -178,7 +178,7 @@ def tune(
     """Try every combination of a grid of settings on held-out images, in far less time than separate fits.
 
     estimator : its parameters are the settings that do not vary, and where the work is done. It is not fitted.
-    grid : values to try by the name of the setting, such as {"ridge": [0.001, 0.01]}.
+    grid : values to try by the name of the setting, such as {"whitening_reg": [0.001, 0.01]}.
     X, y : images and the numbers or names of their classes; y is None for a (path, group) pair whose file has them.
     validation : share of the images that is held out, or other images and labels (X, y).
     limit : use only this many images, drawn at random. metric : "knn" or "linear"; neighbours : of the k-NN.
@@ -187,10 +187,10 @@ def tune(
 
     >>> images = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
     >>> from smtdist.models.smt import SMT
-    >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
-    >>> found = tune(smt, {"ridge": [0.01, 0.1]}, images, np.arange(80) % 2, neighbours=5)
+    >>> smt = SMT(patch_size=3, code="vq", n_atoms=16, n_components=4, pool_size=2)
+    >>> found = tune(smt, {"whitening_reg": [0.01, 0.1]}, images, np.arange(80) % 2, neighbours=5)
     >>> len(found.trials), list(found.best_params)
-    (2, ['ridge'])
+    (2, ['whitening_reg'])
     """
 
     learnt = estimator.is_learned

@@ -45,7 +45,9 @@ def luminance(images: Array) -> Array:
     [[[[1.0]]]]
     """
     if images.shape[3] != 3:
-        raise DataError(f"Images have {images.shape[3]} channel(s), and grey needs three; set grey=false.")
+        raise DataError(
+            f"Images have {images.shape[3]} channel(s), and grey needs three; set to_grayscale=false."
+        )
     red, green, blue = (
         images[..., channel : channel + 1] * weight for channel, weight in enumerate(LUMINANCE)
     )

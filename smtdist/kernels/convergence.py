@@ -144,7 +144,7 @@ def keep(estimator: Any, found: Convergence | None) -> None:
     """
     if found is not None:
         estimator.n_iter_, estimator.converged_, estimator.gap_ = (
-            found.n_iter,
+            max(1, found.n_iter),  # a start that is the end was looked at once, as scikit-learn counts
             found.converged,
             found.gradient_norm,
         )

@@ -1,7 +1,7 @@
 """Matrix products: those of codes, in one order on any processor, and those whose bits do not depend on threads.
 
 What codes are made of is multiplied by `Ordered` or `each_tile`. The others, of linear classifiers, are BLAS's; their last
-bits depend on its library and the processor.
+bits depend on its library and the processor, as do those of solves, which `add_product` adds in place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.kernels.cpu import float_products
+from smtdist.kernels.cpu import accumulate, float_products
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.threads import even_ranges, numpy_blas, run_ranges, single_blas
 from smtdist.kernels.types import Array
@@ -45,6 +45,26 @@ def by_rows(left: Array, right: Array, step: int, dtype: npt.DTypeLike) -> npt.N
     with single_blas():
         run_ranges(work, even_ranges(len(left), step))
     return product
+
+
+def add_product(out: Array, left: Array, right: Array, alpha: float = 1.0) -> None:
+    """Add alpha x left @ right to `out`, in place.
+
+    All are float32, or all float64. The rows of `out` lie in one piece each; it may be part of a matrix of which `left` and
+    `right` are other parts. Memory: on the CPU none; elsewhere the product.
+
+    >>> out = np.ones((1, 2))
+    >>> add_product(out, np.array([[2.0]]), np.array([[3.0, 4.0]]), -1)
+    >>> out.tolist()
+    [[-5.0, -7.0]]
+    """
+    if is_host(out):
+        accumulate.add_product(out, left, right, alpha)
+        return
+    product = left @ right
+    if alpha != 1:
+        product *= alpha
+    out += product
 
 
 class Ordered:

@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.accumulate import add_product
 from smtdist.kernels.device import array_module, like, to_host
+from smtdist.kernels.products import add_product
 from smtdist.kernels.scatter import mirror_upper
 
 TILE_BYTES: Final = 64 * 2**20

@@ -85,7 +85,7 @@ def merge(
 
     >>> import numpy as np, smtdist
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> first = smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4).fit(images[:20])
+    >>> first = smtdist.SMT(patch_size=3, code="vq", n_atoms=16, n_components=4).fit(images[:20])
     >>> other = update(first, images[20:], alone=True)
     >>> merge([first, other], n_components=3)
     <Model: K = 16, 3 components, 40 samples>

@@ -138,7 +138,7 @@ def _(
 ) -> Learnt:
     # some more than once where the sample has fewer
     vectors = state["vector"].astype(np.float32)
-    return whitener, _repeated(vectors, settings.dictionary) if len(vectors) else None
+    return whitener, _repeated(vectors, settings.n_atoms) if len(vectors) else None
 
 
 @_learnt.register

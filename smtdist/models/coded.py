@@ -36,7 +36,7 @@ def code_of(feature: str) -> Code:
     cls = brought(ENCODERS, feature)
     if cls is None:
         raise ConfigurationError(
-            f"feature is {feature!r}; it must be one of {', '.join(configuration.CODED)} here, or the name of an "
+            f"code is {feature!r}; it must be one of {', '.join(configuration.CODED)} here, or the name of an "
             f"encoder that an installed package brings."
         )
     encoder.require_encoder(cls, feature, ManifoldSettings.declared().keys() - {"random_state"})
@@ -45,19 +45,19 @@ def code_of(feature: str) -> Code:
 
 AFTERWARDS: Final = ("pool_size", "pool_stride")
 """Settings of an embedding that may change after the fit."""
-HIDDEN: Final = frozenset({"feature", "pooling", "model"})
-"""Settings of coders that are not those of a transform: `feature` names the code there, and pooling is of coders alone."""
+HIDDEN: Final = frozenset({"pooling_grid", "model"})
+"""Settings of coders that are not those of a transform: `code` names the code there, and pooling is of coders alone."""
 
 
 @dataclass(frozen=True)
 class CodedSettings:
     """What a fit of a learned code is told.
 
-    feature : the name of the code: l1, s3c, omp, sc, or that of an encoder of another package.
+    code : its name: l1, s3c, omp, sc, or that of an encoder of another package.
     coder, embedding : the settings of the two steps.
     """
 
-    feature: str
+    code: str
     coder: Any
     embedding: ManifoldSettings
 
@@ -65,7 +65,7 @@ class CodedSettings:
 def declared(feature: str) -> dict[str, dataclasses.Field[Any]]:
     """Return the settings of both steps of a fit with this feature, as they are declared; the seed is of both.
 
-    >>> declared("l1")["n_atoms"].default, "expectation" in declared("s3c"), "expectation" in declared("l1")
+    >>> declared("l1")["n_atoms"].default, "pooled_feature" in declared("s3c"), "pooled_feature" in declared("l1")
     (1024, True, False)
     """
     code = code_of(feature)
@@ -75,34 +75,39 @@ def declared(feature: str) -> dict[str, dataclasses.Field[Any]]:
     return {**own, **ManifoldSettings.declared()}
 
 
-def coded_settings(feature: str, **given: Any) -> CodedSettings:
+def coded_settings(code: str = "", **given: Any) -> CodedSettings:
     """Return settings of both steps from one list of names; ConfigurationError for what neither has.
+
+    code : the name of the code; `feature` is another name of it.
 
     >>> found = coded_settings("s3c", n_atoms=100, n_components=8)
     >>> found.coder.n_atoms, found.embedding.n_components
     (100, 8)
     """
-    code = code_of(feature)
-    names = named(given, declared(feature), f"SMT with feature={feature}")
+    if "feature" in given and code:
+        raise ConfigurationError("code is given twice, also as feature; leave one of them out.")
+    code = code or given.pop("feature", "")
+    usual = code_of(code).settings
+    names = named(given, declared(code), f"SMT with code={code}")
     steps = [
         one.replace(**{name: value for name, value in names.items() if name in one.declared()})
-        for one in (code.settings, ManifoldSettings())
+        for one in (usual, ManifoldSettings())
     ]
-    return CodedSettings(feature, *steps)
+    return CodedSettings(code, *steps)
 
 
 def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
     coder, feature = model.coder.settings, model.coder.feature
     both = vars(coder) | vars(model.settings)
-    return {"feature": feature, **{name: both[name] for name in declared(feature)}}
+    return {"code": feature, **{name: both[name] for name in declared(feature)}}
 
 
 def names_of_the_code(feature: str) -> set[str]:
     """Return the names of settings that the code alone has: they stay as they are where a coder is used again.
 
-    >>> sorted(names_of_the_code("l1") & {"n_atoms", "patch", "random_state", "context"})
-    ['n_atoms', 'patch']
+    >>> sorted(names_of_the_code("l1") & {"n_atoms", "patch_size", "random_state", "context_size"})
+    ['n_atoms', 'patch_size']
     """
     return declared(feature).keys() - ManifoldSettings.declared().keys()
 
@@ -115,7 +120,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     """
     require_pooled(source, settings)
     with engine.run([*fit.STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
-        coder, first = fit.fit_coder(code_of(settings.feature).cls, source, settings.coder, engine)
+        coder, first = fit.fit_coder(code_of(settings.code).cls, source, settings.coder, engine)
         found, then = manifold.fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
 
@@ -129,13 +134,13 @@ def require_pooled(source: Source, settings: CodedSettings) -> None:
 
 def require_entries(settings: CodedSettings) -> None:
     """Refuse more components than the code has entries: what settings say without the data."""
-    manifold.require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
+    manifold.require_size(code_of(settings.code).cls.entries(settings.coder), settings.embedding)
 
 
 def coded_facts(source: Source, settings: CodedSettings) -> Facts:
     """Return what a checkpoint of `fit_coded` depends on."""
     embedding = {f"embedding's {name}": value for name, value in settings.embedding.to_dict().items()}
-    return Facts.of(source, {"code": settings.feature, **settings.coder.to_dict(), **embedding})
+    return Facts.of(source, {"code": settings.code, **settings.coder.to_dict(), **embedding})
 
 
 _WHITENING: Final[Mapping[str, tuple[str, ...]]] = {

@@ -17,7 +17,7 @@ class Chosen(Protocol):
     @property
     def n_components(self) -> int: ...  # noqa: D102
     @property
-    def drop(self) -> int: ...  # noqa: D102
+    def drop_components(self) -> int: ...  # noqa: D102
 
 
 def chosen_components(
@@ -27,7 +27,7 @@ def chosen_components(
 
     Any choice within the components stored is free after the fit; ModelError for another.
     """
-    first = settings.drop if drop is None else drop
+    first = settings.drop_components if drop is None else drop
     count = settings.n_components if n_components is None else n_components
     stored = len(embedding.components)
     if count < 1 or first < 0 or first + count > stored:

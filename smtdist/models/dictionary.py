@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence, mirrored
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Geometry, Whitener
-from smtdist.models import starts
+from smtdist.models.records import best_of
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -109,7 +109,7 @@ def sketch_size(settings: Configuration) -> int:
 
 def sketch_of(whitener: Whitener, settings: Configuration) -> Candidates:
     """Return the sketch of the random patches that a dictionary is chosen from; a mirrored one has the mirrored ones anyway."""
-    flip = settings.flip and not settings.dictionary_mirrored
+    flip = settings.augment_flip and not settings.dictionary_mirrored
     return Candidates(
         whitener, flip, sketch_size(settings), settings.random_state, settings.dictionary_mirrored
     )
@@ -117,7 +117,7 @@ def sketch_of(whitener: Whitener, settings: Configuration) -> Candidates:
 
 def drawn_atoms(settings: Configuration) -> int:
     """Return how many atoms are chosen: half of them where the others are their mirror images."""
-    return settings.dictionary // 2 if settings.dictionary_mirrored else settings.dictionary
+    return settings.n_atoms // 2 if settings.dictionary_mirrored else settings.n_atoms
 
 
 def with_mirror_images(half: Dictionary, geometry: Geometry) -> Dictionary:
@@ -164,7 +164,7 @@ def from_sketch(
         first = start.grid[number * wanted : (number + 1) * wanted]
         return _k_means(first, source, whitener, settings, engine)
 
-    return starts.best_of(settings.dictionary_n_init, learned, _distance_of, engine)
+    return best_of(settings.dictionary_n_init, learned, _distance_of, engine)
 
 
 def _distance_of(found: Dictionary) -> float:
@@ -239,9 +239,11 @@ def _k_means(
     encoder = Encoder(whitener, start, "vq", 0, not spherical, "leave_out", "leave_out")
 
     def make(centres: _Centres, number: int) -> tuple[Statistic, Source]:
-        spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.random_state + number)
+        spares = Candidates(
+            whitener, settings.augment_flip, SPARES_PER_ROUND, settings.random_state + number
+        )
         batch = chunk_subset(source, settings.dictionary_samples, settings.random_state + number)
-        return Centroids(replace(encoder, atoms=centres.grid), settings.flip, spares), batch
+        return Centroids(replace(encoder, atoms=centres.grid), settings.augment_flip, spares), batch
 
     def update(centres: _Centres, state: State, number: int) -> _Centres | None:
         moved = updated(centres, state, spherical, mini_batch=settings.dictionary_samples > 0)

@@ -33,8 +33,8 @@ from smtdist.kernels import patches, representation
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.generic.codes import square_norms
+from smtdist.kernels.grid_pool import cells
 from smtdist.kernels.patches import Average
-from smtdist.kernels.pooled_codes import cells
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.models import loading, readout, store
 from smtdist.models.model import Model
@@ -203,7 +203,9 @@ def tables(exported: Encoder, n_components: int | None = None, drop: int | None 
     encoder, settings = model.encoder, model.settings
     whitener = encoder.whitener
     geometry, size = whitener.geometry, whitener.geometry.patch
-    rows, columns = (np.arange(0, length, settings.stride) for length in (geometry.rows, geometry.columns))
+    rows, columns = (
+        np.arange(0, length, settings.patch_stride) for length in (geometry.rows, geometry.columns)
+    )
     components = model.components(n_components, drop)
     code_kernels.check_atoms(geometry.pixels, encoder.atoms)
     if whitener.whiten is None:
@@ -229,7 +231,7 @@ def tables(exported: Encoder, n_components: int | None = None, drop: int | None 
         patch=size,
         channels=geometry.channels,
         positions=(len(rows), len(columns)),
-        stride=settings.stride,
+        stride=settings.patch_stride,
         grid=(geometry.rows, geometry.columns),
         average=average,
         floor_sum=whitening_kernels.contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale),
@@ -292,7 +294,7 @@ def facts(exported: Encoder, drop: int | None = None) -> dict[str, Any]:
         "configuration": model.settings.to_json(),
         "fingerprint": str(model.provenance.get("fingerprint", "")),
         "drop": 0,
-        "dropped": model.settings.drop if drop is None else drop,
+        "dropped": model.settings.drop_components if drop is None else drop,
     }
 
 

@@ -100,7 +100,7 @@ def _read(file: Any, statistics: bool) -> Model:
     whitening = _read_whitening(file["whitening"], scale)
     dictionary = _read_dictionary(file["dictionary"])
     model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
-    if settings.order == 2:
+    if settings.difference_order == 2:
         bits = COARSE_BITS if number(file, "smtdist_schema") < 3 else number(file, "weight_bits")
         model = replace(model, coarse=bits != code_sums(model, 1).weight_bits)
     if statistics and "statistics" in file:
@@ -110,7 +110,7 @@ def _read(file: Any, statistics: bool) -> Model:
 
 def _require_layout(file: Any, geometry: Geometry, settings: Configuration) -> None:
     """Refuse a file whose arrays are missing or do not belong together: kernels trust their shapes."""
-    mean = _WHITENING["mean"]._replace(optional=settings.mean != "global")
+    mean = _WHITENING["mean"]._replace(optional=settings.subtract_mean != "global")
     dictionary = {"atoms": Array(("atom", "pixel")), **_OF_ATOMS}
     declared = {"whitening": {**_WHITENING, "mean": mean}, "dictionary": dictionary}
     sums = _declared_sums(file["statistics"]) if "statistics" in file else {}
@@ -133,7 +133,9 @@ def _declared_sums(group: Any) -> store.Arrays:
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
-    weights = {"weight_bits": code_sums(model, 1).weight_bits} if model.settings.order == 2 else {}
+    weights = (
+        {"weight_bits": code_sums(model, 1).weight_bits} if model.settings.difference_order == 2 else {}
+    )
     return {
         **weights,
         **store.version(model.STORED_AS),
@@ -149,7 +151,7 @@ def _root_attributes(model: Model) -> dict[str, Any]:
 def _groups(model: Model) -> Iterator[tuple[str, Group]]:
     whitening, dictionary = model.whitening, model.dictionary
     mean = None if whitening.mean is None else whitening.mean * model.scale.unit
-    about = {"mean_mode": model.settings.mean, "ridge": model.settings.ridge}
+    about = {"mean_mode": model.settings.subtract_mean, "ridge": model.settings.whitening_reg}
     yield "whitening", store.packed(_WHITENING, {**vars(whitening), "mean": mean}, about)
     ending = convergence.written(dictionary.ending)
     values = {name: getattr(dictionary, name) for name in _OF_ATOMS}
@@ -260,7 +262,7 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
         weight_bits=sums.weight_bits if sums.second_order else 0,
         **views,
     )
-    exact = sums.second_order and model.settings.context == "whole" and not model.coarse
+    exact = sums.second_order and model.settings.context_size == "whole" and not model.coarse
     if exact != bool(views) or (exact and (found.equal_sites is None) != (LIMBS[0] in matrices)):
         raise ValueError("its second-order sums do not say how many patches its images keep")
     return found

@@ -57,13 +57,13 @@ def fit(
     The driver needs the memory that `solve_way` states, or the fit is refused.
     """
     if base is None:
-        settings = settings.with_atoms(settings.dictionary if atoms is None else len(atoms))
+        settings = settings.with_atoms(settings.n_atoms if atoms is None else len(atoms))
     first = _checked(source, settings, engine, base)
     with engine.run(STEPS[2:] if base else STEPS, lambda: run_facts(source, settings, atoms, base)):
         records: list[Record] = []
         samples: Digests | None = None
         if base is None:
-            moments = PatchMoment(first, settings.flip)
+            moments = PatchMoment(first, settings.augment_flip)
             partial, record = engine.reduce("whitening", moments, source, fingerprint=True)
             whitening = whitening_of(partial.state, first, settings, source.name)
             samples = ordered_digests(partial)
@@ -116,7 +116,7 @@ def _checked(source: Source, settings: Configuration, engine: Engine, base: Mode
             f"or fit without --from-model."
         )
     if settings.dictionary_method != "given" and base is None:
-        require_solvable(settings.dictionary, settings, finished_bytes(source, settings), engine)
+        require_solvable(settings.n_atoms, settings, finished_bytes(source, settings), engine)
     return unwhitened(settings, geometry, scale)
 
 
@@ -125,7 +125,7 @@ def whitening_of(state: State, whitener: Whitener, settings: Configuration, name
     moment, mean = covariance(state, whitener)
     if not moment.any():
         raise DataError(f"All patches of {name} are constant; there is nothing to whiten.")
-    matrices = whitening_kernels.whitening_matrices(moment, settings.ridge)
+    matrices = whitening_kernels.whitening_matrices(moment, settings.whitening_reg)
     if settings.dictionary_mirrored:  # symmetric up to rounding, and now exactly
         order = mirrored_pixels(whitener.geometry)
         matrices = tuple((one + one[np.ix_(order, order)]) / 2 for one in matrices)
@@ -171,9 +171,9 @@ def joined_facts(source: Source, settings: Mapping[str, Configuration]) -> Facts
 
 def is_coarse(settings: Configuration, engine: Engine, base: Model | None) -> bool:
     """Return whether second-order sums have the coarser weights of the earlier version whose model or folder it is."""
-    if settings.order != 2:
+    if settings.difference_order != 2:
         return False
     if base is not None:
-        return base.coarse and base.settings.context == settings.context
+        return base.coarse and base.settings.context_size == settings.context_size
     begun = None if engine.checkpoint is None else manifest.begun(engine.checkpoint)
     return begun is not None and manifest.WEIGHTS not in begun.given

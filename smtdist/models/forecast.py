@@ -237,8 +237,8 @@ class Planner:
     def solved(self) -> tuple[int, int, bool]:
         """Atoms and components of the solve, and whether V is diagonal."""
         settings = self.settings
-        n_atoms = self.given_atoms or settings.dictionary
-        return n_atoms, settings.n_components + settings.drop, settings.diagonal_moment
+        n_atoms = self.given_atoms or settings.n_atoms
+        return n_atoms, settings.n_components + settings.drop_components, settings.diagonal_moment
 
     def plan(self, calibration: Calibration | None) -> FitPlan:
         """Return the plan, with times where something was measured; what cannot fit is refused, with what would do."""
@@ -265,9 +265,9 @@ class Planner:
             return None
         if self._of(MOST_ATOMS)._fits():
             return MOST_ATOMS
-        fewest = self.settings.n_components + self.settings.drop
+        fewest = self.settings.n_components + self.settings.drop_components
         # what is planned fits or does not, whatever tiles of other sizes do
-        good = self.settings.dictionary if self._fits() else fewest - 1
+        good = self.settings.n_atoms if self._fits() else fewest - 1
         bad = MOST_ATOMS
         while bad - good > 1:
             middle = (good + bad) // 2

@@ -36,29 +36,29 @@ def given_settings(parameters: Mapping[str, Any], others: Mapping[str, Any] | No
 
     Raises ConfigurationError for parameters that a learned code does not have and that are not as they are by default.
     """
-    feature, usual = parameters["feature"], Configuration.defaults()
-    names = shared_names(feature)
+    code, usual = parameters["code"], Configuration.defaults()
+    names = shared_names(code)
     idle = [
         name
         for name, value in parameters.items()
-        if name not in names and name != "feature" and value is not None and value != usual[name]
+        if name not in names and name != "code" and value is not None and value != usual[name]
     ]
     if idle:
         raise ConfigurationError(
-            f"{', '.join(idle)} is no setting of SMT with feature={feature}; leave it out, or give a setting of the code in "
-            f"`settings` (smtdist settings --feature {feature} lists them)."
+            f"{', '.join(idle)} is no setting of SMT with code={code}; leave it out, or give a setting of the code in "
+            f"`settings` (smtdist settings --code {code} lists them)."
         )
     given = {
         names[name]: value for name, value in parameters.items() if name in names and value is not None
     }
-    return {"feature": feature, **given, **(others or {})}
+    return {"code": code, **given, **(others or {})}
 
 
 def parameters_and_settings(model: Manifold) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameters of the `SMT` that a model was fitted by, and its `settings`."""
     found = coded.named_settings(model)
-    parameters = {name: found.pop(own) for name, own in shared_names(found["feature"]).items()}
-    return {"feature": found.pop("feature"), **parameters}, found
+    parameters = {name: found.pop(own) for name, own in shared_names(found["code"]).items()}
+    return {"code": found.pop("code"), **parameters}, found
 
 
 def planned(
@@ -72,7 +72,7 @@ def planned(
 ) -> forecast.FitPlan:
     """Return what a fit of a learned code will cost on this machine, or on workers like it."""
     machines, _ = forecast.local_machines(workers or 0, threads, *sizes)
-    wanted = settings.embedding.n_components + settings.embedding.drop
+    wanted = settings.embedding.n_components + settings.embedding.drop_components
 
     def fit(engine: Engine) -> object:
         return coded.fit_coded(source, settings, engine)

@@ -88,7 +88,8 @@ def resolved(model: M, statistics: Any = None) -> M:
 
 def with_settings(model: M, changes: dict[str, Any]) -> M:
     """Return the model with other settings of the solve or the pooling, not solved yet."""
-    fixed = sorted(set(changes) - set(model.free))
+    changes = model.settings.named(changes)
+    fixed = sorted(changes.keys() - set(model.free))
     if fixed:
         raise ConfigurationError(
             f"The setting {fixed[0]} is fixed once samples are summed; a refit may change {', '.join(model.free)}."

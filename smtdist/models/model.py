@@ -59,9 +59,9 @@ class Model(TakesImages, Shown):
     coarse: bool = False  # second-order weights are those of files of schemas 1 and 2
 
     free: ClassVar[tuple[str, ...]] = (
-        "moment",
+        "second_moment",
         "n_components",
-        "drop",
+        "drop_components",
         "pool_size",
         "pool_stride",
         "dtype",
@@ -86,7 +86,7 @@ class Model(TakesImages, Shown):
     def basis(self) -> str:
         """Hash of all that the sums depend on besides the data. Two models can be merged only if it is equal."""
         settings = self.settings
-        return basis(code_sums(self, 1), settings.resize, settings.crop)
+        return basis(code_sums(self, 1), settings.resize, settings.center_crop)
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32.
@@ -137,7 +137,7 @@ class Model(TakesImages, Shown):
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of the sums of a source depends on: data, settings and hashes."""
-        bits = code_sums(self, 1).weight_bits if self.settings.order == 2 else COARSE_BITS
+        bits = code_sums(self, 1).weight_bits if self.settings.difference_order == 2 else COARSE_BITS
         weights = [] if bits == COARSE_BITS else [np.array(bits)]
         given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid, *weights)}
         return Facts.of(source, summed_settings(self.settings), given)
@@ -200,7 +200,7 @@ class Model(TakesImages, Shown):
     def scaling(self) -> Scaling:
         """How encoded images are scaled and cropped before patches are taken."""
         made = self.settings
-        return Scaling(self.geometry[:3], made.resize, made.crop, made.channels, made.pixel_range)
+        return Scaling(self.geometry[:3], made.resize, made.center_crop, made.channels, made.pixel_range)
 
     @property
     def votes(self) -> Configuration:
@@ -225,7 +225,7 @@ class Model(TakesImages, Shown):
     @property
     def window(self) -> tuple[int, int]:
         """Side of a pooling window and step to the next, in pixels."""
-        (size, step), stride = self.pooling, self.settings.stride
+        (size, step), stride = self.pooling, self.settings.patch_stride
         return (size - 1) * stride + self.geometry.patch, step * stride
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
@@ -233,7 +233,7 @@ class Model(TakesImages, Shown):
         grid = self.dictionary.grid
         chosen = grid if atoms is None else grid[np.asarray(atoms, np.int64)]
         side = self.geometry.patch
-        channels = 1 if self.settings.grey else self.geometry.channels
+        channels = 1 if self.settings.to_grayscale else self.geometry.channels
         patches = np.asarray(chosen, np.float64) @ self.whitening.unwhiten
         return patches.reshape(-1, side, side, channels)
 
@@ -261,7 +261,7 @@ def summed_settings(settings: Configuration) -> dict[str, Any]:
 
 def weights_given(*settings: Configuration) -> dict[str, str]:
     """Return what the manifest of a fit says of second-order weights."""
-    return {WEIGHTS: "exact"} if any(one.order == 2 for one in settings) else {}
+    return {WEIGHTS: "exact"} if any(one.difference_order == 2 for one in settings) else {}
 
 
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:
@@ -269,9 +269,19 @@ def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -
     # the seed only where something is drawn: else sums that do not depend on it would look as if they did
     drawn = settings.positions is not None
     seed, mirrored = (settings.random_state, settings.dictionary_mirrored) if drawn else (0, False)
-    sampling = Sampling(settings.stride, settings.positions, seed, mirrored)
+    sampling = Sampling(settings.patch_stride, settings.positions, seed, mirrored)
     context, contrast = settings.resolved_mean_context, settings.min_contrast
-    return Whitener(geometry, scale, settings.grey, settings.mean, context, None, contrast, None, sampling)
+    return Whitener(
+        geometry,
+        scale,
+        settings.to_grayscale,
+        settings.subtract_mean,
+        context,
+        None,
+        contrast,
+        None,
+        sampling,
+    )
 
 
 def whitened(whitener: Whitener, whitening: Whitening) -> Whitener:
@@ -286,7 +296,7 @@ def make_encoder(settings: Configuration, whitener: Whitener, grid: NDArray[np.f
     return Encoder(
         whitener=whitener,
         atoms=np.ascontiguousarray(grid, np.float32),
-        feature=settings.feature,
+        feature=settings.code,
         cut=whitening_kernels.threshold_cut(settings.threshold, whitener.geometry.pixels),
         euclidean=settings.dictionary_method == "kmeans",
         constant_patch=settings.constant_patch,
@@ -297,7 +307,7 @@ def make_encoder(settings: Configuration, whitener: Whitener, grid: NDArray[np.f
 def code_sums(model: Model, n_samples: int) -> CodeSums:
     """Return the statistic that sums a model's codes over so many samples."""
     settings = model.settings
-    how = settings.context, settings.order, settings.flip, n_samples
+    how = settings.context_size, settings.difference_order, settings.augment_flip, n_samples
     if settings.dictionary_mirrored:
         first, second = np.split(model.dictionary.grid, 2)
         if not np.array_equal(second, first[:, mirrored_pixels(model.geometry)]):
@@ -311,28 +321,28 @@ def code_sums(model: Model, n_samples: int) -> CodeSums:
 def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -> Geometry:
     """Return the patches of images of this shape, or say why there are none, none with a neighbour, or too few to pool."""
     height, width, channels = sample_lengths(shape, name)
-    if settings.context != "whole" and int(settings.context) < settings.stride:
+    if settings.context_size != "whole" and int(settings.context_size) < settings.patch_stride:
         raise ConfigurationError(
-            f"The context of {settings.context} pixels reaches no other patch on a stride of {settings.stride}; "
-            f"raise context or lower stride."
+            f"The context of {settings.context_size} pixels reaches no other patch on a stride of {settings.patch_stride}; "
+            f"raise context_size or lower patch_stride."
         )
-    if settings.dictionary_mirrored and (width - settings.patch) % settings.stride:
+    if settings.dictionary_mirrored and (width - settings.patch_size) % settings.patch_stride:
         raise ConfigurationError(
-            f"On a stride of {settings.stride} the patches of {name} lie elsewhere in its mirror images, which "
-            f"dictionary_mirrored=true does not allow; set stride=1."
+            f"On a stride of {settings.patch_stride} the patches of {name} lie elsewhere in its mirror images, which "
+            f"dictionary_mirrored=true does not allow; set patch_stride=1."
         )
-    if settings.grey and channels != 3:
-        raise DataError(f"{name} has {channels} channel(s), and grey needs three; set grey=false.")
-    if min(height, width) < settings.patch:
+    if settings.to_grayscale and channels != 3:
+        raise DataError(f"{name} has {channels} channel(s), and grey needs three; set to_grayscale=false.")
+    if min(height, width) < settings.patch_size:
         raise DataError(
-            f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch}; "
+            f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch_size}; "
             f"{_small_advice(height, width, channels)}."
         )
-    geometry = Geometry(height, width, 1 if settings.grey else channels, settings.patch)
-    if settings.mean == "context" and geometry.positions == 1:
+    geometry = Geometry(height, width, 1 if settings.to_grayscale else channels, settings.patch_size)
+    if settings.subtract_mean == "context" and geometry.positions == 1:
         raise DataError(
-            f"{name} has one {settings.patch} x {settings.patch} patch in each image, of which a contextual mean would "
-            f"leave nothing; set mean=patch."
+            f"{name} has one {settings.patch_size} x {settings.patch_size} patch in each image, of which a contextual mean would "
+            f"leave nothing; set subtract_mean=patch."
         )
     representation.pooled_shape(geometry.rows, geometry.columns, *pooling_of(settings, geometry))
     return geometry

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.array import ArraySource
-from smtdist.data.piece import without_data
+from smtdist.data.array import ArraySource, without_data
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.executor import SerialExecutor, available_cores
@@ -200,16 +199,16 @@ def fit_steps(
     first = unwhitened(
         settings, geometry, pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
     )
-    pixels, n_atoms = geometry.pixels, given_atoms or settings.dictionary
+    pixels, n_atoms = geometry.pixels, given_atoms or settings.n_atoms
     encoder = make_encoder(settings, _placeholder(first), np.zeros((n_atoms, pixels), np.float32))
     steps = []
     if not reused:
-        moment = PatchMoment(first, settings.flip)
+        moment = PatchMoment(first, settings.augment_flip)
         # the exact moment is made of Python's whole numbers
         steps.append(Step("whitening", moment, source, digests=True, driver_bytes=120 * pixels**2))
         if given_atoms is None:
             steps.extend(_dictionary(source, settings, encoder))
-    how = settings.context, settings.order, settings.flip, source.n_samples
+    how = settings.context_size, settings.difference_order, settings.augment_flip, source.n_samples
     sums = CodeSums(encoder, *how, mirrored=settings.dictionary_mirrored)
     # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
     finishing = 16 * n_atoms**2 if not (settings.one_hot or sums.second_order) else 0
@@ -228,16 +227,16 @@ def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> li
     method, whitener = settings.dictionary_method, encoder.whitener
     pixels = whitener.geometry.pixels
     sketch = sketch_of(whitener, settings)
-    chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.dictionary)
+    chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.n_atoms)
     steps = [Step("dictionary", sketch, source, driver_bytes=chosen)]
     if method in ("kmeans", "spherical"):
-        spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.random_state)
+        spares = Candidates(whitener, settings.augment_flip, SPARES_PER_ROUND, settings.random_state)
         nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
         batch = chunk_subset(source, settings.dictionary_samples, settings.random_state)
-        moved = Centroids(nearest, settings.flip, spares)
+        moved = Centroids(nearest, settings.augment_flip, spares)
         rounds = settings.dictionary_rounds * settings.dictionary_n_init
         # of several starts the best so far is kept beside the one that runs
-        centres = (48 if settings.dictionary_n_init == 1 else 52) * pixels * settings.dictionary
+        centres = (48 if settings.dictionary_n_init == 1 else 52) * pixels * settings.n_atoms
         steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
     return steps
 

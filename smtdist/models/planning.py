@@ -58,7 +58,7 @@ def plan_fit(
     sizes, threads : of machines that are not this one. calibrate : whether times are measured, for ten
         seconds at most. Raises MemoryBudgetError for what cannot fit, with what would do.
     """
-    n_atoms = settings.dictionary if atoms is None else len(atoms)
+    n_atoms = settings.n_atoms if atoms is None else len(atoms)
     settings = settings.with_atoms(n_atoms if base is None else len(base.dictionary.grid))
     here = cluster is None or cluster == "local"
     planner, encoder = fit_planner(

@@ -18,7 +18,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
-from smtdist.kernels.pooled_codes import pooled_counts
+from smtdist.kernels.grid_pool import pooled_counts
 from smtdist.kernels.types import Codes
 from smtdist.models.joined import Joined, each, parts_of
 from smtdist.models.model import Model
@@ -98,7 +98,7 @@ class ModelReadout:
         plain = self.readout.features == "embedding" and self.readout.grid is None
         if not (plain or isinstance(self.model, Model)):
             raise ConfigurationError(
-                "Features of codes and a pooling grid need a model with feature=gq or feature=vq; use features=embedding "
+                "Features of codes and a pooling grid need a model with code=gq or code=vq; use features=embedding "
                 "without a grid (--features embedding, no --pool)."
             )
 

@@ -72,8 +72,8 @@ class SMT(
 ):
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
-    If `context`, `mean`, `ridge` or `n_components` is None, its value depends on the images: for grey images
-    of at least 16 x 16 pixels they are 3, "level", 0.03 and 128, else the defaults of `Configuration`.
+    If `context_size`, `subtract_mean`, `whitening_reg` or `n_components` is None, its value depends on the images: for grey
+    images of at least 16 x 16 pixels they are 3, "level", 0.03 and 128, else the defaults of `Configuration`.
 
     Images have the shape (samples, height, width[, channels]). They can be any of these; the same pixels give the same bits:
 
@@ -83,7 +83,7 @@ class SMT(
       (sample, y, x, channel or similar names, in any order);
     - a Dask array. Workers compute its parts, a few at a time; it is never collected in one place;
     - an `h5py.Dataset` or a `zarr.Array`, which workers read from its file or folder;
-    - a list of arrays of one shape, or of PIL images, which can have several sizes with `resize` and `crop`;
+    - a list of arrays of one shape, or of PIL images, which can have several sizes with `resize` and `center_crop`;
     - rows of pixels (a 2-D array or a pandas table) with `image_shape`, or a pandas column of arrays;
     - the path of a folder of images, with the folders below it, or a list of paths of images;
     - a pair (path, name), which is streamed: a dataset or a group of encoded images in an HDF5 file, or an
@@ -91,7 +91,7 @@ class SMT(
 
     Pixels are uint8, bool (read as 0 and 255), other integers, or floats; see `pixel_range`.
 
-    `feature` may also be a learned code ("l1", "s3c", "omp" or "sc") or the encoder of another package. Then
+    `code` may also be a learned code ("l1", "s3c", "omp" or "sc") or the encoder of another package. Then
     the code is learned first, and its embedding after it. Leave parameters that such a code does not have as
     they are.
 
@@ -105,18 +105,18 @@ class SMT(
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> images = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
+    >>> smt = SMT(patch_size=3, code="vq", n_atoms=16, n_components=4, pool_size=2)
     >>> smt.fit_transform(images).shape
     (40, 36)
-    >>> learned = SMT(feature="l1", patch=3, dictionary=12, n_components=4, settings={"rounds": 20})
+    >>> learned = SMT(code="l1", patch_size=3, n_atoms=12, n_components=4, settings={"max_iter": 20})
     >>> learned.fit_transform(images).shape
     (40, 64)
     """
 
     settings: Any = setting(
         ANYTHING,
-        'settings of a learned code that are no parameters, such as {"penalty": 0.5, "rounds": 20}; `smtdist settings '
-        "--feature l1` lists them.",
+        'settings of a learned code that are no parameters, such as {"penalty": 0.5, "max_iter": 20}; `smtdist settings '
+        "--code l1` lists them.",
         default=None,
     )
     atoms: Any = setting(
@@ -152,13 +152,15 @@ class SMT(
 
     def settings_for(self, source: Source, base: Model | None = None) -> Configuration:
         """Return the settings of a fit of these images, also those that depend on them; with `base`, those of `base`."""
-        defaults = configuration.defaults_for(source.shape, self.grey) if base is None else base.settings
+        defaults = (
+            configuration.defaults_for(source.shape, self.to_grayscale) if base is None else base.settings
+        )
         return self._settings(defaults)
 
     @property
     def is_learned(self) -> bool:
         """Whether the code is learned, so that `given_settings` are the settings, and there is no `configuration`."""
-        return plugins.is_learned(self.feature)
+        return plugins.is_learned(self.code)
 
     def given_settings(self) -> dict[str, Any]:
         """Return the settings of a learned code and its embedding, by the names that `fit --set` has for them."""
@@ -168,7 +170,7 @@ class SMT(
         """Return them, checked."""
         if self.atoms is not None:
             raise ConfigurationError(
-                f"With feature={self.feature} atoms are learned; leave out --atoms, or choose another feature."
+                f"With code={self.code} atoms are learned; leave out --atoms, or choose another code."
             )
         return coded.coded_settings(**self.given_settings())
 
@@ -176,7 +178,7 @@ class SMT(
         """Return the settings, with these where none are given."""
         if self.settings is not None:
             raise ConfigurationError(
-                f"`settings` is for learned codes only, and the settings of feature={self.feature} are parameters; leave "
+                f"`settings` is for learned codes only, and the settings of code={self.code} are parameters; leave "
                 f"`settings` out."
             )
         follow = {name: getattr(defaults, name) for name in configuration.GREY}
@@ -214,7 +216,7 @@ class SMT(
     def _fit_learned(self, X: Any, base: Any) -> Self:
         if base is not None:
             raise ConfigurationError(
-                f"With feature={self.feature} whitening and dictionary are learned with the code; leave out --from-model."
+                f"With code={self.code} whitening and dictionary are learned with the code; leave out --from-model."
             )
         settings, source = self._coded(), as_source(X, image_shape=self.image_shape)
         coded.require_pooled(source, settings)
@@ -280,7 +282,7 @@ class SMT(
         if self.is_learned or not isinstance(model, Model):
             return
         present, given = model.settings.to_dict(), self._settings(model.settings)
-        n_atoms = given.dictionary if self.atoms is None else len(self.atoms)
+        n_atoms = given.n_atoms if self.atoms is None else len(self.atoms)
         for name, value in given.with_atoms(n_atoms).to_dict().items():
             if name not in configuration.VOTING and value != present[name]:
                 raise ConfigurationError(

@@ -58,8 +58,8 @@ def solve(
     """
     if not statistics.cooccurrence.any():
         raise DataError(
-            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
-            "stride or threshold."
+            "No two patches with a code are neighbours, so nothing says which are alike; raise context_size or positions, or "
+            "lower patch_stride or threshold."
         )
     if means is not None or on_device or statistics.tiled:
         try:
@@ -74,7 +74,7 @@ def solve(
             statistics = statistics.whole()
     count = statistics.n_positions
     moment: NDArray[np.float64]
-    if settings.moment == "centred":
+    if settings.second_moment == "centred":
         moment = generalized.centred_moment(statistics.second_moment, statistics.activity, count)
     elif statistics.one_hot:
         moment = statistics.activity / count
@@ -86,7 +86,10 @@ def solve(
     scatter /= count * statistics.scatter_scale
     smallest = smallest_mirrored if settings.dictionary_mirrored else generalized.smallest_components
     return smallest(
-        scatter, moment, settings.n_components + settings.drop, null_tolerance=settings.null_tolerance
+        scatter,
+        moment,
+        settings.n_components + settings.drop_components,
+        null_tolerance=settings.null_tolerance,
     )
 
 
@@ -101,14 +104,14 @@ def _solve_without_squares(
         return smallest_mirrored_of_tiles(
             scatter,
             moment,
-            settings.n_components + settings.drop,
+            settings.n_components + settings.drop_components,
             null_tolerance=settings.null_tolerance,
             means=means,
         )
     return generalized.smallest_components_of_tiles(
         scatter,
         moment,
-        settings.n_components + settings.drop,
+        settings.n_components + settings.drop_components,
         null_tolerance=settings.null_tolerance,
         means=means,
     )

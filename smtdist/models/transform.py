@@ -1,11 +1,11 @@
-"""Images to representations: streamed, in any order, same bits, whatever encodes them."""
+"""Images to representations, and samples to embedded rows: streamed, in any order, same bits, whatever encodes them."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,11 @@ from smtdist.kernels.device import uploading
 from smtdist.kernels.threads import set_threads
 from smtdist.models.represent import Representer, joined
 from smtdist.models.transform_plan import TransformPlan
+
+ROWS: Final = 1024  # samples that a worker embeds at a time
+RANGE: Final = 16 * ROWS  # samples of a task that embeds
+
+Embed = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
 
 
 class Represents(Protocol):
@@ -202,3 +207,22 @@ def represented(
     for first, values in as_planned(plan, model.positions, source, engine, z.nbytes):
         z[first : first + len(values)] = values
     return z
+
+
+def embedded(
+    embed: Embed, source: Source, engine: Engine
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
+    """Yield (first sample, embedded samples (m, ...)) for all samples, in whatever order they end."""
+    step = source.chunk_samples * max(1, RANGE // source.chunk_samples)
+    ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
+    for (start, _), values in engine.map(_embed_range, embed, source, ranges):
+        yield start, values
+
+
+def _embed_range(embed: Embed, source: Source, start: int, stop: int) -> NDArray[np.floating[Any]]:
+    parts = []
+    with source.opened() as reader:
+        for first, samples in worker.batches(reader, start, stop, pass_plan.block_samples(source), ROWS):
+            with worker.located(source.name, first):
+                parts.append(embed(samples))
+    return np.concatenate(parts)

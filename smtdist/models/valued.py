@@ -96,7 +96,7 @@ class ValuedTransform(Shown, ABC):
 
     def solved(self, statistics: ValueStatistics, engine: Engine) -> tuple[Solution, Record]:
         """Solve for an embedding, as a step of the run."""
-        return solved(statistics, self.settings.moment, self.wanted, engine)
+        return solved(statistics, self.settings.second_moment, self.wanted, engine)
 
     def finished(
         self,

@@ -71,11 +71,11 @@ def solve_way(
     tiles, where that is settled. Raises MemoryBudgetError where the driver has too little memory for any
     way, ConfigurationError where there can never be as many components as asked for.
     """
-    wanted = settings.n_components + settings.drop
+    wanted = settings.n_components + settings.drop_components
     if wanted > n_atoms:
         raise ConfigurationError(
             f"{n_atoms} atoms give at most {n_atoms} components, fewer than n_components + drop = {wanted}; "
-            f"lower n_components or raise dictionary."
+            f"lower n_components or raise n_atoms."
         )
     baseline = resident_bytes() if baseline is None else baseline
     limit = memory_limit() if limit is None else limit
@@ -104,13 +104,13 @@ def ways_to_solve(
     n_atoms: int, settings: Configuration, held_bytes: int, tiled: bool | None, on_workers: bool
 ) -> Iterator[Way]:
     """Yield ways to solve, the fastest first."""
-    wanted = settings.n_components + settings.drop
+    wanted = settings.n_components + settings.drop_components
     diagonal = settings.diagonal_moment
     iterative = iterates(settings, n_atoms)
     if on_workers and not iterative:
         raise ConfigurationError(
-            f"{wanted} components of {n_atoms:,} atoms, moment={settings.moment}, are solved on the driver alone; leave out "
-            f"--solve-on."
+            f"{wanted} components of {n_atoms:,} atoms, second_moment={settings.second_moment}, are solved on the driver "
+            f"alone; leave out --solve-on."
         )
     # a dictionary that is closed under mirroring is two problems of half the size, one after the other
     size = solved_size(n_atoms, settings)
@@ -148,7 +148,9 @@ def solved_size(n_atoms: int, settings: Configuration) -> int:
 
 def iterates(settings: Configuration, n_atoms: int) -> bool:
     """Tell whether block Lanczos iterations are the way to solve."""
-    return settings.moment == "second" and suits(n_atoms, settings.n_components + settings.drop)
+    return settings.second_moment == "second" and suits(
+        n_atoms, settings.n_components + settings.drop_components
+    )
 
 
 def held_in_tiles(held_bytes: int, n_atoms: int) -> int:

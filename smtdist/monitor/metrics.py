@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from smtdist.engine.done import DONE
+from smtdist.engine.events import DONE
 
 WORKER: Final = {
     "n_samples": ("samples", "Samples that this worker has added to sums."),

@@ -120,7 +120,11 @@ class _WholeBars(Progress):
         self._room = console
         name, count, clock = TextColumn("{task.description:<14}"), _Count(), _Clock()
         speed, memory = _Field("speed", style="cyan"), _Field("memory", style="dim")
-        bar, short = (_healthy_bar(width) for width in (20, 10))
+        # without the red that rich has for a task that goes on
+        bar, short = (
+            BarColumn(width, complete_style="cyan", finished_style="green", pulse_style="cyan")
+            for width in (20, 10)
+        )
         self._choices: list[tuple[ProgressColumn, ...]] = [
             (name, bar, count, clock, speed, memory),
             (name, short, count, clock, speed, memory),
@@ -139,11 +143,6 @@ class _WholeBars(Progress):
             if self._room.measure(drawn, options=wide).maximum <= self._room.width:
                 break
         yield drawn
-
-
-def _healthy_bar(width: int) -> BarColumn:
-    """Return a bar without the red that rich has for a task that goes on."""
-    return BarColumn(width, complete_style="cyan", finished_style="green", pulse_style="cyan")
 
 
 class _Field(ProgressColumn):

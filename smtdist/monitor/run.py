@@ -117,7 +117,7 @@ def start(
 
     >>> import numpy as np, smtdist
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> run = smtdist.start(smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4), images)
+    >>> run = smtdist.start(smtdist.SMT(patch_size=3, code="vq", n_atoms=16, n_components=4), images)
     >>> run.result().components_.shape, run.status
     ((4, 16), 'finished')
     """

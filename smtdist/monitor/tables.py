@@ -12,7 +12,7 @@ from rich.table import Table
 from smtdist.data import retry
 from smtdist.engine.memory import readable
 from smtdist.errors import counted, visible
-from smtdist.monitor.sheet import Sheet
+from smtdist.monitor.console import Sheet
 
 WIDE = 100
 """Characters from which four columns of text can be read."""

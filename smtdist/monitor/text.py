@@ -11,8 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from smtdist.errors import counted
-from smtdist.monitor.console import VisibleConsole
-from smtdist.monitor.sheet import Sheet
+from smtdist.monitor.console import Sheet, VisibleConsole
 from smtdist.monitor.state import ENDED, SILENT_SECONDS, share
 from smtdist.monitor.tables import number, rate, size, table, unit_of
 

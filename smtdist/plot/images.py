@@ -75,7 +75,8 @@ def image_map(
     y : class numbers or names, (n,); without them there are no frames. names : of the classes, by number.
     """
     axes = own_axes(axes, (6.4, 6.4))
-    where, shown = plane(representations_of(z, images)), as_pictures(images)
+    rows = np.asarray(z.transform(images) if hasattr(z, "transform") else z)
+    where, shown = plane(rows), as_pictures(images)
     zoom = zoom or 20 / max(shown.shape[1:3])
     classes, places = (
         (np.zeros(0), np.zeros(len(shown), int)) if y is None else np.unique(y, return_inverse=True)
@@ -94,11 +95,6 @@ def image_map(
     axes.set_xlabel("first principal component")
     axes.set_ylabel("second")
     return axes
-
-
-def representations_of(z: Any, images: Any) -> NDArray[Any]:
-    """Return representations as they are, or those that a fitted estimator makes of images."""
-    return np.asarray(z.transform(images) if hasattr(z, "transform") else z)
 
 
 def class_colours(count: int) -> list[Any]:

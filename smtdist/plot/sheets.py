@@ -1,17 +1,20 @@
-"""Many small pictures on one: atoms as the patches they stand for, and sheets of pictures."""
+"""Many small pictures on one: atoms as the patches they stand for, filters, and sheets of pictures."""
 
 from __future__ import annotations
 
 import math
+import os
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from smtdist.errors import ConfigurationError
 from smtdist.models.store import model_of
 
-GAP: Final = 1
+GAP: Final = 1  # pixels between pictures
+SMALLEST: Final = 4  # pixels of the picture for each pixel of a filter, where filters are small
 
 
 def atoms_as_patches(model: Any, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
@@ -74,3 +77,23 @@ def sheet(pictures: NDArray[np.uint8], columns: int | None = None, ground: int =
         top, left = at // columns * (height + GAP), at % columns * (width + GAP)
         whole[top : top + height, left : left + width] = one
     return whole
+
+
+def filter_sheet(filters: NDArray[Any], columns: int | None = None) -> NDArray[np.uint8]:
+    """Return filters (N, side, side, channels) on one sheet, each scaled to its own range around grey, uint8 (H, W, 3).
+
+    >>> filter_sheet(np.zeros((4, 2, 2, 1))).shape
+    (5, 5, 3)
+    """
+    reach = np.abs(filters).reshape(len(filters), -1).max(axis=1)
+    shown = filters / np.where(reach > 0, reach, 1)[:, None, None, None] * 127 + 128
+    return sheet(coloured(np.clip(np.rint(shown), 0, 255).astype(np.uint8)), columns, ground=255)
+
+
+def save_filters(filters: NDArray[Any], path: str | os.PathLike[str], most: int = 1024) -> None:
+    """Write a PNG of the first `most` filters, (N, side, side, channels)."""
+    image = Image.fromarray(filter_sheet(filters[:most]))
+    times = SMALLEST if filters.shape[1] < 16 else 1
+    image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST).save(
+        os.fspath(path)
+    )

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.and_mirrored import AndMirrored
 from smtdist.data.source import Source
+from smtdist.data.views import AndMirrored
 from smtdist.engine.passes import Engine
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.knn import SoftNeighbours
@@ -73,7 +73,7 @@ def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> 
     images if they vote.
     """
     votes, n, learnt = model.votes, known[0].n_samples, run.Labelled(*known)
-    settings = SoftNeighbours(min(votes.neighbours, n), votes.temperature, votes.vote)
+    settings = SoftNeighbours(min(votes.n_neighbors, n), votes.temperature, votes.vote)
     voters = known[0]
     if votes.mirrored_votes:
         voters, learnt = AndMirrored(voters), learnt.and_mirrored()

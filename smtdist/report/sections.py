@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,17 +10,19 @@ from typing import Any, Final
 import numpy as np
 
 from smtdist import plot
-from smtdist.errors import counted
+from smtdist.concepts import drawing
+from smtdist.concepts.analogram import analogram
+from smtdist.concepts.model import ConceptModel
+from smtdist.errors import DataError, counted
 from smtdist.evaluate import metrics
 from smtdist.models import store
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.loading import Transform
 from smtdist.monitor import tables
 from smtdist.plot import curve
-from smtdist.report.concepts import analogram_picture, sizes_picture
 from smtdist.report.facts import looks_of
 from smtdist.report.looks import Looked, matching_windows
-from smtdist.report.page import Facts, Picture, Section, Table, Text, drawn
+from smtdist.report.page import Facts, Picture, Section, Table, Text, address, drawn
 
 SHOWN: Final = 10
 """Misclassified images that are shown."""
@@ -28,6 +31,9 @@ MAPPED: Final = 300
 """Images on the map."""
 WORDS: Final = 40
 """Frequent words whose neighbours are shown."""
+
+LARGEST: Final = 6  # concepts of the analogram
+MOST_NODES: Final = 60  # of the analogram, more of which nobody can read
 
 
 def settings(facts: dict[str, Any]) -> list[Section]:
@@ -276,3 +282,35 @@ def _learning(coder: Any) -> list[Section]:
         lambda: curve(coder.trace, "round", "objective"),
     )
     return [Section("Learning", [trace])]
+
+
+def sizes_picture(model: ConceptModel) -> Picture:
+    """Return the sizes of all concepts, the largest first."""
+    members = np.sort(model.members)[::-1]
+
+    return drawn(
+        f"Members of each of the {counted(len(members), 'concept')} among {counted(model.points, 'point')}.",
+        f"A falling curve of the sizes of {counted(len(members), 'concept')}.",
+        lambda: plot.curve(members, "concept, by size", "members"),
+    )
+
+
+def analogram_picture(model: ConceptModel) -> Picture | None:
+    """Return the analogram of the largest concepts over all points; None where it would be too large to read."""
+    chosen = np.argsort(-model.members, kind="stable")[:LARGEST]
+    kinds, counts = np.unique(model.concepts[:, chosen], axis=0, return_counts=True)
+    try:
+        graph = analogram(kinds, most_nodes=MOST_NODES)
+    except DataError:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "analogram.png")
+        names = [f"{count:,}" for count in counts]
+        drawing.draw_analogram(graph, path, names=names, concepts=[str(number) for number in chosen])
+        picture = address(path.read_bytes())
+    caption = (
+        f"Analogram of the {len(chosen)} largest concepts: a node is a combination of them with the number of its points, an "
+        "edge is the one concept that changes, small nodes have no points."
+    )
+    words = f"A graph of {len(graph)} nodes joined by edges in the colours of {counted(len(chosen), 'concept')}."
+    return Picture(caption, words, picture)

@@ -41,7 +41,7 @@ def video_sections(path: Path) -> list[Section]:
             )
         )
         lines.append([str(number), *(f"{value:.4g}" for value in path_straightness(layer))])
-    what = "second differences" if layers[0].settings.order == 2 else "steps"
+    what = "second differences" if layers[0].settings.difference_order == 2 else "steps"
     told = Text(
         f"Mean square of {what} over the variance, of the sequences that the transform was fitted on: 0 is at rest or, for "
         f"second differences, straight and steady; points without any order have {1.5 if what != 'steps' else 2}."
@@ -67,8 +67,8 @@ def path_straightness(model: VideoModel) -> tuple[float, float, float]:
     if read:
         clips = (Clip("", name, frames, 0, 0, 0.0, tuple(cuts)) for name, frames, cuts in read)
         lengths = [last - first for clip in clips for first, last in clip.shots()]
-    counted = [length for length in lengths if length > settings.order]
-    share = sum(counted) / (sum(counted) - settings.order * len(counted))
+    counted = [length for length in lengths if length > settings.difference_order]
+    share = sum(counted) / (sum(counted) - settings.difference_order * len(counted))
     codes = share * float(sums.scatter.trace() / sums.covariance.trace())
     p = model.components
     embedded = share * float(np.trace(p @ sums.scatter @ p.T) / np.trace(p @ sums.covariance @ p.T))
@@ -80,4 +80,4 @@ def atoms_as_patches(model: VideoModel, most: int) -> NDArray[Any]:
     order = np.argsort(-model.means.mean, kind="stable")[:most]
     codes = np.eye(model.coder.size)[order]
     rows = model.decode(codes) - model.decode(np.zeros((1, model.coder.size)))
-    return rows.reshape(len(rows), model.settings.patch, model.settings.patch, 1)
+    return rows.reshape(len(rows), model.settings.patch_size, model.settings.patch_size, 1)

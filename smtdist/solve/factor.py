@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from smtdist.kernels.accumulate import add_product
 from smtdist.kernels.device import array_module, is_host, like, to_host
+from smtdist.kernels.products import add_product
 from smtdist.kernels.threads import single_blas
 from smtdist.kernels.triangle import UpperTiles
 

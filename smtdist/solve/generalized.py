@@ -322,11 +322,11 @@ def _alive(entries: Matrix) -> npt.NDArray[np.bool_]:
 def _require_rank(rank: int, wanted: int, alive: npt.NDArray[np.bool_]) -> None:
     if wanted < 1:
         raise ConfigurationError(
-            f"n_components + drop is {wanted}; at least one component must be asked for."
+            f"n_components + drop_components is {wanted}; at least one component must be asked for."
         )
     if wanted > rank:
         raise ConfigurationError(
-            f"n_components + drop is {wanted}, but the codes span only {rank} dimensions ({len(alive)} "
+            f"n_components + drop_components is {wanted}, but the codes span only {rank} dimensions ({len(alive)} "
             f"atoms, of which {int((~alive).sum())} never fire); ask for at most {rank}, "
             f"or use more samples or atoms."
         )

@@ -52,7 +52,7 @@ def smallest_components_sparse(
     kept = np.flatnonzero(alive)
     if n_components < 1 or n_components >= len(kept):
         raise ConfigurationError(
-            f"n_components + drop is {n_components}, but {len(kept)} words take part; ask for 1 to {len(kept) - 1}."
+            f"n_components + drop_components is {n_components}, but {len(kept)} words take part; ask for 1 to {len(kept) - 1}."
         )
     scale = 1.0 / np.sqrt(np.asarray(moment, np.float64)[kept])
     quotient = _scaled(context_scatter, kept, scale)

@@ -15,7 +15,7 @@ from smtdist.kernels.device import place, to_host
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.draw import drawn_views
+from smtdist.statistics.patch_rows import drawn_views
 
 
 @dataclass(frozen=True)

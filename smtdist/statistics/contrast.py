@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from smtdist.kernels import feature_maps, symmetric
 from smtdist.kernels.feature_maps import FeatureMap
+from smtdist.kernels.symmetric import borrowed
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
-from smtdist.kernels.workspace import borrowed
 from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.rows import TripletMaker
 

@@ -20,9 +20,9 @@ from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics import limbs
 from smtdist.statistics.base import Layout, State, Statistic
-from smtdist.statistics.draw import drawn_views
+from smtdist.statistics.patch_rows import drawn_views
 
-DEVIATION: Final = ("deviation_high", "deviation_low")
+DEVIATION: Final = ("beyond_high", "beyond_low")
 DIGITS: Final = ("scatter_high", "scatter_low")
 FEW: Final = 130
 """Atoms of a twin that compiles and warms the kernels: so many that codes of one atom count as sparse."""
@@ -53,10 +53,11 @@ class CodeSums(Statistic):
 
     One-hot codes keep the diagonal of `deficit` only. At order 2 L of windows is rounded to multiples of 2^-20, or, where that
     is too coarse (`context.fine_window`), of 2^-30, in two digits: scatter = 2^10 `scatter_high` + `scatter_low`. Of whole images
-    A L Aᵀ = n / (n - 1)² (n A Aᵀ - s sᵀ), n the patches that are kept: where all images keep one n it follows exactly from the
-    other sums. Else the weight is rounded once for each n, to a multiple of 2^-`weight_bits`, and the deviation is summed in
-    two limbs, `deviation_high` and `deviation_low`; an image of which all patches are kept adds nothing to it. `coarse` sums
-    have multiples of 2^-20 in one sum, as in files of schemas 1 and 2. Memory: that many K x K arrays of 4 or 8 bytes an entry.
+    A L Aᵀ = n / (n - 1)² (n A Aᵀ - s sᵀ), n the patches that are kept: while all images keep one n it follows exactly from the
+    other sums. Else the weight is rounded once for each n, to a multiple of 2^-`weight_bits`, and what images add beyond one of
+    which all patches are kept is summed in two limbs, `beyond_high` and `beyond_low`; the images before the first that keeps
+    another n are added from the other sums, all at once. `coarse` sums have multiples of 2^-20 in one sum, `deviation`, as in
+    files of schemas 1 and 2. Memory: that many K x K arrays of 4 or 8 bytes an entry.
 
     Of each image only the patches are made that the encoder's sampling chooses: the others are no one's
     neighbours. On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums
@@ -193,7 +194,6 @@ class CodeSums(Statistic):
             if waiting:  # once a batch: their product reads and writes all of a K x K sum
                 scatter.add_outer_of(state["outer"], array_module(waiting[0]).concatenate(waiting))
         state["n_samples"] += len(images)
-        state["n_positions"] += positions
         return positions
 
     def add(
@@ -209,6 +209,9 @@ class CodeSums(Statistic):
         waiting : where the counts of images whose context is all of them are left; their products are still to add then.
         """
         near, kept, chosen = self._laid_out(codes, images, at)
+        sites = to_host(kept.sum(axis=(1, 2))).astype(np.int64)
+        unequal = "n_views" in state and self._differ(state, sites, waiting)
+        state["n_positions"] += int(sites.sum())
         scatter.add_activity(state["activity"], codes)
         whole, low = codes, 0 if self.rows is None else self.rows[0]
         codes, near = scatter.from_atom(codes, low), scatter.from_atom(near, low)
@@ -229,28 +232,67 @@ class CodeSums(Statistic):
                 scatter.add_outer_of(state["outer"], counts)
             else:
                 waiting.append(counts)
-            if self.second_order:
-                self._add_deviation(state, codes, kept, counts)
+            if self.coarse and self.second_order:
+                usual = self.full_degree + 1
+                scatter.add_whole_second_order(state["deviation"], codes, kept, counts, usual)
+            elif unequal:
+                self._add_beyond(state, codes, kept, counts)
         else:
             context.add_window_cooccurrence(state["windows"], near, kept, self._reach)
             if self.second_order:
                 names = DIGITS if DIGITS[0] in state else ("scatter",)
                 for name in names:
                     context.add_second_order(state[name], near, kept, self._reach, fine=name == DIGITS[1])
-        return int(to_host(kept.sum()))
+        return int(sites.sum())
 
-    def _add_deviation(self, state: State, codes: Codes, kept: Array, counts: Array) -> None:
-        """Add what whole images add to A L Aᵀ beyond one of which all patches are kept."""
+    def _differ(self, state: State, sites: NDArray[np.int64], waiting: list[Array] | None) -> bool:
+        """Count the kept patches of images that come next; tell whether they or images before them keep different numbers.
+
+        If these are the first that do, what those before them add beyond the usual is added from the sums.
+        """
+        before = self._equal_sites(state)
+        some = sites[sites > 0]
+        same = before is not None and (some == (before or some[:1])).all()
+        if before and not same:
+            if waiting:
+                scatter.add_outer_of(state["outer"], array_module(waiting[0]).concatenate(waiting))
+                waiting.clear()
+            self._add_equal(state, state, before)
+        state["n_views"] += len(some)
+        state["n_squares"] += int(some @ some)
+        return not same
+
+    @staticmethod
+    def _equal_sites(state: State) -> int | None:
+        """Return the patches that each image of a state keeps, 0 where there is none; None where they differ."""
+        views, positions, squares = (int(state[name]) for name in ("n_views", "n_positions", "n_squares"))
+        return (positions // views if views else 0) if views * squares == positions**2 else None
+
+    def _add_equal(self, out: State, sums: State, sites: int) -> None:
+        """Add what images of a state, which all keep so many patches, add to A L Aᵀ beyond the usual."""
         usual = self.full_degree + 1
-        if self.coarse:
-            scatter.add_whole_second_order(state["deviation"], codes, kept, counts, usual)
+        if sites == usual:
             return
-        sites = to_host(kept.sum(axis=(1, 2))).astype(np.int64)
-        state["n_views"] += int(np.count_nonzero(sites))
-        state["n_squares"] += int(sites @ sites)
+        first = 0 if self.rows is None else self.rows[0]
+        high, low = (out[name] for name in DEVIATION)
+        second, outer, activity = sums.get("second_moment"), sums["outer"], sums["activity"]
+        for start in range(0, len(outer), memory.LIMB_ROWS):
+            rows = slice(start, start + memory.LIMB_ROWS)
+            for each, sign in ((sites, 1), (usual, -1)):
+                panel = -sign * outer[rows, start:].astype(np.int64)
+                if second is not None:
+                    panel += sign * each * second[rows, start:].astype(np.int64)
+                else:
+                    at = array_module(panel).arange(len(panel))
+                    panel[at, at] += sign * each * activity[first + start : first + start + len(panel)]
+                weight = context.whole_weights(each, self.weight_bits)[1]
+                limbs.add_multiple(high[rows, start:], low[rows, start:], panel, weight)
+
+    def _add_beyond(self, state: State, codes: Codes, kept: Array, counts: Array) -> None:
+        """Add what whole images add to A L Aᵀ beyond one of which all patches are kept."""
         high, low = (state[name] for name in DEVIATION)
         for first, shift, panel in scatter.whole_second_order(
-            codes, kept, counts, usual, self.weight_bits, len(high)
+            codes, kept, counts, self.full_degree + 1, self.weight_bits, len(high)
         ):
             rows = slice(first, first + len(panel))
             limbs.add_multiple(high[rows, first:], low[rows, first:], panel, 1 << shift)
@@ -258,6 +300,12 @@ class CodeSums(Statistic):
 
     def merge(self, left: State, right: State) -> State:
         """Return the sum over both, by adding."""
+        if DEVIATION[0] in left:
+            sites = [self._equal_sites(state) for state in (left, right)]
+            if None in sites or (all(sites) and sites[0] != sites[1]):
+                for state, each in zip((left, right), sites, strict=True):
+                    if each:
+                        self._add_equal(left, state, each)
         merged = super().merge(left, right)
         if DEVIATION[0] in merged:
             limbs.carry(*(merged[name] for name in DEVIATION))

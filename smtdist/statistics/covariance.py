@@ -14,7 +14,7 @@ from smtdist.kernels.device import place, to_host
 from smtdist.kernels.types import Whitener
 from smtdist.statistics import limbs
 from smtdist.statistics.base import Layout, State, Statistic
-from smtdist.statistics.draw import drawn_views
+from smtdist.statistics.patch_rows import drawn_views
 
 
 @dataclass(frozen=True)

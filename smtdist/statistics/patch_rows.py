@@ -1,4 +1,4 @@
-"""Drawn patches as rows: how a statistic gets them from images, their moments, and a seeded sample of them."""
+"""Drawn patches: where they are in images, how a statistic gets them as rows, their moments, and a seeded sample of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import sample_digests
 from smtdist.kernels import contrast, hashing
+from smtdist.kernels import positions as lattices
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.types import Whitener
 from smtdist.statistics.base import Layout, State, Statistic
 
 Float32 = NDArray[np.float32]
@@ -264,3 +266,18 @@ def add_panels(total: Float64, left: NDArray[np.floating], right: NDArray[np.flo
 
     with single_blas():
         run_ranges(panel, even_ranges(left.shape[1], PANEL))
+
+
+def drawn_views(
+    whitener: Whitener, images: NDArray[np.generic], flip: bool
+) -> Iterator[tuple[bool, NDArray[np.int32] | None]]:
+    """Yield (mirrored, positions (images, m) or None for all) for each view of a batch of raw images.
+
+    A draw is keyed by the hash of the sample's content, not by its number: the same sample has the same
+    positions in every pass and in every file, so that its sums can be added and withdrawn. Memory: see
+    `drawn_positions`.
+    """
+    drawn = whitener.sampling.positions is not None
+    samples = sample_digests(images) if drawn else np.zeros(len(images), np.uint64)
+    for mirrored in (False, True) if flip else (False,):
+        yield mirrored, lattices.drawn_positions(whitener, samples, int(mirrored))

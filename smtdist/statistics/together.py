@@ -13,7 +13,7 @@ from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.cooccurrence import FEW, CodeSums
-from smtdist.statistics.draw import drawn_views
+from smtdist.statistics.patch_rows import drawn_views
 
 
 @dataclass(frozen=True)

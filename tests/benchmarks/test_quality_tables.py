@@ -495,10 +495,10 @@ def test_every_cell_of_every_table_can_be_asked_for():
     scale = Scale(10, 48, 8)
     for cell in every:
         assert cell.elsewhere or all(
-            part.n_components + part.drop <= part.fit.settings.dictionary for part in cell.parts
+            part.n_components + part.drop <= part.fit.settings.n_atoms for part in cell.parts
         )
         for part in scale.cell(cell).parts:
-            assert part.fit.settings.dictionary <= 48
+            assert part.fit.settings.n_atoms <= 48
             assert part.n_components + part.drop <= 48
     together = families([cell for cell in every if cell.table == "7"])
     assert len(together) == 1
@@ -567,7 +567,7 @@ def test_the_settings_as_printed(monkeypatch):
         for name in ("mnist-vq", "cifar10-gq", "cifar10-gq-gray")
     }
     for place in (("3", "original + greyscale", "GQ 8192"), ("6", "GQ 8192", "50,000")):
-        assert [part.fit.settings.mean for part in paper[place].parts] == ["context"] * len(
+        assert [part.fit.settings.subtract_mean for part in paper[place].parts] == ["context"] * len(
             paper[place].parts
         )
         assert own[place].key != paper[place].key

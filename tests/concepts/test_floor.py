@@ -7,8 +7,7 @@ from executors import ThreadsExecutor
 
 from benchmarks.concepts.synthetic import hierarchical, mixed, scored
 from smtdist.concepts.fit import fit_concepts
-from smtdist.concepts.floor import above, floor_of, points_as_concepts
-from smtdist.concepts.scores import prepare
+from smtdist.concepts.scores import above, floor_of, points_as_concepts, prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import read_rows
 from smtdist.engine.executor import SerialExecutor

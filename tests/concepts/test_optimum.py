@@ -12,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.concepts import optimum
 from smtdist.concepts.estimator import BinaryConcepts
+from smtdist.concepts.scores import rank_above_noise
 from smtdist.concepts.settings import EARLIER, ConceptSettings
-from smtdist.concepts.spectrum import rank_above_noise
 from smtdist.models import store
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from data_sets import embedded, independent
 
-from smtdist.concepts import reliability as module
-from smtdist.concepts.reliability import reliability
-from smtdist.concepts.scores import prepare
+from smtdist.concepts import scores as module
+from smtdist.concepts.scores import prepare, reliability
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine

@@ -8,12 +8,11 @@ from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
 from executors import ThreadsExecutor
 
+from smtdist.concepts.bits import Narrowed
 from smtdist.concepts.descent import DescentSettings, descend
 from smtdist.concepts.iteration import Passed, RowPasses
-from smtdist.concepts.narrow import Narrowed
 from smtdist.concepts.scores import prepare
-from smtdist.data.array import ArraySource
-from smtdist.data.piece import ArrayPiece
+from smtdist.data.array import ArrayPiece, ArraySource
 from smtdist.data.table import as_table
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import SerialExecutor, TaskLost

@@ -22,7 +22,7 @@ from smtdist.data.decode import decode, read_header
 from smtdist.data.encoded import EncodedSource
 from smtdist.data.hdf5 import Hdf5Source
 from smtdist.data.opening import labels_name, open_source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError

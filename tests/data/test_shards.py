@@ -23,7 +23,7 @@ from smtdist.data.locations import full_location, resolved
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Reader
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass

@@ -4,25 +4,25 @@ import os
 
 import pytest
 
-from smtdist.engine import gpus
+from smtdist.engine import preload
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Start a worker, as far as GPUs are concerned; locks are per open file, so one process stands for all."""
-    monkeypatch.setattr(gpus, "_taken", [])
+    monkeypatch.setattr(preload, "_taken", [])
     devices = tmp_path / "dev"
     devices.mkdir()
 
     def worker(visible=None):
-        environment = {} if visible is None else {gpus.VARIABLE: visible}
-        found = gpus.take_gpu(environment, devices, tmp_path)
-        assert environment.get(gpus.VARIABLE) == (visible if found is None else found)
+        environment = {} if visible is None else {preload.VARIABLE: visible}
+        found = preload.take_gpu(environment, devices, tmp_path)
+        assert environment.get(preload.VARIABLE) == (visible if found is None else found)
         return found
 
     worker.devices = devices
     yield worker
-    for file in gpus._taken:
+    for file in preload._taken:
         file.close()
 
 
@@ -35,7 +35,7 @@ def test_workers_take_different_ones(start):
 
 def test_a_worker_that_ends_leaves_its_own_to_the_next(start):
     assert [start("a,b"), start("a,b")] == ["a", "b"]
-    gpus._taken.pop(0).close()
+    preload._taken.pop(0).close()
     assert start("a,b") == "a"
 
 
@@ -46,7 +46,7 @@ def test_lists_that_begin_elsewhere_as_dask_cuda_writes_them(start):
 @pytest.mark.parametrize("visible", [None, "", "1", "GPU-8932f937", "NoDevFiles"])
 def test_one_or_none_is_left_as_it_is(start, visible):
     assert start(visible) is None
-    assert not gpus._taken
+    assert not preload._taken
 
 
 def test_names_with_odd_characters(start):
@@ -54,6 +54,6 @@ def test_names_with_odd_characters(start):
 
 
 def test_where_no_lock_can_be_held_they_are_shared(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpus, "_taken", [])
-    environment = {gpus.VARIABLE: "0,1"}
-    assert gpus.take_gpu(environment, folder=tmp_path / "absent") == str(os.getpid() % 2)
+    monkeypatch.setattr(preload, "_taken", [])
+    environment = {preload.VARIABLE: "0,1"}
+    assert preload.take_gpu(environment, folder=tmp_path / "absent") == str(os.getpid() % 2)

@@ -55,7 +55,7 @@ for feature, context, order, policy in product(("gq", "vq"), (2, "whole"), (1, 2
         else:
             found = passed(whole, [whole])
         if found:
-            sys.exit(f"{settings.feature}, {context}, {order}, {policy}, {step.name}: {sorted(found)}")
+            sys.exit(f"{settings.code}, {context}, {order}, {policy}, {step.name}: {sorted(found)}")
 """
 
 

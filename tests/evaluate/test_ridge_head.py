@@ -7,8 +7,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 
-from smtdist.data.labelled import WithLabels
 from smtdist.data.table import as_table
+from smtdist.data.views import WithLabels
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from smtdist.evaluate.cosine_rows import Comparer, Part

@@ -9,9 +9,8 @@ from kernel_models import reference_kernels as ref
 from examples.kernel_bounds import downstream_terms, generalisation_terms, representer_condition
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.gram import Kernel
-from smtdist.models.kernel.contrastive import contrastive
+from smtdist.models.kernel.contrastive import contrastive, given_triplets
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
-from smtdist.models.kernel.triplets import given_triplets
 
 # many of these fits are cut short
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -25,7 +25,7 @@ from examples.unit_disc import (
 )
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.models.functional.inverse import recover_codes, recover_signals
+from smtdist.models.functional.inference import recover_codes, recover_signals
 
 
 @pytest.fixture(scope="module", params=[0, 1])

@@ -298,7 +298,7 @@ def test_fits_on_a_coder(here):
 def test_what_is_seen_before_a_fit_reads(here):
     asked = "fit d.h5 --dataset a --out m.h5 --set patch=4 --checkpoint c"
     told = refused(f"{asked} --set feature=l1 --set dictionary=32")
-    assert "n_components + drop is 64, but a code has 32 entries" in told
+    assert "n_components + drop_components is 64, but a code has 32 entries" in told
     assert not (here / "c").exists()
     told = refused(f"{asked} --set feature=nope")
     assert "it must be one of gq, vq, l1, s3c, omp, sc, or the name of an encoder" in told

@@ -10,7 +10,7 @@ from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models import store
-from smtdist.models.functional.inverse import recover_codes
+from smtdist.models.functional.inference import recover_codes
 from smtdist.models.functional.video import fit_video
 from smtdist.report.facts import KINDS, facts_of
 
@@ -95,4 +95,4 @@ def test_the_same_bits_after_losses_and_in_a_file(stack, clips, tmp_path):
 def test_a_layer_takes_over_how_patches_are_cut(clips, stack):
     lower = stack.layers[0]
     upper, _ = fit_video(clips, UPPER.replace(patch=9, length=6, rounds=1), Engine(SerialExecutor()), lower)
-    assert (upper.settings.patch, upper.settings.length) == (6, 4)
+    assert (upper.settings.patch_size, upper.settings.length) == (6, 4)

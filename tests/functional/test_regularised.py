@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import minimize
 
 from smtdist.errors import ConfigurationError
-from smtdist.models.functional.regularised import regularised_codes
-from smtdist.models.functional.straightness import straightness
+from smtdist.models.functional.inference import regularised_codes
+from smtdist.models.functional.video_judge import straightness
 
 DRAW = np.random.default_rng(0)
 DICTIONARY = DRAW.standard_normal((6, 12))

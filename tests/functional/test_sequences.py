@@ -13,7 +13,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import Features, Landmarks, RadialBasis
 from smtdist.models.functional.fit import SparseCoder, Whitening
-from smtdist.models.functional.straightness import straightness
+from smtdist.models.functional.video_judge import straightness
 from smtdist.statistics.operators import Temporal, temporal_differences
 from smtdist.statistics.sequences import DictionarySums, FrameMoments
 from smtdist.statistics.sites import Sequences

@@ -19,9 +19,8 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.video import fit_video, sequences_of
-from smtdist.models.functional.video_judge import judged, pca, principal, snr
+from smtdist.models.functional.video_judge import judged, pca, principal, snr, straightness
 from smtdist.models.merge import refit, update
 from smtdist.report.coder_facts import video_facts, video_readable
 from smtdist.statistics.sites import NEW, Sequences
@@ -177,7 +176,7 @@ def test_settings_that_mean_nothing_are_refused():
     for changes, words in (
         ({"n_components": 90, "atoms": 80}, "at most atoms"),
         ({"whiten": "pca"}, "one of zca, fourier"), ({"length": 2}, "must be at least 3"), ({"penalty": 0.0}, "above 0"),
-        ({"atoms": 0}, "at least 1"), ({"seed": -1}, "at least 0"), ({"atom": 3}, "did you mean atoms"),
+        ({"atoms": 0}, "at least 1"), ({"seed": -1}, "a whole number from 0 on"), ({"atom": 3}, "did you mean atoms"),
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=words):
             FunctionalSettings().replace(**changes)

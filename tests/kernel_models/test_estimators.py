@@ -89,7 +89,7 @@ def test_triplets_and_clean_rows_of_your_own(rows):
         DataError, match="Negatives, row 3, column 1: nan was found where a finite number is"
     ):
         ContrastiveKernel().fit(rows, positives=plus, negatives=bad)
-    with pytest.raises(ConfigurationError, match="features=None; with features give samples"):
+    with pytest.raises(ConfigurationError, match="feature_map=None; with feature_map give samples"):
         ContrastiveKernel(features="fourier").fit(rows, positives=plus, negatives=minus)
     with pytest.raises(DataError, match="40 rows but 3 clean ones"):
         KernelAutoencoder().fit(rows, clean=rows[:3])
@@ -133,7 +133,7 @@ def test_bad_input_is_one_sentence(make, rows):
         ConfigurationError, match="n_components is 0; it must be a whole number of at least 1"
     ):
         make(0).fit(rows)
-    with pytest.raises(ConfigurationError, match="features is 'fast'; it must be one of fourier"):
+    with pytest.raises(ConfigurationError, match="feature_map is 'fast'; it must be one of fourier"):
         make(features="fast").fit(rows)
 
 
@@ -187,7 +187,7 @@ def test_a_fit_that_stops_early_says_so_and_one_that_converged_does_not(rows, tm
 
 def test_features_are_landmarks_unless_told_otherwise(rows):
     asked = KernelSettings(features="auto")
-    assert (asked.features, asked.feature_count, asked.replace(pool=64).feature_count) == (
+    assert (asked.feature_map, asked.feature_count, asked.replace(pool=64).feature_count) == (
         "nystroem",
         512,
         64,
@@ -198,7 +198,7 @@ def test_features_are_landmarks_unless_told_otherwise(rows):
     # settings that were written when features had a number of their own, and an autoencoder one start
     old = {name: value for name, value in json.loads(asked.to_json()).items() if name != "n_init"}
     read = KernelSettings.from_json(json.dumps({**old, "features": "fourier", "n_features": 2048}))
-    assert (read.features, read.n_features, read.n_init) == ("fourier", 2048, 0)
+    assert (read.feature_map, read.n_features, read.n_init) == ("fourier", 2048, 0)
 
 
 def test_an_exact_model_too_large_is_refused(rows, monkeypatch):

@@ -12,9 +12,13 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import OWN, Kernel, median_bandwidth, with_bandwidth
 from smtdist.models.kernel.autoencoder import autoencoder, autoencoder_objective, tangent
-from smtdist.models.kernel.contrastive import contrastive, gram_of_differences
+from smtdist.models.kernel.contrastive import (
+    contrastive,
+    drawn_triplets,
+    given_triplets,
+    gram_of_differences,
+)
 from smtdist.models.kernel.spectral import spectral, spectral_objective
-from smtdist.models.kernel.triplets import drawn_triplets, given_triplets
 
 KERNELS = {"linear": Kernel("linear"), "polynomial": Kernel("polynomial", degree=2)}
 

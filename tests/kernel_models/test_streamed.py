@@ -28,8 +28,8 @@ from smtdist.kernels.feature_maps import (
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.symmetric import add_symmetrised, packed_size, unpacked
 from smtdist.kernels.threads import threads
-from smtdist.models.kernel.model import fit_model
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_model
 from smtdist.statistics import contrast
 from smtdist.statistics.contrast import ContrastSums, finish, tile_bytes
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
@@ -209,8 +209,7 @@ def test_given_triplets_are_read_as_thirds(stored):
 def test_many_features_approach_the_exact_embedding():
     rows = rows_of(9, 60, 3).astype(float)
     settings_ = KernelSettings(noise=0.5, bandwidth=2.0, pool=60, n_features=60)
-    from smtdist.models.kernel.contrastive import contrastive
-    from smtdist.models.kernel.triplets import given_triplets
+    from smtdist.models.kernel.contrastive import contrastive, given_triplets
 
     # the same triplets: those that the features' maker forms
     engine = Engine(SerialExecutor())

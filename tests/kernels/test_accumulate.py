@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smtdist.kernels.accumulate import add_product
+from smtdist.kernels.products import add_product
 
 
 def drawn(rng, shape, dtype, way):

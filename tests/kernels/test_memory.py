@@ -82,7 +82,7 @@ def test_images_with_flat_parts_take_what_was_planned(context, order):
     statistic = replace(statistics(context, 0.175, 1024)["gq"], order=order)
     peak, state = peak_of_a_batch(statistic, images)
     assert peak <= statistic.batch_bytes(count)
-    assert (state["deficit"] if order == 1 else state["deviation_high"]).any()
+    assert (state["deficit"] if order == 1 else state["beyond_high"]).any()
     assert int(state["activity"].sum()) > statistic.capacity(count), (
         "a full buffer of codes, and more to come"
     )

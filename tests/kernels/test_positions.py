@@ -267,7 +267,7 @@ class TestSums:
                 if start < stop:
                     sums.update(state, images[start:stop], first + start)
         for name, value in state.items():  # what the types were chosen by
-            assert value.ndim == 0 or value.min() >= 0 or name in ("scatter", "deviation_high")
+            assert value.ndim == 0 or value.min() >= 0 or name in ("scatter", "beyond_high")
         got, want = finish(sums, state), oracle_sums(images, sums, t)
         assert (got.n_samples, got.n_positions) == (n, want["n_positions"])
         np.testing.assert_array_equal(got.activity, want["activity"])

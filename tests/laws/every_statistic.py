@@ -129,7 +129,7 @@ def code_sums(atoms=ATOMS, whitener=None, **changes):
     base = {"patch": 3, "threshold": 0.4, "dictionary": 12, "flip": True}
     settings = Configuration(**{**base, **changes})
     encoder = make_encoder(settings, whitener or whitener_of(settings), atoms)
-    return CodeSums(encoder, settings.context, settings.order, settings.flip, 100)
+    return CodeSums(encoder, settings.context_size, settings.difference_order, settings.augment_flip, 100)
 
 
 def codes(**changes):

@@ -57,7 +57,7 @@ def dense_codes(model, images):
 
 def on_grid(model, active):
     """Codes of the positions on the stride as codes of all."""
-    geometry, stride = model.geometry, model.settings.stride
+    geometry, stride = model.geometry, model.settings.patch_stride
     rows, columns = -(-geometry.rows // stride), -(-geometry.columns // stride)
     images = len(active) // (rows * columns)
     result = np.zeros((images, geometry.rows, geometry.columns, active.shape[1]), bool)
@@ -82,7 +82,7 @@ def run_onnx(graph, images, *names):
 
 
 def onnx_codes(model, graph, images):
-    if model.settings.feature == "gq":
+    if model.settings.code == "gq":
         return run_onnx(graph, images, "codes")[0] != 0
     labels, kept = run_onnx(graph, images, "labels", "kept")
     active = np.arange(len(model.dictionary.grid)) == labels[:, None]

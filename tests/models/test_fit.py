@@ -66,26 +66,30 @@ def oracle_chosen(model, positions, image, view):
     """Which patches of a raw image the oracle codes."""
     rows, columns, asked = model.geometry.rows, model.geometry.columns, model.settings
     return oracle.chosen(
-        rows, columns, asked.stride, positions, asked.random_state, oracle.sample_key(image), view
+        rows, columns, asked.patch_stride, positions, asked.random_state, oracle.sample_key(image), view
     )
 
 
 def oracle_codes(images, model, positions=None):
     """Encode with the oracle from raw pixels, given the model's whitening and atoms; in a fit, so many positions."""
     settings_, is_float = model.settings, model.scale.is_float
-    units = oracle.pixel_units(images, settings_.pixel_range, settings_.grey)
+    units = oracle.pixel_units(images, settings_.pixel_range, settings_.to_grayscale)
     whiten = oracle.integer_whiten(model.whitening.whiten)
     out, sites = [], []
-    for mirror, view in enumerate([units, units[:, :, ::-1]] if settings_.flip else [units]):
+    for mirror, view in enumerate([units, units[:, :, ::-1]] if settings_.augment_flip else [units]):
         removed = oracle.mean_removed(
-            view, settings_.patch, settings_.mean, settings_.resolved_mean_context, model.whitening.mean
+            view,
+            settings_.patch_size,
+            settings_.subtract_mean,
+            settings_.resolved_mean_context,
+            model.whitening.mean,
         )
         for sample, image in enumerate(removed):
             grid, constant = oracle.unit_grid(image, whiten, settings_.min_contrast, is_float)
             A = oracle.codes(
                 grid,
                 model.dictionary.grid.astype(np.int64),
-                settings_.feature,
+                settings_.code,
                 settings_.threshold,
                 constant,
                 settings_.constant_patch,
@@ -122,10 +126,10 @@ def test_a_fit_equals_the_oracle(data):
         codes,
         model.geometry.rows,
         model.geometry.columns,
-        configuration.context,
-        configuration.order,
+        configuration.context_size,
+        configuration.difference_order,
         sites,
-        code_sums(model, 1).full_degree + 1 if configuration.context == "whole" else None,
+        code_sums(model, 1).full_degree + 1 if configuration.context_size == "whole" else None,
     )
     got = model.statistics
     assert got.n_samples == 5
@@ -139,7 +143,7 @@ def test_a_fit_equals_the_oracle(data):
         want["second_moment"],
         want["n_positions"],
         want["activity"],
-        configuration.moment,
+        configuration.second_moment,
         1,
     )
     assert model.embedding.rank == rank
@@ -158,7 +162,7 @@ def test_whitening_equals_the_oracle(data):
     except (DataError, ConfigurationError):
         return
     units = oracle.pixel_units(images)
-    views = [units, units[:, :, ::-1]] if configuration.flip else [units]
+    views = [units, units[:, :, ::-1]] if configuration.augment_flip else [units]
     units = np.concatenate(views)
     coded = [
         oracle_chosen(model, configuration.positions, image, mirror)
@@ -166,18 +170,22 @@ def test_whitening_equals_the_oracle(data):
         for image in images
     ]
     mean = None
-    if configuration.mean == "global":
-        every = oracle.patches(units, configuration.patch)
+    if configuration.subtract_mean == "global":
+        every = oracle.patches(units, configuration.patch_size)
         some = np.concatenate([image[at] for image, at in zip(every, coded, strict=True)])
         mean = oracle.half_up(some.sum(axis=0), len(some))
     removed = oracle.mean_removed(
-        units, configuration.patch, configuration.mean, configuration.resolved_mean_context, mean
+        units,
+        configuration.patch_size,
+        configuration.subtract_mean,
+        configuration.resolved_mean_context,
+        mean,
     )
     removed = np.concatenate([image[at] for image, at in zip(removed, coded, strict=True)])
     want = oracle.covariance(removed, model.scale.is_float)
     np.testing.assert_allclose(model.whitening.covariance, want, rtol=1e-13, atol=1e-18)
     np.testing.assert_allclose(
-        model.whitening.whiten, oracle.whitening(want, configuration.ridge)[0], rtol=1e-7, atol=1e-9
+        model.whitening.whiten, oracle.whitening(want, configuration.whitening_reg)[0], rtol=1e-7, atol=1e-9
     )
     identity = model.whitening.whiten @ model.whitening.unwhiten
     np.testing.assert_allclose(identity, np.eye(len(identity)), atol=1e-10)

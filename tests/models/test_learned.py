@@ -40,7 +40,7 @@ def test_every_learned_code_is_embedded(feature):
 def test_it_is_kept_and_read_again(fitted, tmp_path):
     fitted.save(tmp_path / "l1.h5")
     again = smtdist.SMT.from_file(tmp_path / "l1.h5")
-    assert (again.feature, again.dictionary, again.settings["rounds"]) == ("l1", 12, 2)
+    assert (again.code, again.n_atoms, again.settings["max_iter"]) == ("l1", 12, 2)
     np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
     np.testing.assert_array_equal(clone(again).fit(X).components_, fitted.components_)
 
@@ -75,12 +75,12 @@ def test_a_run_that_was_stopped_goes_on(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"threshold": 0.4}, "threshold is no setting of SMT with feature"),
-        ({"mean": "patch", "neighbours": 5}, "mean, neighbours is no setting"),
+        ({"threshold": 0.4}, "threshold is no setting of SMT with code"),
+        ({"mean": "patch", "neighbours": 5}, "subtract_mean, n_neighbors is no setting"),
         ({"settings": {"nonsense": 1}}, "There is no setting 'nonsense'"),
         ({"atoms": np.zeros((12, 9))}, "atoms are learned"),
         ({"feature": "gq"}, "leave `settings` out"),
-        ({"feature": "nonsense", "settings": None}, "feature is 'nonsense'"),
+        ({"feature": "nonsense", "settings": None}, "code is 'nonsense'"),
     ],
 )
 def test_what_has_no_meaning_is_refused(changes, said):

@@ -118,7 +118,7 @@ def test_components_are_even_or_odd_and_those_of_the_whole_problem(model):
     assert {-1, 1} == set(signs.tolist())
     # one subspace: P V Pᵀ of one with the other is orthogonal
     moment = sums.second_moment / sums.n_positions
-    if settings.moment == "second":
+    if settings.second_moment == "second":
         assert np.linalg.svd(found.components @ moment @ whole.components.T)[1] == pytest.approx(
             1, abs=1e-6
         )

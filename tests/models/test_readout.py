@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.data.first import First
+from smtdist.data.views import First
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError

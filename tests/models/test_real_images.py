@@ -6,7 +6,7 @@ import pytest
 
 from smtdist.configuration import preset
 from smtdist.data.array import as_source
-from smtdist.data.first import First
+from smtdist.data.views import First
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import evaluate_knn

@@ -18,8 +18,8 @@ from smtdist.models.coders.fit import fit_coder
 from smtdist.models.dictionary import Dictionary, distance
 from smtdist.models.fit import fit
 from smtdist.models.forecast import Planner, local_machines
+from smtdist.models.records import best_of
 from smtdist.models.rehearsal import planned_run
-from smtdist.models.starts import best_of
 from smtdist.statistics.centroids import Centroids
 
 SOURCE = as_source(small_images(11, 60, 9, 8))

@@ -60,7 +60,7 @@ def test_a_model_is_what_was_saved(model, tmp_path):
                 assert statistics[name].dims == ("atom", "atom_")
                 np.testing.assert_array_equal(statistics[name], getattr(model.statistics, name))
             assert json.loads(statistics.attrs["derived"]) == model.statistics.derived
-            assert statistics.attrs["order"] == model.settings.order
+            assert statistics.attrs["order"] == model.settings.difference_order
             assert int(statistics["n_positions"]) == model.statistics.n_positions
             np.testing.assert_array_equal(tree["dictionary/atoms"], model.dictionary.atoms)
             assert tree["embedding/components"].dims == ("component", "atom")

@@ -82,7 +82,7 @@ def test_equals_separate_fits(name):
         np.testing.assert_array_equal(own.dictionary.source_sample, model.dictionary.source_sample)
         np.testing.assert_array_equal(own.whitening.whiten, model.whitening.whiten)
         assert_same_statistics(own.statistics, model.statistics)
-        wanted = one.n_components + one.drop
+        wanted = one.n_components + one.drop_components
         components = own.embedding.components[:wanted]
         np.testing.assert_allclose(components, model.embedding.components, rtol=0, atol=1e-8)
         for z, images in ((known_z, TRAIN), (asked_z, ASKED)):
@@ -324,7 +324,7 @@ def sums_of(chosen, fitted):
     from smtdist.statistics.cooccurrence import CodeSums
 
     return [
-        CodeSums(own.encoder, one.context, one.order, one.flip, 300)
+        CodeSums(own.encoder, one.context_size, one.difference_order, one.augment_flip, 300)
         for one, own in zip(chosen, fitted, strict=True)
     ]
 

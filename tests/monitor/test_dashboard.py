@@ -10,7 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import smtdist
-from smtdist.engine.done import Done
+from smtdist.engine.events import Done
 from smtdist.engine.local_cluster import CONFIGURATION
 from smtdist.monitor import dashboard, preload
 from smtdist.monitor.page import Page

@@ -70,7 +70,7 @@ def test_settings_choose_the_neighbours(context):
 
 
 def test_new_points_are_embedded_in_any_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("smtdist.models.rows.RANGE", 256)
+    monkeypatch.setattr("smtdist.models.transform.RANGE", 256)
     model, _ = fit_table(POINTS, SMALL, engine())
     new = np.random.default_rng(2).uniform(-1, 1, (1000, 3))
     with executor_for(workers=2) as executor:

@@ -9,7 +9,7 @@ from executors import ThreadsExecutor
 from toys import Total
 
 from smtdist.data.hdf5 import Hdf5Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine

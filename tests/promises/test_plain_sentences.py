@@ -274,14 +274,14 @@ class TestClusters:
     """Addresses and configurations that are none."""
 
     def test_what_listens_but_never_answers(self, monkeypatch):
-        monkeypatch.setattr("smtdist.engine.answering.SECONDS", 0.3)
+        monkeypatch.setattr("smtdist.engine.clusters.ANSWER_SECONDS", 0.3)
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             with pytest.raises(SmtdistError, match="No Dask scheduler answers at tcp"):
                 watch(f"tcp://127.0.0.1:{port}")
 
     def test_what_answers_in_another_language(self, monkeypatch):
-        monkeypatch.setattr("smtdist.engine.answering.SECONDS", 2.0)
+        monkeypatch.setattr("smtdist.engine.clusters.ANSWER_SECONDS", 2.0)
         with socket.create_server(("127.0.0.1", 0)) as server:
 
             def answer():
@@ -297,7 +297,7 @@ class TestClusters:
 
     @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "foo://x", "tcp://"])
     def test_addresses_that_mean_nothing(self, run, address, monkeypatch):
-        monkeypatch.setattr("smtdist.engine.answering.LISTENING_SECONDS", 0.3)
+        monkeypatch.setattr("smtdist.engine.clusters.LISTENING_SECONDS", 0.3)
         assert f"No Dask scheduler answers at {address}" in sentence(run("watch", address, "--once"))
 
     def test_unknown_keys_of_a_local_cluster(self, tmp_path):

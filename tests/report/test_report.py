@@ -142,7 +142,7 @@ def test_numbers_of_images_are_those_of_the_file(at, name, data):
         samples = int(file["statistics/n_samples"][()])
     holds = dict(page.tables["The file"])
     assert holds["atoms"] == f"20, of which {20 - alive} never fire"
-    drop = smtdist.load(at / name).settings.drop
+    drop = smtdist.load(at / name).settings.drop_components
     dropped = f", after {drop} that are dropped" if drop else ""
     assert holds["components"] == f"{len(values) - drop}{dropped}"
     middle = values[len(values) // 2]

@@ -185,7 +185,7 @@ def test_features_can_change_after_the_fit_and_nothing_else(data, tmp_path, caps
     assert json.loads(out)["n_features"] == 9 * 24
     code, _, err = run(capsys, *change, "--out", tmp_path / "b.h5", "--set", "units=3")
     assert code == 2
-    assert "units cannot change after the fit" in " ".join(err.split())
+    assert "n_atoms cannot change after the fit" in " ".join(err.split())
 
 
 def sets(**settings):
@@ -432,7 +432,7 @@ def test_settings_of_a_learned_code_are_tuned(data, tmp_path, capsys):
     # a combination that no fit can have is named before any image is read
     code, out, err = run(capsys, *asked, *fixed, "--grid", "n_components=2,99")
     assert code == 2
-    assert "With n_components=99: n_components + drop is 99" in " ".join(err.split())
+    assert "With n_components=99: n_components + drop_components is 99" in " ".join(err.split())
     assert "whitening" not in err
 
 

@@ -321,7 +321,7 @@ def test_settings_survive_json():
 
 def test_data_that_cannot_be_coded(stored, images):
     engine = Engine(SerialExecutor())
-    with pytest.raises(ConfigurationError, match="patch is 11, but"):
+    with pytest.raises(ConfigurationError, match="patch_size is 11, but"):
         fit_coder(PatchCoder, stored, SMALL.replace(patch=11), engine)
     with pytest.raises(DataError, match=r"All patches drawn from .* are constant"):
         fit_coder(PatchCoder, ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine)

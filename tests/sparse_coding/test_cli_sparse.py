@@ -100,7 +100,7 @@ def test_only_features_can_change_after_the_fit(data, tmp_path):
         "units=3",
     )
     assert code == 2
-    assert "units cannot change after the fit" in err
+    assert "n_atoms cannot change after the fit" in err
 
 
 def test_embed_and_evaluate(data, tmp_path):

@@ -198,11 +198,9 @@ def test_a_file_holds_all_of_it(coder, tmp_path):
 
 def test_settings_of_both_steps_have_one_list_of_names():
     found = coded_settings("s3c", dictionary=30, expectation="hs", positions=7, seed=5, ridge=0.2)
-    assert (found.coder.n_atoms, found.coder.expectation, found.coder.ridge) == (30, "hs", 0.2)
+    assert (found.coder.n_atoms, found.coder.pooled_feature, found.coder.whitening_reg) == (30, "hs", 0.2)
     assert (found.embedding.positions, found.embedding.random_state, found.coder.random_state) == (7, 5, 5)
-    with pytest.raises(
-        ConfigurationError, match=r"There is no setting 'expectation' of SMT with feature=l1"
-    ):
+    with pytest.raises(ConfigurationError, match=r"There is no setting 'expectation' of SMT with code=.l1"):
         coded_settings("l1", expectation="hs")
     with pytest.raises(ConfigurationError, match="must be one of l1, s3c, omp"):
         coded_settings("gq")

@@ -310,7 +310,7 @@ def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
 
 
 def test_what_cannot_be_coded(stored, images):
-    with pytest.raises(ConfigurationError, match="patch is 11, but"):
+    with pytest.raises(ConfigurationError, match="patch_size is 11, but"):
         fit_coder(SparseCoder, stored, SMALL.replace(patch=11), Engine(SerialExecutor()))
     coder, _ = fit_coder(
         SparseCoder, ArraySource(images), SMALL.replace(rounds=0), Engine(SerialExecutor())

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from smtdist.data import changing
+from smtdist.data import locking
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
 from smtdist.data.importers.prepare import ColourFound
 from smtdist.data.importers.run import (
@@ -60,7 +60,7 @@ def import_shards(
     begins anew. The files hold the same bits whatever the workers and interruptions. `overwrite` also
     removes files of a former import of that name that are not written again. Memory: as `import_images`.
     """
-    with changing.held(out):
+    with locking.held(out):
         return _import_shards(listing, real_target(out), options, shard_items, stop, report, note)
 
 

@@ -43,7 +43,7 @@ def _laid_out(matrix: NDArray[Any]) -> tuple[NDArray[Any], bytes, int]:
 
 
 def add_product(out: NDArray[Any], left: NDArray[Any], right: NDArray[Any], alpha: float = 1.0) -> None:
-    """Add alpha x left @ right to `out`; see `smtdist.kernels.accumulate`."""
+    """Add alpha x left @ right to `out`; see `smtdist.kernels.products`."""
     (rows, inner), columns = left.shape, right.shape[1]
     if out.shape != (rows, columns) or len(right) != inner:
         raise ValueError(f"{left.shape} by {right.shape} does not make {out.shape}")

@@ -8,6 +8,7 @@ block and batch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,6 +24,8 @@ RUN_PATCHES = 1 << 16
 """Patches at a time: the more, the fewer passes over the K x K sum; the fewer, the less cache they need."""
 MOST_LEVELS = 10
 """Bits of weights whose patches are listed at a time."""
+RUN_ENTRIES = 340
+"""Adding the counts of a run of patches costs as much as counting so many entries once more, for each atom."""
 PART_PATCHES = 1 << 13
 """Patches whose bits for 512 atoms stay in the second-level cache: 0.5 MiB; their offsets in words fit 16 bits."""
 
@@ -177,7 +180,18 @@ def count_columns(bits: BitRows, n_patches: int, n_atoms: int, step: int) -> Arr
 
 
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
-    """Add Σ w_i a_i a_iᵀ for whole weights of 0 and more, as many bits of them at a time as counters hold."""
+    """Add Σ w_i a_i a_iᵀ for whole weights of 0 and more, as many bits of them at a time as counters hold.
+
+    Patches side by side with one weight, such as those of an image, are counted once where that is cheaper than once for each
+    bit of the weight: their counts are multiplied when they are added.
+    """
+    edges = [0, *(np.flatnonzero(np.diff(weights)) + 1).tolist(), len(weights)]
+    alike = [(start, stop) for start, stop in itertools.pairwise(edges) if start < stop and weights[start]]
+    beyond_once = codes.entries * (np.bitwise_count(weights).mean() - 1)
+    if beyond_once > RUN_ENTRIES * codes.n_atoms * len(alike):
+        for start, stop in alike:
+            add_second_moment(out, part_of(codes, start, stop), int(weights[start]))
+        return
     bits = bit_rows(codes)
     most = int(np.bincount(codes.indices).max(initial=1))  # patches of an atom
     digit = min(MOST_LEVELS, PLANES - 1 - most.bit_length())

@@ -35,7 +35,7 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         settings, source = self.configuration, as_source(X)
-        require_pooling(source, settings, settings.pooling)
+        require_pooling(source, settings, settings.pooling_grid)
         with self._engine() as engine:
             self.coder_, self.passes_ = fit_coder(self.CODER, source, settings, engine)
         ended = convergence.of_rounds(getattr(self.coder_, "trace", ()))

@@ -13,7 +13,7 @@ import numpy as np
 from smtdist.codes.coder import Coder, Record, patch_rows
 from smtdist.codes.settings import PatchSettings
 from smtdist.data.source import Source, sample_lengths
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -21,7 +21,8 @@ from smtdist.kernels import contrast
 from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.threads import single_blas
-from smtdist.models import provenance, starts
+from smtdist.models import provenance
+from smtdist.models.records import best_of
 from smtdist.solve.solution import Float64
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
@@ -68,7 +69,7 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
 
     with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings))):
         start = begun(source, settings, engine)
-        learnt, records = starts.best_of(getattr(settings, "n_init", 1), learned, cls.loss, engine)
+        learnt, records = best_of(getattr(settings, "n_init", 1), learned, cls.loss, engine)
     made: Any = cls
     coder = made(
         settings,
@@ -112,7 +113,7 @@ def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
         raise DataError(f"{source.name} has a single patch; give more images.")
     with single_blas():
         mean, whiten, unwhiten = contrast.zca(
-            partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.ridge
+            partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.whitening_reg
         )
     patches = replace(bare, mean=mean, whiten=whiten)
     atoms, record = _atoms(before, patches, settings, engine)
@@ -146,13 +147,13 @@ def _drawn(units: int) -> int:
 def image_shape(source: Source, settings: PatchSettings) -> tuple[int, int, int]:
     """Return (height, width, channels) of a source's images, or say why a coder cannot be fitted to them."""
     height, width, channels = sample_lengths(source.shape, source.name)
-    if settings.patch > min(height, width):
+    if settings.patch_size > min(height, width):
         raise ConfigurationError(
-            f"patch is {settings.patch}, but {source.name} has images of {height} x {width}; use a smaller patch."
+            f"patch_size is {settings.patch_size}, but {source.name} has images of {height} x {width}; use a smaller patch."
         )
-    if settings.grey and channels != 3:
+    if settings.to_grayscale and channels != 3:
         raise ConfigurationError(
-            f"{source.name} has {channels} channel(s), and grey needs three; set grey=false."
+            f"{source.name} has {channels} channel(s), and grey needs three; set to_grayscale=false."
         )
     if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
         raise ConfigurationError(

@@ -46,26 +46,36 @@ class ManifoldSettings(Settings):
     OF: ClassVar[str] = "the embedding"
 
     n_components: int = setting(whole(1), "dimensions of the embedding.", default=64)
-    drop: int = setting(whole(0), "number of leading dimensions that are left out.", default=0)
-    context: int | str = setting(
+    drop_components: int = setting(
+        whole(0), "number of leading dimensions that are left out.", default=0, stored="drop"
+    )
+    context_size: int | str = setting(
         whole(1, what="a whole number of pixels") | TEXT._replace(expected="whole"),
         'which patches are neighbours: those within this many pixels, "whole" for all patches of the image, or the name of a '
         "context that an installed package brings.",
         default="whole",
+        stored="context",
     )
-    order: int = setting(
-        one_of(1, 2), "1 compares a patch with its neighbours, 2 with their mean.", default=1
+    difference_order: int = setting(
+        one_of(1, 2),
+        "1 compares a patch with its neighbours, 2 with their mean.",
+        default=1,
+        stored="order",
     )
     positions: int = setting(
         whole(0), "number of patches of an image that a fit uses, drawn at random; 0 means all.", default=0
     )
-    stride: int = setting(
-        whole(1), "use only patches whose row and column are multiples of this number.", default=1
+    patch_stride: int = setting(
+        whole(1),
+        "use only patches whose row and column are multiples of this number.",
+        default=1,
+        stored="stride",
     )
-    moment: str = setting(
+    second_moment: str = setting(
         one_of("second", "centred"),
         'V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).',
         default="second",
+        stored="moment",
     )
     pool_size: int | None = setting(whole(1) | NULL, _POOLS, default=None)
     pool_stride: int | None = setting(whole(1) | NULL, _POOLS, default=None)
@@ -73,7 +83,7 @@ class ManifoldSettings(Settings):
 
     def check_together(self) -> None:
         """Refuse contexts that no package brings."""
-        require_context(self.context)
+        require_context(self.context_size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +104,11 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
 
     free: ClassVar[tuple[str, ...]] = (
         "n_components",
-        "drop",
-        "moment",
+        "drop_components",
+        "second_moment",
         "pool_size",
         "pool_stride",
-        "stride",
+        "patch_stride",
     )
     """Settings that no sum depends on: they may change after the fit."""
 
@@ -118,7 +128,7 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
         patches = patch_rows(
             coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten
         )
-        context = operator_of(settings.context, patches, settings.order)
+        context = operator_of(settings.context_size, patches, settings.difference_order)
         return ValueSums(DrawnPatches(replace(patches, seed=settings.random_state)), coder, context)
 
     @property
@@ -128,7 +138,7 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
         # the seed only where something is drawn: else sums that do not depend on it would look as if they did
         drawn = [settings.positions, settings.random_state] if settings.positions else [0, 0]
         return valued.hashed(
-            self.coder.identity(), settings.context, settings.order, *drawn, value_sums.GRID
+            self.coder.identity(), settings.context_size, settings.difference_order, *drawn, value_sums.GRID
         )
 
     def require_like(self, source: Source) -> None:
@@ -160,7 +170,7 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
     @property
     def wanted(self) -> int:
         """Components that a solve is asked for: those that are kept and those that are dropped."""
-        return self.settings.n_components + self.settings.drop
+        return self.settings.n_components + self.settings.drop_components
 
     @property
     def ending(self) -> convergence.Convergence | None:
@@ -185,7 +195,7 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
     @cached_property
     def _places(self) -> NDArray[np.int64]:
         every = np.arange(self.patches.positions).reshape(self.patches.grid)
-        return every[:: self.settings.stride, :: self.settings.stride].ravel()
+        return every[:: self.settings.patch_stride, :: self.settings.patch_stride].ravel()
 
     @cached_property
     def _projection(self) -> NDArray[np.float32]:
@@ -213,8 +223,8 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
     @property
     def window(self) -> tuple[int, int]:
         """Side of a pooling window and step to the next, in pixels."""
-        (size, step), stride = self.pooling, self.settings.stride
-        return (size - 1) * stride + self.coder.settings.patch, step * stride
+        (size, step), stride = self.pooling, self.settings.patch_stride
+        return (size - 1) * stride + self.coder.settings.patch_size, step * stride
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return what entries of the code stand for as patches (n, patch, patch, channels); all by default.
@@ -281,7 +291,7 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
 def coded_grid(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int]:
     """Return rows and columns of the positions that are coded for a representation."""
     rows, columns = patches.grid
-    return -(-rows // settings.stride), -(-columns // settings.stride)
+    return -(-rows // settings.patch_stride), -(-columns // settings.patch_stride)
 
 
 def require_pools(patches: PatchRows, settings: ManifoldSettings) -> None:
@@ -298,10 +308,10 @@ def pooling_of(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int
 
 def require_size(size: int, settings: ManifoldSettings) -> None:
     """Refuse more components than a code has entries, before any data are read."""
-    wanted = settings.n_components + settings.drop
+    wanted = settings.n_components + settings.drop_components
     if wanted > size:
         raise ConfigurationError(
-            f"n_components + drop is {wanted}, but a code has {size} entries; lower n_components, or raise dictionary."
+            f"n_components + drop_components is {wanted}, but a code has {size} entries; lower n_components, or raise n_atoms."
         )
 
 

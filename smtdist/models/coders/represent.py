@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,7 @@ from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
-
-if TYPE_CHECKING:
-    from smtdist.models.coders.manifold import Manifold
+from smtdist.statistics.patch_rows import PatchRows
 
 R = TypeVar("R")
 
@@ -26,11 +24,26 @@ BATCH: Final = 64
 """Images that are handed over at a time; the coder takes them in groups of its own."""
 
 
+class OfPatches(Protocol):
+    """What represents images by the codes of their patches: a coder, or a transform on one."""
+
+    @property
+    def patches(self) -> PatchRows: ...  # noqa: D102
+    @property
+    def row_numbers(self) -> int: ...  # noqa: D102
+    @property
+    def held_bytes(self) -> int: ...  # noqa: D102
+
+    def represent(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
+        """Return the representations of a batch, (B, ...)."""
+        ...
+
+
 @dataclass(frozen=True)
 class RepresentPatches:
     """Pooled features of images (B, H, W, C), (B, ...) float32."""
 
-    model: Coder | Manifold
+    model: OfPatches
     batch: int
     threads: int
     working_bytes: int
@@ -40,7 +53,7 @@ class RepresentPatches:
         return self.model.represent(images)
 
 
-def representer(model: Coder | Manifold, source: Source, engine: Engine) -> RepresentPatches:
+def representer(model: OfPatches, source: Source, engine: Engine) -> RepresentPatches:
     """Return what represents a batch of whole groups of the coder; refuse what a worker has no memory for."""
     positions = model.patches.positions
     group = max(1, ROWS // positions)

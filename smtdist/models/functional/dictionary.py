@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.kernels import sparse_codes as quick_codes

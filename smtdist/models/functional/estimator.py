@@ -14,9 +14,8 @@ from smtdist.kernels import convergence
 from smtdist.models import store
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.video import VideoModel, fit_video
-from smtdist.models.functional.video_judge import judged_clips
+from smtdist.models.functional.video_judge import judged_clips, straightness
 
 
 class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # type: ignore[misc]
@@ -79,7 +78,7 @@ class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # 
 
     def _fitted(self, model: VideoModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)
-        self.n_features_in_ = model.settings.patch**2
+        self.n_features_in_ = model.settings.patch_size**2
         convergence.keep(self, convergence.of_rounds(model.trace))
         if model.ending is not None and not model.ending.converged:
             self.converged_ = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sequences import FrameMoments
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import ValueSums
-
-if TYPE_CHECKING:
-    from smtdist.models.functional.video import Through
 
 GAP: Final = 1e-3
 """Relative duality gap of codes that are summed: their grid is 2^-16 wide."""
@@ -113,8 +110,16 @@ def fit_whitening(
     return Whitening(mean, whiten, unwhiten), covariance, record
 
 
-Whitens: TypeAlias = "Whitening | Through"
-"""What lies between raw rows and a dictionary: whitening, or the layers below and theirs."""
+class Whitens(Protocol):
+    """What lies between raw rows and a dictionary: whitening, or the layers below and theirs."""
+
+    def __call__(self, rows: Float64) -> Float64:
+        """Return whitened rows."""
+        ...
+
+    def back(self, rows: Float64) -> Float64:
+        """Return raw rows of whitened ones."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ class FunctionalSettings(Settings):
     OF: ClassVar[str] = "video"
     EARLIER: ClassVar[Mapping[str, Any]] = {"overlap": False}
 
-    patch: int = setting(whole(1), "side of a patch in pixels.", default=16)
+    patch_size: int = setting(whole(1), "side of a patch in pixels.", default=16, stored="patch")
     length: int = setting(whole(1), "frames of a sequence.", default=8)
     overlap: bool = setting(
         FLAG,
@@ -42,20 +42,28 @@ class FunctionalSettings(Settings):
     low_pass: float = setting(
         number(above=0), "r₀ of the Fourier whitening, in units of the Nyquist frequency.", default=0.75
     )
-    ridge: float = setting(
-        number(0), "λ of the ZCA whitening, as a share of the mean variance.", default=1e-2
+    whitening_reg: float = setting(
+        number(0), "λ of the ZCA whitening, as a share of the mean variance.", default=1e-2, stored="ridge"
     )
-    atoms: int = setting(whole(1), "number of atoms K.", default=1024)
+    n_atoms: int = setting(whole(1), "number of atoms K.", default=1024, stored="atoms")
     penalty: float = setting(number(above=0), "λ of the codes (equation 10).", default=0.25)
-    rounds: int = setting(whole(0), "rounds of dictionary learning.", default=20)
+    max_iter: int = setting(whole(0), "rounds of dictionary learning.", default=20, stored="rounds")
     batch: int = setting(whole(1), "sequences in each round of dictionary learning.", default=1000)
-    order: int = setting(one_of(1, 2), "order of the differences in time, 1 or 2.", default=2)
-    moment: str = setting(
-        one_of("centred", "second"), 'V is the "centred" or the "second" moment.', default="centred"
+    difference_order: int = setting(
+        one_of(1, 2), "order of the differences in time, 1 or 2.", default=2, stored="order"
+    )
+    second_moment: str = setting(
+        one_of("centred", "second"),
+        'V is the "centred" or the "second" moment.',
+        default="centred",
+        stored="moment",
     )
     n_components: int = setting(whole(1), "rows of P.", default=64)
-    sgd_rounds: int = setting(
-        whole(0), "rounds of mini-batches after the eigensolve (supplement C); 0 means none.", default=0
+    n_epochs: int = setting(
+        whole(0),
+        "rounds of mini-batches after the eigensolve (supplement C); 0 means none.",
+        default=0,
+        stored="sgd_rounds",
     )
     sgd_batch: int = setting(whole(1), "sequences of a mini-batch.", default=256)
     sgd_steps: int = setting(whole(1), "steps of a mini-batch, each on the same sums.", default=20)
@@ -66,11 +74,12 @@ class FunctionalSettings(Settings):
 
     def check_together(self) -> None:
         """Refuse windows without a difference, and more components than atoms."""
-        if self.length <= self.order:
+        if self.length <= self.difference_order:
             raise ConfigurationError(
-                f"length is {self.length}; for differences of order {self.order} it must be at least {self.order + 1}."
+                f"length is {self.length}; for differences of order {self.difference_order} it "
+                f"must be at least {self.difference_order + 1}."
             )
-        if self.n_components > self.atoms:
+        if self.n_components > self.n_atoms:
             raise ConfigurationError(
-                f"n_components is {self.n_components}; it must be at most atoms, which is {self.atoms}."
+                f"n_components is {self.n_components}; it must be at most atoms, which is {self.n_atoms}."
             )

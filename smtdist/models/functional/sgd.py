@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from smtdist.data.source import Source
-from smtdist.data.subset import ChunkSubset, chunk_subset
+from smtdist.data.views import ChunkSubset, chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import hashing

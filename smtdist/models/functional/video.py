@@ -24,8 +24,7 @@ from smtdist.kernels.products import Ordered
 from smtdist.models import store, valued
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
-from smtdist.models.functional.inverse import PENALTY, recover_codes
-from smtdist.models.functional.regularised import regularised_codes
+from smtdist.models.functional.inference import PENALTY, recover_codes, regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
 from smtdist.models.records import Record
@@ -78,7 +77,7 @@ class VideoModel(ValuedTransform):
     given: SecondOrder | None = None
     ending: convergence.Convergence | None = None
 
-    free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
+    free: ClassVar[tuple[str, ...]] = ("n_components", "second_moment")
     """Settings that no sum depends on: they may change after the fit."""
     holds: ClassVar[str] = "a dictionary"
     STORED_AS: ClassVar[str] = "video"
@@ -96,8 +95,8 @@ class VideoModel(ValuedTransform):
     @property
     def sums(self) -> ValueSums:
         """The statistic that sums the codes of sequences."""
-        sites = Sequences(self.settings.patch**2, self.settings.overlap)
-        return ValueSums(sites, self.coder, Temporal(self.settings.order))
+        sites = Sequences(self.settings.patch_size**2, self.settings.overlap)
+        return ValueSums(sites, self.coder, Temporal(self.settings.difference_order))
 
     @property
     def basis(self) -> str:
@@ -116,7 +115,7 @@ class VideoModel(ValuedTransform):
         asked = self.settings.to_dict()
         taken = {name: asked[name] for name in SHARED}
         taken["whiten"] = "fourier" if self.settings.whiten == "fourier" else "none"
-        taken["overlap"] = self.settings.order * self.settings.overlap
+        taken["overlap"] = self.settings.difference_order * self.settings.overlap
         if not isinstance(source, PatchSequences) or any(
             getattr(source, name) != value for name, value in taken.items()
         ):
@@ -129,7 +128,7 @@ class VideoModel(ValuedTransform):
         self._require_solved()
 
     def _require_solved(self) -> None:
-        if self.settings.sgd_rounds:
+        if self.settings.n_epochs:
             raise ModelError(
                 "With sgd_rounds the embedding is learned by mini-batches after the solve, which sums alone cannot repeat: "
                 "nothing can be added or withdrawn. Fit all clips again, or with sgd_rounds=0."
@@ -207,7 +206,7 @@ class VideoModel(ValuedTransform):
     def advice(self) -> tuple[str, str]:
         """Return what to do where rounds of the dictionary, and mini-batches, had not converged; empty where they had."""
         ended = self.ended()
-        return convergence.advice(ended), convergence.advice(ended["mini_batches"], "sgd_rounds")
+        return convergence.advice(ended), convergence.advice(ended["mini_batches"], "n_epochs")
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: a group for each layer, `/layer_1` the lowest, whose settings are JSON.
@@ -258,9 +257,9 @@ class VideoModel(ValuedTransform):
     @classmethod
     def _restored_alone(cls, file: Any, below: Self | None) -> Self:
         settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
-        pixels = settings.patch**2 if below is None else len(below.components)
-        sizes = {"pixel": pixels, "atom": settings.atoms, "component": settings.n_components}
-        sizes["round"] = settings.rounds
+        pixels = settings.patch_size**2 if below is None else len(below.components)
+        sizes = {"pixel": pixels, "atom": settings.n_atoms, "component": settings.n_components}
+        sizes["round"] = settings.max_iter
         declared = {**_LAYER, "means": _MEANS} if "means" in file else _LAYER
         store.require_all(file, declared, "atom", valued.statistics_arrays("atom"), **sizes)
         white, learned = (store.arrays_in(file[name], _LAYER[name], np.float64) for name in _LAYER)
@@ -305,14 +304,14 @@ def sequences_of(
     """Return the patch sequences of clips for some settings, of frames that are never whitened where `raw`."""
     return PatchSequences(
         clips,
-        settings.patch,
+        settings.patch_size,
         settings.length,
         settings.places,
         "fourier" if settings.whiten == "fourier" and not raw else "none",
         settings.low_pass,
         settings.random_state,
         settings.views,
-        settings.order * settings.overlap,
+        settings.difference_order * settings.overlap,
     )
 
 
@@ -354,7 +353,7 @@ def fit_video(
         "dictionary",
         "statistics",
         "solve",
-        *(["round"] if settings.sgd_rounds else []),
+        *(["round"] if settings.n_epochs else []),
     ]
     with engine.run(steps, lambda: video_facts(source, settings, below)):
         return _fitted(source, settings, engine, below)
@@ -376,7 +375,7 @@ def _fitted(
         source,
         engine,
         kind,
-        settings.ridge,
+        settings.whitening_reg,
         through=None if below is None else below.embed,
         width=None if below is None else len(below.components),
     )
@@ -385,9 +384,9 @@ def _fitted(
         source,
         whitening,
         engine,
-        atoms=settings.atoms,
+        atoms=settings.n_atoms,
         penalty=settings.penalty,
-        rounds=settings.rounds,
+        rounds=settings.max_iter,
         batch=settings.batch,
         seed=settings.random_state,
     )
@@ -397,7 +396,7 @@ def _fitted(
     embedding, solved = found.solved(statistics, engine)
     model = found.finished(statistics, embedding, source.describe())
     records = [first, *learning, summed, solved]
-    if settings.sgd_rounds:
+    if settings.n_epochs:
         model, rounds = localised(model, source, engine)
         records += rounds
     return model, records
@@ -409,11 +408,12 @@ def localised(model: VideoModel, source: PatchSequences, engine: Engine) -> tupl
 
     wanted, means = model.settings, model.means
     settings = SgdSettings(
-        n_components=wanted.n_components, order=wanted.order, rounds=wanted.sgd_rounds, batch=wanted.sgd_batch,
-        steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.moment, random_state=wanted.random_state,
+        n_components=wanted.n_components, order=wanted.difference_order, rounds=wanted.n_epochs, batch=wanted.sgd_batch,
+        steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.second_moment,
+        random_state=wanted.random_state,
     )  # fmt: skip
     learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=means)
-    V = means.constraint(wanted.moment)
+    V = means.constraint(wanted.second_moment)
     P = orthogonalised(learned.components, V)
     values, residuals = rayleigh(means.scatter, V, P)
     found = replace(model.solution, components=P, eigenvalues=values, residuals=residuals)

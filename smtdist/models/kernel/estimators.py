@@ -18,8 +18,9 @@ from smtdist.kernels import convergence
 from smtdist.models.estimating import Estimator
 from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
-from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
+from smtdist.models.kernel.model import KernelModel, fit_exact
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_model
 
 
 class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
@@ -34,20 +35,20 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         given = {**self.given(), "model": self._model}
         if callable(self.kernel):
             given["kernel"] = "gaussian"
-            if self.features is not None:
+            if self.feature_map is not None:
                 raise ConfigurationError(
-                    "A kernel function of your own works only without features; set features to None."
+                    "A kernel function of your own works only without a feature map; set feature_map to None."
                 )
         return KernelSettings(**given)
 
     def _fit(self, X: Any, *, triplets: Any = None, clean: Any = None) -> Self:
         settings = self.configuration
         function = self.kernel if callable(self.kernel) else None
-        if isinstance(X, Source | tuple) or settings.features is not None:
+        if isinstance(X, Source | tuple) or settings.feature_map is not None:
             if triplets is not None or clean is not None:
                 raise ConfigurationError(
-                    "Your own positives, negatives and clean rows need rows in memory and features=None; with features give "
-                    "samples of (anchor, positive, negative) and triplets=given."
+                    "Your own positives, negatives and clean rows need rows in memory and feature_map=None; with feature_map "
+                    "give samples of (anchor, positive, negative) and triplets=given."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
             with self._engine() as engine:
@@ -100,11 +101,11 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
 
 KERNEL: Final = ("n_components", "kernel", "bandwidth", "degree", "offset")
-FEATURES: Final = ("features", "n_features")
-POSITIVES: Final = ("noise", "flip", "crop", "mask")
-DRAWN: Final = ("copies", "triplets", "pool")
-DESCENT: Final = ("method", "tolerance", "max_iterations")
-BATCHES: Final = ("rounds", "batch", "learning_rate", "random_state")
+FEATURES: Final = ("feature_map", "n_features")
+POSITIVES: Final = ("noise", "random_flip", "random_crop", "mask")
+DRAWN: Final = ("copies", "triplets", "negative_pool_size")
+DESCENT: Final = ("method", "tolerance", "max_iter")
+BATCHES: Final = ("n_epochs", "batch", "learning_rate", "random_state")
 PLACE: Final = ("workers", "cluster")
 
 
@@ -133,14 +134,14 @@ class ContrastiveKernel(
 
     Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors
     (`noise`, `flip`, `crop`, `mask`), and negatives are other samples. You can also pass your own to `fit`.
-    With `features` ("auto", which is "nystroem", or "fourier" or "relu") the fit is one pass over data of any size,
+    With `feature_map` ("auto", which is "nystroem", or "fourier" or "relu") the fit is one pass over data of any size,
     and sums D² numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
 
     Attributes
     ----------
     model_ : the fitted KernelModel.
     eigenvalues_, rank_ : eigenvalues and rank of the contrastive form.
-    passes_ : records of the passes, with `features`.
+    passes_ : records of the passes, with `feature_map`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> ContrastiveKernel(n_components=2, noise=0.5).fit_transform(rows).shape
@@ -157,7 +158,7 @@ class ContrastiveKernel(
 class SpectralContrastiveKernel(
     _KernelEstimator,
     of=KernelSettings,
-    names=(*KERNEL, "ridge", "negatives", *FEATURES, *POSITIVES, *DRAWN, *DESCENT, *BATCHES),
+    names=(*KERNEL, "alpha", "negatives", *FEATURES, *POSITIVES, *DRAWN, *DESCENT, *BATCHES),
     run=PLACE,
     by_place=1,
 ):
@@ -170,14 +171,14 @@ class SpectralContrastiveKernel(
     (gaussian, laplacian, ntk) and a small λ, because it falls without end along functions that keep each
     anchor orthogonal to its one negative. The fit then ends with a DataError.
 
-    With `features` it is fitted by mini-batches (`rounds`, `batch`, `learning_rate`).
+    With `feature_map` it is fitted by mini-batches (`n_epochs`, `batch`, `learning_rate`).
 
     Attributes
     ----------
     model_ : the fitted KernelModel.
     convergence_, n_iter_, converged_, gap_ : how the minimisation ended, its number of steps, whether it reached
         `tolerance`, and the gradient that was left; a ConvergenceWarning says if not.
-    passes_ : records of the passes, with `features`.
+    passes_ : records of the passes, with `feature_map`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> SpectralContrastiveKernel().fit(rows).convergence_.converged
@@ -196,15 +197,15 @@ class KernelAutoencoder(
     of=KernelSettings,
     names=(
         *KERNEL,
-        *("decoder_kernel", "decoder_bandwidth", "ridge", "nugget"),
+        *("decoder_kernel", "decoder_bandwidth", "alpha", "nugget"),
         *POSITIVES,
         *FEATURES,
-        *("decoder_features", "n_decoder_features", "pool"),
+        *("decoder_features", "n_decoder_features", "negative_pool_size"),
         *DESCENT,
         "n_init",
         *BATCHES,
     ),
-    defaults={"noise": 0.0, "ridge": 0.1},
+    defaults={"noise": 0.0, "alpha": 0.1},
     run=PLACE,
     by_place=1,
 ):
@@ -215,7 +216,7 @@ class KernelAutoencoder(
     encoder's matrix, as a share of its mean diagonal. The objective has many minima: `n_init` random starts are
     tried, and the best is kept. It need not be the lowest of all: on 80 digits the default ended up to 2.5 % above
     the best of 40 other starts, and up to 2.1 % below (docs/kernel_models.md). A lower objective is not always
-    the better representation. With `features` it is fitted by mini-batches, and the bottleneck of new data has
+    the better representation. With `feature_map` it is fitted by mini-batches, and the bottleneck of new data has
     unit norm too.
 
     Attributes
@@ -223,7 +224,7 @@ class KernelAutoencoder(
     model_ : the fitted KernelModel.
     convergence_, n_iter_, converged_, gap_ : how the minimisation ended, its number of steps, whether it reached
         `tolerance`, and the gradient that was left; a ConvergenceWarning says if not.
-    passes_ : records of the passes, with `features`.
+    passes_ : records of the passes, with `feature_map`.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> fitted = KernelAutoencoder(2).fit(rows)

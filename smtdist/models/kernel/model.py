@@ -1,4 +1,4 @@
-"""A fitted kernel model, and its fit: exactly for data in memory, in features for data of any size."""
+"""A fitted kernel model, its exact fit to data in memory, and what that takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence as endings
@@ -24,19 +23,36 @@ from smtdist.kernels.convergence import Convergence, advice, facts_of
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models import provenance, store
-from smtdist.models import rows as row_embedding
+from smtdist.models import transform as row_embedding
+from smtdist.models.kernel.autoencoder import SQUARES as AUTOENCODER_SQUARES
 from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
-from smtdist.models.kernel.contrastive import Spectrum, contrastive
-from smtdist.models.kernel.encoder import KernelEncoder, require_rows
+from smtdist.models.kernel.contrastive import SQUARES as CONTRASTIVE_SQUARES
+from smtdist.models.kernel.contrastive import (
+    Spectrum,
+    Triplets,
+    contrastive,
+    drawn_triplets,
+    given_triplets,
+)
+from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require_rows
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.spectral import SQUARES as SPECTRAL_SQUARES
 from smtdist.models.kernel.spectral import spectral
-from smtdist.models.kernel.triplets import Triplets, drawn_triplets, given_triplets
-from smtdist.models.records import Record
 from smtdist.models.store import Array
 from smtdist.solve.solution import Float64
 from smtdist.statistics.gradients import on_sphere
 from smtdist.statistics.rows import as_rows
 
+EXACT: Final = "exact"
+EXACT_SQUARES: Final = {
+    "contrastive": (CONTRASTIVE_SQUARES, 2),
+    "spectral": (SPECTRAL_SQUARES, 2),
+    "autoencoder": (AUTOENCODER_SQUARES, 1),
+}
+"""Matrices that an exact fit holds, and their rows for each sample; a third one for one negative of the spectral loss."""
+FIRST_PAGES: Final = 8 * 2**20
+"""What a process's first exact fit takes beside its matrices: SciPy's code and BLAS's workspace come into memory, up to 5 MiB as
+measured."""
 _FEATURES: Final = {
     "nystroem": feature_maps.NystroemFeatures,
     "fourier": feature_maps.FourierFeatures,
@@ -146,9 +162,9 @@ class KernelModel(Shown):
         found, settings = self.convergence, self.settings
         if found is None or found.converged:
             return ""
-        if settings.features is None:
+        if settings.feature_map is None:
             more = "raise max_iterations or tolerance"
-            if found.n_iter < settings.max_iterations:
+            if found.n_iter < settings.max_iter:
                 more = "no lower point was found along the slope: raise ridge or tolerance"
             return (
                 f"The fit stopped after {found.n_iter} steps with a relative gradient of {found.gradient_norm:.2g}, "
@@ -264,7 +280,7 @@ def embedding_bytes(model: KernelModel, source: Source) -> int:
 
 def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:
     """Return samples as rows: float64 for exact models, float32 for features; uint8 is divided by 255."""
-    if settings.features is not None:
+    if settings.feature_map is not None:
         return as_rows(samples) if samples.dtype.kind in "biuf" else samples
     rows = samples.reshape(len(samples), -1) if samples.ndim > 2 else samples
     return rows / 255 if rows.dtype == np.uint8 else rows
@@ -304,7 +320,8 @@ def fit_exact(
     kernel = with_bandwidth(kernel, settings.bandwidth, rows)
     descent: dict[str, Any] = {
         "seed": settings.random_state,
-        **{name: getattr(settings, name) for name in ("method", "tolerance", "max_iterations")},
+        "max_iterations": settings.max_iter,
+        **{name: getattr(settings, name) for name in ("method", "tolerance")},
     }
     about = {"versions": provenance.few_versions()}
     if settings.model == "autoencoder":
@@ -323,11 +340,22 @@ def fit_exact(
         kernel,
         made,
         settings.n_components,
-        settings.ridge,
+        settings.alpha,
         all_negatives=settings.negatives == "all",
         **descent,
     )
     return KernelModel(settings, encoder, shape, convergence=convergence, ridge=ridge, provenance=about)
+
+
+def exact_bytes(source: Source, settings: KernelSettings) -> int:
+    """Return the bytes that an exact fit takes in this process; what cannot fit is refused."""
+    squares, parts = EXACT_SQUARES[settings.model]
+    if settings.model == "spectral" and settings.negatives == "one":
+        parts += 1
+    rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
+    require_memory(rows, squares)
+    samples = source.n_samples * int(np.prod(source.shape[1:]))
+    return FIRST_PAGES + 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples
 
 
 def triplets_for(
@@ -364,24 +392,3 @@ def image_shape_of(samples: NDArray[Any]) -> tuple[int, int, int]:
         return 1, 1, int(samples.shape[-1]) if samples.ndim else 0
     height, width, *channels = samples.shape[1:]
     return int(height), int(width), int(np.prod(channels)) if channels else 1
-
-
-def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:
-    """Fit a model on a source: in features by passes over it, or exactly, read whole into this process."""
-    facts = lambda: Facts.of(source, settings.to_dict())  # noqa: E731
-    if settings.features is not None:
-        from smtdist.models.kernel.streamed import fit_streamed
-
-        last = ("contrast", "solve") if settings.model == "contrastive" else ("round",)
-        with engine.run(("draw", *last), facts):
-            return fit_streamed(source, settings, engine)
-    from smtdist.models.kernel.plan import EXACT, exact_bytes
-
-    def solved() -> KernelModel:
-        with source.opened() as reader:
-            samples = reader.read(0, source.n_samples)
-        return fit_exact(samples, settings)
-
-    with engine.run((EXACT,), facts):
-        model, record = engine.solve(EXACT, solved, exact_bytes(source, settings))
-        return model, [record]

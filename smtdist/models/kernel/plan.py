@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
 from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
@@ -16,8 +14,8 @@ from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.models import plan as planning
 from smtdist.models import ways
-from smtdist.models.kernel import autoencoder, contrastive, spectral
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
+from smtdist.models.kernel.model import EXACT, exact_bytes
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import (
     LANDMARK_SQUARES,
@@ -33,17 +31,6 @@ from smtdist.statistics.contrast import ContrastSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.rows import RowDraw, TripletMaker
 
-EXACT: Final = "exact"
-EXACT_SQUARES: Final = {
-    "contrastive": (contrastive.SQUARES, 2),
-    "spectral": (spectral.SQUARES, 2),
-    "autoencoder": (autoencoder.SQUARES, 1),
-}
-"""Matrices that an exact fit holds, and their rows for each sample; a third one for one negative of the spectral loss."""
-FIRST_PAGES: Final = 8 * 2**20
-"""What a process's first exact fit takes beside its matrices: SciPy's code and BLAS's workspace come into memory, up to 5 MiB as
-measured."""
-
 
 def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> list[PassCost]:
     """Return the cost of every pass of a fit and of what the driver does; what cannot fit is refused as the fit would.
@@ -51,9 +38,9 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     An exact model has no passes: all samples are read into the driver, which works on square matrices of
     them. In features the costs are those of placeholders as large as what the first pass will draw.
     """
-    if settings.features is None:
+    if settings.feature_map is None:
         return [_on_driver(EXACT, exact_bytes(source, settings))]
-    if settings.model == "contrastive" and settings.features != "nystroem":
+    if settings.model == "contrastive" and settings.feature_map != "nystroem":
         require_memory(settings.feature_count, SOLVE_SQUARES, FEWER_FEATURES)
     steps = kernel_steps(source, settings)
     machines = planning.measured_machines(steps, engine)
@@ -68,7 +55,7 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
 def kernel_steps(source: Source, settings: KernelSettings) -> list[Step]:
     """Return the passes of a fit in features, with statistics that cost what the real ones will."""
     length = row_length(source, settings)
-    draw = Step("draw", RowDraw(settings.pool, length, settings.random_state), source)
+    draw = Step("draw", RowDraw(settings.negative_pool_size, length, settings.random_state), source)
     features = _placeholder(settings, source)
     if settings.model == "contrastive":
         sums = ContrastSums(features, _triplets(source, settings))
@@ -78,7 +65,7 @@ def kernel_steps(source: Source, settings: KernelSettings) -> list[Step]:
     # weights, their gradient and its two moments, while the next ones are made
     gradient = _gradient(source, settings, features)
     held = 6 * gradient.state_bytes()
-    return [draw, Step("round", gradient, batch, settings.rounds, driver_bytes=held)]
+    return [draw, Step("round", gradient, batch, settings.n_epochs, driver_bytes=held)]
 
 
 def _gradient(source: Source, settings: KernelSettings, features: FeatureMap) -> Statistic:
@@ -102,7 +89,7 @@ def _gradient(source: Source, settings: KernelSettings, features: FeatureMap) ->
 def _triplets(source: Source, settings: KernelSettings) -> TripletMaker:
     if given(settings):
         return TripletMaker(settings.random_state)
-    size = min(settings.pool, source.n_samples)
+    size = min(settings.negative_pool_size, source.n_samples)
     pool = np.zeros((size, row_length(source, settings)), np.float32)
     return TripletMaker(settings.random_state, settings.augmentation(), pool, np.arange(size))
 
@@ -111,26 +98,15 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     """Return features as many as there can be: landmarks may turn out equal, and the bandwidth is not known yet."""
     length, kernel = row_length(source, settings), settings.base_kernel()
     length = length // 3 if given(settings) else length
-    if settings.features != "nystroem":
-        assert settings.features is not None
+    if settings.feature_map != "nystroem":
+        assert settings.feature_map is not None
         return feature_maps.random_features(
-            kernel, settings.features, length, settings.feature_count, settings.random_state
+            kernel, settings.feature_map, length, settings.feature_count, settings.random_state
         )
     require_landmarks(settings)
     size = min(settings.feature_count, source.n_samples)
     require_memory(size, max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)
     return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
-
-
-def exact_bytes(source: Source, settings: KernelSettings) -> int:
-    """Return the bytes that an exact fit takes in this process; what cannot fit is refused."""
-    squares, parts = EXACT_SQUARES[settings.model]
-    if settings.model == "spectral" and settings.negatives == "one":
-        parts += 1
-    rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
-    require_memory(rows, squares)
-    samples = source.n_samples * int(np.prod(source.shape[1:]))
-    return FIRST_PAGES + 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples
 
 
 def _on_driver(name: str, working: int) -> PassCost:

@@ -43,7 +43,7 @@ class KernelSettings(Settings):
     )
     degree: int = setting(whole(1), "degree of the polynomial kernel.", default=3)
     offset: float = setting(number(0), "number that the polynomial kernel adds to xᵀy.", default=1.0)
-    features: str | None = setting(
+    feature_map: str | None = setting(
         one_of(*FEATURES, "auto") | NULL,
         "null for the exact model, whose data must fit in memory; else the explicit features with which the "
         'model is summed over data of any size. "auto" is "nystroem": kernel values of landmarks, drawn from '
@@ -51,6 +51,7 @@ class KernelSettings(Settings):
         "landmarks, since its inputs move.",
         default=None,
         values={"auto": "nystroem"},
+        stored="features",
     )
     n_features: int | None = setting(
         whole(1) | NULL,
@@ -62,9 +63,12 @@ class KernelSettings(Settings):
         "standard deviation of the noise of positives. An autoencoder learns to remove it.",
         default=0.1,
     )
-    flip: bool = setting(FLAG, "mirror positives at random.", default=False)
-    crop: int = setting(
-        whole(0), "pixels by which positives are shifted at random, at most, each way.", default=0
+    random_flip: bool = setting(FLAG, "mirror positives at random.", default=False, stored="flip")
+    random_crop: int = setting(
+        whole(0),
+        "pixels by which positives are shifted at random, at most, each way.",
+        default=0,
+        stored="crop",
     )
     mask: float = setting(number(0), "share of the numbers of positives that is set to zero.", default=0.0)
     copies: int = setting(whole(1), "triplets of each sample (exact models only).", default=1)
@@ -79,16 +83,18 @@ class KernelSettings(Settings):
         "for universal kernels and a small ridge.",
         default="all",
     )
-    pool: int = setting(
+    negative_pool_size: int = setting(
         whole(2),
         "with features, number of samples from which negatives, landmarks and the median are drawn.",
         default=1024,
+        stored="pool",
     )
-    ridge: float | str = setting(
+    alpha: float | str = setting(
         number(0) | one_of("auto"),
         'λ. "auto" is 0.1 for the autoencoder, and half of the h-th eigenvalue of the attraction for the '
         "spectral loss.",
         default="auto",
+        stored="ridge",
     )
     nugget: float = setting(number(0), "see `smtdist.models.kernel.autoencoder`.", default=1e-6)
     decoder_kernel: str = setting(TEXT, "kernel of the decoder.", default="gaussian")
@@ -103,11 +109,15 @@ class KernelSettings(Settings):
     tolerance: float = setting(
         number(above=0), "relative gradient at which that solver stops.", default=1e-5
     )
-    max_iterations: int = setting(whole(1), "steps of that solver, at most.", default=1000)
+    max_iter: int = setting(
+        whole(1), "steps of that solver, at most.", default=1000, stored="max_iterations"
+    )
     n_init: int = setting(
         whole(0), "random starts of the exact autoencoder, of which the best is kept.", default=32
     )
-    rounds: int = setting(whole(1), "with features, rounds of mini-batches.", default=200)
+    n_epochs: int = setting(
+        whole(1), "with features, rounds of mini-batches.", default=200, stored="rounds"
+    )
     batch: int = setting(whole(1), "samples of a mini-batch.", default=1024)
     learning_rate: float = setting(number(0), "step size of the mini-batches.", default=0.01)
     random_state: int = seed()
@@ -123,7 +133,7 @@ class KernelSettings(Settings):
         """Number of explicit features, of landmarks not more than there are to draw from."""
         if self.n_features is not None:
             return self.n_features
-        return min(LANDMARKS, self.pool) if self.features == "nystroem" else RANDOM
+        return min(LANDMARKS, self.negative_pool_size) if self.feature_map == "nystroem" else RANDOM
 
     def base_kernel(self) -> Kernel:
         """Return the encoder's kernel, with a bandwidth of one where it is yet to be found."""
@@ -136,12 +146,14 @@ class KernelSettings(Settings):
 
     def augmentation(self) -> Augmentation:
         """Return what makes positives."""
-        return Augmentation(self.noise, self.flip, self.crop, self.mask)
+        return Augmentation(self.noise, self.random_flip, self.random_crop, self.mask)
 
     def corruption(self) -> Augmentation | None:
         """Return what a de-noising autoencoder takes away, or None."""
-        return self.augmentation() if self.noise or self.flip or self.crop or self.mask else None
+        return (
+            self.augmentation() if self.noise or self.random_flip or self.random_crop or self.mask else None
+        )
 
     def numeric_ridge(self) -> float:
         """Return λ of the autoencoder: 0.1 for "auto"."""
-        return 0.1 if isinstance(self.ridge, str) else float(self.ridge)
+        return 0.1 if isinstance(self.alpha, str) else float(self.alpha)

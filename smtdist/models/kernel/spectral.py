@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.gram import Kernel
+from smtdist.models.kernel.contrastive import Triplets
 from smtdist.models.kernel.descent import descend
 from smtdist.models.kernel.encoder import KernelEncoder, require_memory
-from smtdist.models.kernel.triplets import Triplets
 from smtdist.solve import positive
 
 Float64 = NDArray[np.float64]

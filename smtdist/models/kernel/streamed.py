@@ -1,4 +1,4 @@
-"""Kernel models in explicit features, by passes over data of any size: one additive statistic, or mini-batch rounds."""
+"""The fit of a kernel model; in explicit features by passes over data of any size: one additive sum, or mini-batch rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source, sample_lengths
-from smtdist.data.subset import chunk_subset
+from smtdist.data.views import chunk_subset
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence as iterations
@@ -20,7 +21,14 @@ from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models import provenance, ways
 from smtdist.models.kernel.contrastive import Spectrum, top_components
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
-from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
+from smtdist.models.kernel.model import (
+    EXACT,
+    FeatureDecoder,
+    FeatureEncoder,
+    KernelModel,
+    exact_bytes,
+    fit_exact,
+)
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import bottomless, resolved_ridge
 from smtdist.models.records import Record
@@ -53,6 +61,24 @@ class _Ready:
     shape: tuple[int, int, int]  # of a sample
 
 
+def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:
+    """Fit a model on a source: in features by passes over it, or exactly, read whole into this process."""
+    facts = lambda: Facts.of(source, settings.to_dict())  # noqa: E731
+    if settings.feature_map is not None:
+        last = ("contrast", "solve") if settings.model == "contrastive" else ("round",)
+        with engine.run(("draw", *last), facts):
+            return fit_streamed(source, settings, engine)
+
+    def solved() -> KernelModel:
+        with source.opened() as reader:
+            samples = reader.read(0, source.n_samples)
+        return fit_exact(samples, settings)
+
+    with engine.run((EXACT,), facts):
+        model, record = engine.solve(EXACT, solved, exact_bytes(source, settings))
+        return model, [record]
+
+
 def fit_streamed(
     source: Source, settings: KernelSettings, engine: Engine
 ) -> tuple[KernelModel, list[Record]]:
@@ -64,7 +90,9 @@ def fit_streamed(
     stated before each pass.
     """
     draw, record = engine.reduce(
-        "draw", RowDraw(settings.pool, row_length(source, settings), settings.random_state), source
+        "draw",
+        RowDraw(settings.negative_pool_size, row_length(source, settings), settings.random_state),
+        source,
     )
     ready = _prepared(draw.state, source, settings)
     fits = {"contrastive": _contrastive, "spectral": _spectral, "autoencoder": _autoencoder}
@@ -108,10 +136,10 @@ def _prepared(state: State, source: Source, settings: KernelSettings) -> _Ready:
 
 
 def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSettings) -> FeatureMap:
-    if settings.features != "nystroem":
-        assert settings.features is not None
+    if settings.feature_map != "nystroem":
+        assert settings.feature_map is not None
         return feature_maps.random_features(
-            kernel, settings.features, rows.shape[1], settings.feature_count, settings.random_state
+            kernel, settings.feature_map, rows.shape[1], settings.feature_count, settings.random_state
         )
     require_landmarks(settings)
     landmarks = np.unique(rows[: settings.feature_count].astype(np.float64), axis=0)
@@ -123,9 +151,10 @@ def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSetting
 
 def require_landmarks(settings: KernelSettings) -> None:
     """Refuse more landmarks than the pool that they are drawn from has."""
-    if settings.feature_count > settings.pool:
+    if settings.feature_count > settings.negative_pool_size:
         raise ConfigurationError(
-            f"n_features is {settings.feature_count}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
+            f"n_features is {settings.feature_count}, but Nyström landmarks are drawn from a pool of "
+            f"{settings.negative_pool_size}; raise negative_pool_size."
         )
 
 
@@ -176,12 +205,12 @@ def _spectral(
 
 def _ridge_of(ready: _Ready, settings: KernelSettings) -> float:
     """Return λ; "auto" looks at the attraction among the pool, times the samples for each row of it."""
-    if not isinstance(settings.ridge, str):
-        if settings.ridge <= 0:
+    if not isinstance(settings.alpha, str):
+        if settings.alpha <= 0:
             raise ConfigurationError(
-                f"The ridge of the spectral loss is {settings.ridge}; it must be positive."
+                f"The ridge of the spectral loss is {settings.alpha}; it must be positive."
             )
-        return float(settings.ridge)
+        return float(settings.alpha)
     pool, maker = ready.triplets.pool, ready.triplets
     if pool is None or maker.augmentation is None:
         raise ConfigurationError('ridge "auto" needs drawn triplets; set a number for given ones.')
@@ -274,14 +303,14 @@ def _descended(
             raise DataError(
                 f"The loss is {loss} in round {number}; lower learning_rate, raise ridge, or scale the data."
             )
-        rate = settings.learning_rate * (1 + np.cos(np.pi * (number - 1) / settings.rounds)) / 2
+        rate = settings.learning_rate * (1 + np.cos(np.pi * (number - 1) / settings.n_epochs)) / 2
         parts = zip(names, state.weights, state.means, state.squares, strict=True)
         moved = [_step(sums[name] / n + 2 * penalty * w, w, m, s, number, rate) for name, w, m, s in parts]
         weights, means, squares = (list(part) for part in zip(*moved, strict=True))
         return _Adam(weights, means, squares, (*state.losses, loss))
 
     zeros = [np.zeros_like(part) for part in start]
-    end, records = engine.loop("round", _Adam(start, zeros, zeros, ()), make, update, settings.rounds)
+    end, records = engine.loop("round", _Adam(start, zeros, zeros, ()), make, update, settings.n_epochs)
     ended = iterations.of_rounds(end.losses)
     assert ended is not None
     return end.weights, ended, records

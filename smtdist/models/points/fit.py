@@ -85,7 +85,7 @@ class PointModel(ValuedTransform):
     provenance: dict[str, Any] = field(default_factory=dict)
     given: SecondOrder | None = None
 
-    free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
+    free: ClassVar[tuple[str, ...]] = ("n_components", "second_moment")
     """Settings that no sum depends on: they may change after the fit."""
     holds: ClassVar[str] = "features"
     STORED_AS: ClassVar[str] = "points"
@@ -96,7 +96,7 @@ class PointModel(ValuedTransform):
         asked, kind = self._asked, self.kind
         if kind is not None:
             rows = RowsOfSamples(kind, self.n_sites, self.n_inputs)
-            return ValueSums(rows, self.features, kind.operator(self.n_sites, asked.order), FINE)
+            return ValueSums(rows, self.features, kind.operator(self.n_sites, asked.difference_order), FINE)
         context = Listed(asked.difference, pairs=asked.context == "noise")
         return ValueSums(Neighbourhoods(self.n_inputs), self.features, context, FINE)
 
@@ -113,7 +113,9 @@ class PointModel(ValuedTransform):
         noise = [asked.noise, asked.random_state] if asked.context == "noise" else []
         kind = type(self.features).__name__
         if self.kind is not None:
-            return valued.hashed(kind, held, numbers, asked.sites, dict(asked.of_sites), asked.order, FINE)
+            return valued.hashed(
+                kind, held, numbers, asked.sites, dict(asked.of_sites), asked.difference_order, FINE
+            )
         return valued.hashed(kind, held, numbers, asked.context, asked.difference, noise, FINE)
 
     def read_as(self, source: Source) -> Source:
@@ -136,7 +138,7 @@ class PointModel(ValuedTransform):
             raise ConfigurationError(
                 "lengths are for sequences in time, and this model has none; leave them out."
             )
-        return in_time(table, self._asked.order, lengths)
+        return in_time(table, self._asked.difference_order, lengths)
 
     def require_like(self, source: Source) -> None:
         """Refuse rows of another length, and any where neighbours are among all rows."""

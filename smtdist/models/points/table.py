@@ -17,7 +17,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError, counted
 from smtdist.kernels import features
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models import rows as row_embedding
+from smtdist.models import transform as row_embedding
 from smtdist.models.points.contexts import (
     Context,
     locally_linear_context,
@@ -47,16 +47,20 @@ class PointSettings(Settings):
 
     OF: ClassVar[str] = "points"
 
-    features: str = setting(
+    feature_map: str = setting(
         one_of(*FEATURES),
         'the code f of a point: "landmarks" (one-hot, the nearest), "threshold" (landmarks within an angle), '
         '"l1" (positive L1 codes over the directions of landmarks), "omp" (orthogonal matching pursuit over '
         'these), "interpolation" (weights that rebuild a point from its nearest landmarks), "rbf" (Gaussian '
         'bumps around landmarks), "fourier" (random features) or "quadratic" (all products of two numbers).',
         default="landmarks",
+        stored="features",
     )
-    size: int = setting(
-        whole(1), 'number of landmarks or random features; "quadratic" ignores it.', default=300
+    n_atoms: int = setting(
+        whole(1),
+        'number of landmarks or random features; "quadratic" ignores it.',
+        default=300,
+        stored="size",
     )
     width: float = setting(number(above=0), 'width of the Gaussian of "rbf" and "fourier".', default=1.0)
     threshold: float = setting(
@@ -71,20 +75,26 @@ class PointSettings(Settings):
         'its k nearest; "time", rows that follow one another.',
         default="knn",
     )
-    neighbours: int = setting(
-        whole(1), 'k; for "interpolation", the number of landmarks that rebuild a point.', default=10
+    n_neighbors: int = setting(
+        whole(1),
+        'k; for "interpolation", the number of landmarks that rebuild a point.',
+        default=10,
+        stored="neighbours",
     )
     noise: float = setting(number(0), "standard deviation of the noisy copies.", default=0.03)
-    order: int = setting(one_of(1, 2), "order of the differences in time, 1 or 2.", default=1)
+    difference_order: int = setting(
+        one_of(1, 2), "order of the differences in time, 1 or 2.", default=1, stored="order"
+    )
     lengths: tuple[int, ...] = setting(
         several(whole(0), "numbers of rows"),
         "rows of each sequence, if the table holds several one after the other.",
         default=(),
     )
-    moment: str = setting(
+    second_moment: str = setting(
         one_of(*MOMENTS),
         'V; "second", or "centred" about the mean code, as in slow feature analysis.',
         default="second",
+        stored="moment",
     )
     n_components: int = setting(
         whole(1), "components of the embedding; the constant is one of them unless V is centred.", default=4
@@ -105,16 +115,16 @@ class PointSettings(Settings):
 
     def check_together(self) -> None:
         """Refuse more components than features, and kinds of samples that no package brings."""
-        if self.features != "quadratic" and self.n_components > self.size:
+        if self.feature_map != "quadratic" and self.n_components > self.n_atoms:
             raise ConfigurationError(
-                f"n_components is {self.n_components}, but there are {self.size} features; ask for fewer, or raise size."
+                f"n_components is {self.n_components}, but there are {self.n_atoms} features; ask for fewer, or raise size."
             )
         require_sites(self.sites)
 
     @property
     def difference(self) -> int:
         """Order of the differences that the context takes: that of time is `order`, others have their own."""
-        return self.order if self.context == "time" else _ORDERS[self.context]
+        return self.difference_order if self.context == "time" else _ORDERS[self.context]
 
 
 def fit_table(
@@ -171,28 +181,31 @@ def some_rows(source: Source, kind: SiteKind) -> tuple[NDArray[np.float64], int]
 
 def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> features.Features:
     """Return the features that settings name, with their landmarks among the rows."""
-    if settings.features == "quadratic":
+    if settings.feature_map == "quadratic":
         return features.Quadratic(rows.shape[1])
-    if settings.features == "fourier":
-        return features.RandomFourier(rows.shape[1], settings.size, settings.width, settings.random_state)
-    if settings.size > len(rows):
-        raise ConfigurationError(
-            f"size is {settings.size}, but there are only {counted(len(rows), 'point')} to choose landmarks from; ask for fewer."
+    if settings.feature_map == "fourier":
+        return features.RandomFourier(
+            rows.shape[1], settings.n_atoms, settings.width, settings.random_state
         )
-    if settings.features == "interpolation" and settings.neighbours > settings.size:
+    if settings.n_atoms > len(rows):
         raise ConfigurationError(
-            f"neighbours is {settings.neighbours}, but there are {counted(settings.size, 'landmark')}; ask for fewer."
+            f"n_atoms is {settings.n_atoms}, but there are only {counted(len(rows), 'point')} to choose landmarks from; ask for "
+            f"fewer."
         )
-    landmarks = spread_points(rows, settings.size)
+    if settings.feature_map == "interpolation" and settings.n_neighbors > settings.n_atoms:
+        raise ConfigurationError(
+            f"neighbours is {settings.n_neighbors}, but there are {counted(settings.n_atoms, 'landmark')}; ask for fewer."
+        )
+    landmarks = spread_points(rows, settings.n_atoms)
     made: dict[str, Callable[[], features.Features]] = {
         "landmarks": lambda: features.Landmarks(landmarks),
         "threshold": lambda: Threshold(landmarks, settings.threshold),
         "l1": lambda: PositiveCodes(landmarks, settings.penalty),
         "omp": lambda: Pursuit(landmarks, settings.active),
-        "interpolation": lambda: features.Interpolation(landmarks, settings.neighbours),
+        "interpolation": lambda: features.Interpolation(landmarks, settings.n_neighbors),
         "rbf": lambda: features.RadialBasis(landmarks, settings.width),
     }
-    return made[settings.features]()
+    return made[settings.feature_map]()
 
 
 def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource | NoisePairs:
@@ -203,7 +216,7 @@ def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource 
     if settings.context == "noise":
         return noisy_pairs(table, settings.noise, settings.random_state)
     if settings.context == "time":
-        return in_time(table, settings.order, settings.lengths)
+        return in_time(table, settings.difference_order, settings.lengths)
     return in_context(table, _context(read_rows(table).astype(np.float64), settings))
 
 
@@ -220,7 +233,7 @@ def in_time(table: Source, order: int, lengths: Sequence[int] = ()) -> Neighbour
 
 
 def _context(rows: NDArray[np.float64], settings: PointSettings) -> Context:
-    numbers = nearest_neighbours(rows, settings.neighbours, settings.method)
+    numbers = nearest_neighbours(rows, settings.n_neighbors, settings.method)
     if settings.context == "lle":
         return locally_linear_context(rows, numbers)
     return symmetric_context(numbers) if settings.context == "knn" else mean_context(numbers)

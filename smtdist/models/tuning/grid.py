@@ -13,7 +13,7 @@ from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError
 
-FIXED: Final = ("resize", "crop", "channels", "pixel_range", "keep_statistics")
+FIXED: Final = ("resize", "center_crop", "channels", "pixel_range", "keep_statistics")
 """Settings that say how data are read or what is stored: no choice that a validation part could make."""
 
 Changes = dict[str, Any]
@@ -26,8 +26,8 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
     vary or is named twice, and for a grid without values. Settings of `learnt` codes are checked where they
     are used.
 
-    >>> parse_grid(["ridge=0.001,0.01", "context=3,whole"])
-    {'ridge': [0.001, 0.01], 'context': [3, 'whole']}
+    >>> parse_grid(["ridge=0.001,0.01", "context_size=3,whole"])
+    {'whitening_reg': [0.001, 0.01], 'context_size': [3, 'whole']}
     >>> parse_grid(["threshold=.2,.3"])
     {'threshold': [0.2, 0.3]}
     """
@@ -47,11 +47,9 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
 
 def checked_grid(grid: Mapping[str, Sequence[Any]], *, learnt: bool = False) -> dict[str, list[Any]]:
     """Return a grid of values, those of NumPy as Python's; ConfigurationError as of `parse_grid`."""
+    if not learnt:
+        grid = configuration.Configuration.named(grid)
     for key in grid:
-        if not learnt:
-            configuration.parse_setting(
-                f"{key}=0"
-            )  # names the nearest setting where there is none of this name
         if key in FIXED:
             raise ConfigurationError(
                 f"{key} cannot be tuned, since it says how data are read or stored; give it with --set."
@@ -64,7 +62,9 @@ def checked_grid(grid: Mapping[str, Sequence[Any]], *, learnt: bool = False) -> 
         if not len(grid[key]) or isinstance(grid[key], str):
             raise ConfigurationError(f"--grid has no values of {key}; give a list of them.")
     if not grid:
-        raise ConfigurationError("There is nothing to tune; give --grid, such as --grid ridge=0.001,0.01.")
+        raise ConfigurationError(
+            "There is nothing to tune; give --grid, such as --grid whitening_reg=0.001,0.01."
+        )
     return {
         key: [value.item() if isinstance(value, np.generic) else value for value in values]
         for key, values in grid.items()
@@ -96,11 +96,11 @@ def combinations(
     found = []
     for changes in every(grid):
         one = settings.replace(**changes)
-        atoms, asked = n_atoms or one.dictionary, one.n_components + one.drop
+        atoms, asked = n_atoms or one.n_atoms, one.n_components + one.drop_components
         if "n_components" in changes and asked > atoms:
             raise ConfigurationError(
-                f"With {as_text(changes)} n_components + drop is {asked}, more than the {atoms} atoms; "
-                f"leave out that value, or raise dictionary."
+                f"With {as_text(changes)} n_components + drop_components is {asked}, more than the {atoms} atoms; "
+                f"leave out that value, or raise n_atoms."
             )
         found.append((changes, one.replace(n_components=one.with_atoms(atoms).n_components)))
     return found

@@ -71,9 +71,9 @@ def tune_learnt(
     found = []
     with engine.run(["whitening", "start", "round", "statistics", "solve", "transform", "scores"]):
         for _, settings in trials:
-            key = json.dumps([settings.feature, settings.coder.to_dict()])
+            key = json.dumps([settings.code, settings.coder.to_dict()])
             if key not in coders:
-                cls = learned_codes.code_of(settings.feature).cls
+                cls = learned_codes.code_of(settings.code).cls
                 coders[key], _ = fit.fit_coder(cls, known[0], settings.coder, engine)
             model = Manifold(coders[key], settings.embedding)
             if model.basis not in sums:

@@ -143,7 +143,7 @@ def members_of(
     for own, settings in zip(fitted, trials, strict=True):
         size, step = smt_model.pooling_of(settings, own.encoder.whitener.geometry)
         key = (id(own), size, step, settings.dtype)
-        part = (settings.drop, settings.drop + settings.n_components)
+        part = (settings.drop_components, settings.drop_components + settings.n_components)
         found.setdefault(key, (own, set()))[1].add(part)
         wanted.append((key, part))
     members = []

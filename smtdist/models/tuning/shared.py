@@ -100,7 +100,7 @@ class _Stages:
         found: dict[Key, tuple[Whitening, Whitener]] = {}
         result = []
         for settings, moment in zip(trials, moments, strict=True):
-            key = (moment, settings.ridge, settings.min_contrast)
+            key = (moment, settings.whitening_reg, settings.min_contrast)
             if key not in found:
                 whitening = smt_fit.whitening_of(
                     states[moment], moment.whitener, settings, self.source.name
@@ -119,7 +119,7 @@ class _Stages:
         )
         # what the sum does not depend on must not tell two of them apart
         reach = first.mean_context if first.mean == "context" else "whole"
-        return PatchMoment(replace(first, min_contrast=0.0, mean_context=reach), settings.flip)
+        return PatchMoment(replace(first, min_contrast=0.0, mean_context=reach), settings.augment_flip)
 
     def choose(
         self, trials: Sequence[Configuration], whitenings: Sequence[tuple[Whitening, Whitener]]
@@ -134,7 +134,7 @@ class _Stages:
                 size = max(
                     smt_dictionary.sketch_size(settings), sketches[key].size if key in sketches else 0
                 )
-                sketches[key] = Candidates(whitener, settings.flip, size, settings.random_state)
+                sketches[key] = Candidates(whitener, settings.augment_flip, size, settings.random_state)
         states = self._reduced("dictionary", sketches)
         found: dict[Key, smt_dictionary.Dictionary] = {}
         result = []
@@ -173,13 +173,19 @@ class _Stages:
             encoder = encoders.setdefault(
                 coded, smt_model.make_encoder(settings, whitener, dictionary.grid)
             )
-            summed = (coded, settings.context, settings.order, settings.flip)
+            summed = (coded, settings.context_size, settings.difference_order, settings.augment_flip)
             sums.setdefault(
                 summed,
-                CodeSums(encoder, settings.context, settings.order, settings.flip, self.source.n_samples),
+                CodeSums(
+                    encoder,
+                    settings.context_size,
+                    settings.difference_order,
+                    settings.augment_flip,
+                    self.source.n_samples,
+                ),
             )
-            solved = (summed, settings.moment, settings.null_tolerance)
-            wanted = settings.n_components + settings.drop
+            solved = (summed, settings.second_moment, settings.null_tolerance)
+            wanted = settings.n_components + settings.drop_components
             own = solves.setdefault(
                 solved, Fitted(settings.replace(n_components=1, drop=0), whitening, dictionary, encoder)
             )
@@ -277,30 +283,30 @@ def _solved(statistics: Statistics, settings: Configuration) -> Solution:
     try:
         return solve(statistics, settings)
     except ConfigurationError as error:
-        about = f"threshold={settings.threshold}, ridge={settings.ridge}, context={settings.context}"
+        about = f"threshold={settings.threshold}, ridge={settings.whitening_reg}, context={settings.context_size}"
         raise ConfigurationError(f"With {about}: {error}") from error
 
 
 def _sketch_key(settings: Configuration, whitener: Whitener) -> tuple[Any, ...]:
-    return id(whitener), settings.flip, settings.random_state
+    return id(whitener), settings.augment_flip, settings.random_state
 
 
 def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
     method = settings.dictionary_method
     if method == "given":
         return id(whitener)
-    key = (*_sketch_key(settings, whitener), method, settings.dictionary)
+    key = (*_sketch_key(settings, whitener), method, settings.n_atoms)
     if method == "diverse":
         return *key, settings.dictionary_cosine, settings.dictionary_samples
     if method in ("kmeans", "spherical"):
         rounds = settings.dictionary_rounds, settings.dictionary_n_init, settings.dictionary_samples
-        return *key, *rounds, settings.feature
+        return *key, *rounds, settings.code
     return key
 
 
 def _code_key(settings: Configuration, whitener: Whitener, dictionary: smt_dictionary.Dictionary) -> Key:
     euclidean = settings.dictionary_method == "kmeans"
-    key = id(whitener), id(dictionary), settings.feature, settings.constant_patch, euclidean
+    key = id(whitener), id(dictionary), settings.code, settings.constant_patch, euclidean
     return key if settings.one_hot else (*key, settings.threshold, settings.zero_code)
 
 

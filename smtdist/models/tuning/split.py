@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
-from smtdist.data.subset import ChunkSubset
+from smtdist.data.views import ChunkSubset
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import hashing
 

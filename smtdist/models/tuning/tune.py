@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.and_mirrored import AndMirrored
 from smtdist.data.source import Source
+from smtdist.data.views import AndMirrored
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, counted
 from smtdist.models.tuning.grid import Changes

@@ -18,8 +18,7 @@ from smtdist.models import ways
 from smtdist.models.plan import PassCost
 from smtdist.models.records import Record
 from smtdist.models.ways import Way
-from smtdist.models.words.model import WordModel, WordSettings
-from smtdist.models.words.solving import solve_bytes
+from smtdist.models.words.model import WordModel, WordSettings, solve_bytes
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
 
@@ -96,9 +95,10 @@ def plan_words(
 
 
 def _require_words(settings: WordSettings) -> None:
-    if settings.n_components + settings.drop >= settings.vocabulary:
+    if settings.n_components + settings.drop_components >= settings.vocabulary:
         raise ConfigurationError(
-            f"n_components + drop is {settings.n_components + settings.drop}, but there are only {settings.vocabulary} "
+            f"n_components + drop_components is {settings.n_components + settings.drop_components}, but there are only "
+            f"{settings.vocabulary} "
             f"words; ask for fewer components or give more text."
         )
 

@@ -53,6 +53,8 @@ _STATISTICS: Final = {
 }
 _DIGESTS: Final = {"sample_digest": Array(("sample",), "hash of the block of text", optional=True)}
 
+ALLOWANCE: Final = 64 * 2**20  # what libraries load and allocate on their own while a solve runs
+
 
 class WordSettings(Settings):
     """Settings of a fit of words (SMT 2023, appendix B: 33,474 words, a window of 4, basic English)."""
@@ -76,16 +78,20 @@ class WordSettings(Settings):
         'what to do with tokens that are no words: "place" keeps their places, "skip" removes them first.',
         default="place",
     )
-    moment: str = setting(
+    second_moment: str = setting(
         one_of(*MOMENTS),
         'V; "second", the paper\'s Σ a aᵀ; or "degree", Σ deg a aᵀ, in which a token counts once for each '
         'neighbour it has. With "second", words that are mostly beside unknown tokens or at ends of '
         "paragraphs fill the first components.",
         default="second",
+        stored="moment",
     )
     n_components: int = setting(whole(1), "components of the embedding.", default=100)
-    drop: int = setting(
-        whole(0), "number of leading components that are left out (the constant: 1).", default=1
+    drop_components: int = setting(
+        whole(0),
+        "number of leading components that are left out (the constant: 1).",
+        default=1,
+        stored="drop",
     )
     max_words: int = setting(
         whole(1),
@@ -124,7 +130,7 @@ class WordModel(Shown):
     embedding: Solution | None
     provenance: dict[str, Any] = field(default_factory=dict)
 
-    free: ClassVar[tuple[str, ...]] = ("moment", "n_components", "drop")
+    free: ClassVar[tuple[str, ...]] = ("second_moment", "n_components", "drop_components")
     """Settings that no sum depends on: they may change after the fit."""
     STORED_AS: ClassVar[str] = "words"
     SQUEEZED: ClassVar[Callable[[NDArray[Any]], bool]] = staticmethod(lambda values: values.size > 10**4)
@@ -205,11 +211,6 @@ class WordModel(Shown):
 
     def solved(self, statistics: WordSums, engine: Engine) -> tuple[Solution, Record]:
         """Solve for the embedding, as a step of the run."""
-        from smtdist.models.words.solving import (  # a model that is asked needs no SciPy
-            solve_bytes,
-            solve_words,
-        )
-
         working = solve_bytes(len(statistics.pair), statistics.n_words, self.settings)
         return engine.solve("solve", lambda: solve_words(statistics, self.settings), working)
 
@@ -255,7 +256,7 @@ class WordModel(Shown):
         """Return the embedding of each word, (K, L): columns of P without the leading `drop` (SMT 2023, appendix B)."""
         if self.embedding is None:
             raise ModelError("The model has sums but no embedding; solve it first.")
-        return np.ascontiguousarray(self.embedding.components[self.settings.drop :].T)
+        return np.ascontiguousarray(self.embedding.components[self.settings.drop_components :].T)
 
     @cached_property
     def directions(self) -> Float64:
@@ -419,3 +420,28 @@ def rank_correlation(
     scale = length[left] * length[right]
     cosine = np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
     return float(spearmanr(cosine, scores)[0]), cosine, scores
+
+
+def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
+    """Solve for the embedding; words that are near no other, or in a group of their own, take no part."""
+    from smtdist.solve import iterative  # a model that is only asked needs no SciPy
+
+    active = statistics.connected()
+    wanted = settings.n_components + settings.drop_components
+    if wanted >= active.sum():
+        raise ConfigurationError(
+            f"n_components + drop_components is {wanted}, but only {int(active.sum()):,} words are near one another; ask for "
+            f"fewer components or give more text."
+        )
+    moment = statistics.activity if settings.second_moment == "second" else statistics.degree()
+    # both divided by the number of positions n, C and V have the same eigenvalues and P is sqrt(n) times as large
+    found = iterative.smallest_components_sparse(
+        statistics.context_scatter(), moment, wanted, active=active
+    )
+    return replace(found, components=found.components * np.sqrt(max(1, statistics.n_positions)))
+
+
+def solve_bytes(pairs: int, words: int, settings: WordSettings) -> int:
+    """Return what a solve takes: the sums as CSR in whole numbers, their scaled values, the vectors that iterations keep."""
+    wanted = settings.n_components + settings.drop_components
+    return ALLOWANCE + 56 * pairs + 8 * words * (3 * wanted + 20)

@@ -1,0 +1,253 @@
+"""Sources made of another: its first samples, some chunk rows, images and their mirror images, rows with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.source import Derived, Reader, Source
+from smtdist.errors import DataError
+from smtdist.kernels import hashing
+
+TOGETHER: Final = 256  # rows with labels that are read together, at most
+
+
+@dataclass(frozen=True, eq=False)
+class First(Derived):
+    """The first n samples of a source, aligned as they are there.
+
+    >>> from smtdist.data.array import ArraySource
+    >>> few = First(ArraySource(np.arange(4, dtype=np.uint8).reshape(4, 1, 1)), 2)
+    >>> with few.opened() as reader:
+    ...     reader.read(0, 2).ravel().tolist()
+    [0, 1]
+    """
+
+    source: Source
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= self.source.n_samples:
+            raise DataError(
+                f"{self.source.name} has {self.source.n_samples:,} samples, not {self.count:,}; ask for at least one, and "
+                f"at most that many."
+            )
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it."""
+        return f"the first {self.count:,} of {self.source.name}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
+        """So many samples."""
+        return self.count, *self.source.shape[1:]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage; encoded ones differ, so it is their share then."""
+        return self.source.stored_bytes * self.count // self.source.n_samples
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the source is, and how many of its samples these are."""
+        return {**self.source.describe(), "first": self.count}
+
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write samples as they are."""
+        inner.read(start, stop, out)
+
+
+def limited(source: Source, count: int | None) -> Source:
+    """Return the first `count` samples, or all where none are asked for."""
+    return source if count is None else First(source, count)
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkSubset(Source):
+    """The chunk rows `chunks` of `whole`, in ascending order and numbered anew from zero."""
+
+    whole: Source
+    chunks: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+    name: str
+    file_bytes = None
+
+    @property
+    def damage_samples(self) -> int:
+        """Return that of the whole."""
+        return self.whole.damage_samples
+
+    @property
+    def stored_bytes(self) -> int:
+        """Return the subset's share of the whole; encoded samples differ in size, so that it is their mean then."""
+        return self.whole.stored_bytes * self.n_samples // self.whole.n_samples
+
+    @property
+    def reader_bytes(self) -> int:
+        """Return what the reader of the whole source holds."""
+        return self.whole.reader_bytes
+
+    @property
+    def thread_bytes(self) -> int:
+        """Return what a thread of the reader of the whole source needs."""
+        return self.whole.thread_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the whole is, and which of its chunk rows these are."""
+        return self.whole.describe() | {"shape": list(self.shape), "chunk_rows": list(self.chunks)}
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Open the whole source and read only the chosen rows."""
+        with self.whole.opened() as reader:
+            yield _SubsetReader(self, reader)
+
+
+class _SubsetReader(Reader):
+    source: ChunkSubset
+
+    def __init__(self, source: ChunkSubset, reader: Reader) -> None:
+        super().__init__(source)
+        self._reader = reader
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        size, at = self.source.chunk_samples, start
+        before = self._reader.read_bytes
+        while at < stop:
+            row, offset = divmod(at, size)
+            end = min(stop, (row + 1) * size)
+            begin = self.source.chunks[row] * size + offset
+            self._reader.read(begin, begin + end - at, out[at - start : end - start])
+            at = end
+        return self._reader.read_bytes - before
+
+
+def chunk_subset(source: Source, samples: int, seed: int) -> Source:
+    """Return about `samples` samples of a source: the chunk rows with the smallest hashes of (seed, row).
+
+    The last row is left out when it is shorter than the others, so that rows are interchangeable.
+
+    >>> from smtdist.data.array import ArraySource
+    >>> whole = ArraySource(np.zeros((1000, 4, 4), np.uint8))
+    >>> chunk_subset(whole, 300, seed=0).n_samples
+    512
+    """
+    rows = source.n_samples // source.chunk_samples
+    wanted = -(-samples // source.chunk_samples)
+    if samples == 0 or wanted >= rows:
+        return source
+    order = np.argsort(hashing.position_hashes(seed, 0, rows, 1, 0)[:, 0], kind="stable")
+    chosen = tuple(sorted(int(row) for row in order[:wanted]))
+    shape = (wanted * source.chunk_samples, *source.shape[1:])
+    return ChunkSubset(source, chosen, shape, source.dtype, source.chunk_samples, source.name)
+
+
+@dataclass(frozen=True, eq=False)
+class AndMirrored(Derived):
+    """All images of a source, then all again with their columns from the last to the first.
+
+    >>> from smtdist.data.array import ArraySource
+    >>> both = AndMirrored(ArraySource(np.arange(4, dtype=np.uint8).reshape(2, 1, 2)))
+    >>> with both.opened() as reader:
+    ...     reader.read(1, 4).reshape(3, 2).tolist()
+    [[2, 3], [1, 0], [3, 2]]
+    """
+
+    source: Source
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it."""
+        return self.source.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
+        """Twice as many samples."""
+        return 2 * self.source.n_samples, *self.source.shape[1:]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage: each is read twice."""
+        return 2 * self.source.stored_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the source is, and that mirror images follow."""
+        return {**self.source.describe(), "and_mirrored": True}
+
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write images, and mirror images after the last."""
+        n = self.source.n_samples
+        plain = max(0, min(stop, n) - start)
+        if plain:
+            inner.read(start, start + plain, out[:plain])
+        if plain < stop - start:
+            mirrored = inner.read(max(start, n) - n, stop - n)
+            out[plain:] = mirrored[:, :, ::-1]
+
+
+@dataclass(frozen=True, eq=False)
+class WithLabels(Derived):
+    """The samples of a source as rows (F,), and behind each the number of its class: (F + 1,) float32, or float64 as they are.
+
+    Class numbers up to 2^24 are exact in float32. Memory: the labels.
+
+    >>> from smtdist.data.table import as_table
+    >>> both = WithLabels(as_table(np.eye(2, dtype=np.float32)), np.array([4, 7]))
+    >>> with both.opened() as reader:
+    ...     reader.read(0, 2).tolist()
+    [[1.0, 0.0, 4.0], [0.0, 1.0, 7.0]]
+    """
+
+    source: Source
+    labels: npt.NDArray[np.int64]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it."""
+        return f"{self.source.name} with labels"
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
+        """Rows of one number more."""
+        return self.source.n_samples, self.source.sample_bytes // self.source.dtype.itemsize + 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
+        """float64 of float64, else float32."""
+        return np.dtype(np.float64 if self.source.dtype == np.float64 else np.float32)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage."""
+        return self.source.stored_bytes
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes that an open reader may hold on top of the arrays it returns: the rows as they are stored."""
+        return self.source.reader_bytes + self.chunk_samples * self.source.sample_bytes
+
+    @property
+    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
+        """Chunks of the rows, as many as have 256 at most: rows are taken together, and a chunk of long ones has few."""
+        chunk = self.source.chunk_samples
+        return chunk * max(1, TOGETHER // chunk)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the rows are, and that labels are with them."""
+        return {**self.source.describe(), "labels_too": True}
+
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write rows, and the number of the class behind each."""
+        step = self.chunk_samples
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            place = slice(first - start, last - start)
+            out[place, :-1] = inner.read(first, last).reshape(last - first, -1)
+            out[place, -1] = self.labels[first:last]
