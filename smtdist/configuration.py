@@ -38,6 +38,7 @@ class Configuration(Settings):
     """All settings of a sparse manifold transform. Two equal configurations on equal data give the same bits."""
 
     OF: ClassVar[str] = "a transform of images"
+    SORTED: ClassVar[bool] = True
 
     patch_size: int = setting(
         whole(1), "side T of the square patches, in pixels.", default=6, stored="patch"
@@ -317,10 +318,6 @@ class Configuration(Settings):
             )
         most = min(self.n_components, n_atoms - self.drop_components)
         return self.replace(dictionary=n_atoms, n_components=most)
-
-    def to_json(self) -> str:
-        """Return the settings as one line of JSON with sorted keys."""
-        return json.dumps(self.to_dict(), sort_keys=True)
 
     def digest(self) -> str:
         """Return a short hash that two configurations share only when they are equal."""

@@ -198,11 +198,15 @@ class Settings:
     """
 
     OF: ClassVar[str] = "a model"
+    SORTED: ClassVar[bool] = False
+    """Whether JSON has the names in order of the alphabet, as files of images do."""
     EARLIER: ClassVar[Mapping[str, Any]] = {}
     """Values of settings that files of earlier versions do not name, where these are not the defaults."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        # what a package brings is called by its name
+        cls.OF = vars(cls).get("NAME", cls.OF)
         if "__annotations__" not in vars(cls):
             cls.__annotations__ = {}
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
@@ -282,7 +286,7 @@ class Settings:
 
     def to_json(self) -> str:
         """Return the settings as JSON."""
-        return json.dumps(self.to_dict())
+        return json.dumps(self.to_dict(), sort_keys=self.SORTED)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

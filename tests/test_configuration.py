@@ -63,7 +63,7 @@ def test_json_lists_become_ranges():
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(
         ConfigurationError,
-        match=r"no setting 'contxt' of a transform of images; did you mean context$",
+        match=r"no setting 'contxt' of a transform of images; did you mean context\?$",
     ):
         parse_setting("contxt=3")
     with pytest.raises(

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
+from smtdist.engine.manifest import Facts
 from smtdist.errors import DataError, ModelError
 from smtdist.evaluate import classes, head_files, stored
 from smtdist.evaluate.kernel_ridge import softmax
@@ -65,6 +67,13 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
     @abstractmethod
     def decision_function(self, X: Any) -> Float64:
         """Return f (n, c)."""
+
+    def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
+        """Return what the sums of a fit or an update depend on, as a checkpoint folder records it."""
+        plain = None if self.seen is None else readout.layout_to_plain(self.seen)
+        parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
+        own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
+        return Facts.of(source, self.configuration.to_dict(), {**own, **(given or {})})
 
     @abstractmethod
     def _numbers(self) -> dict[str, Any]:

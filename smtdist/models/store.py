@@ -35,7 +35,8 @@ class Kind(NamedTuple):
 
     called : a model of the kind, in sentences. by : what writes it. holds : what such a file holds.
     home : "module:class" or "module" with `stored` and `restored`; "" for a file that is no model. schema : attribute with the
-    version of the layout, which files of other kinds lack. newest : the highest version.
+    version of the layout, which files of other kinds lack. newest : the highest version. facts : the name in
+    `smtdist.report.facts` of how it is described; "" for plain words.
     """
 
     called: str
@@ -44,6 +45,7 @@ class Kind(NamedTuple):
     home: str
     schema: str
     newest: int = 1
+    facts: str = ""
 
     @property
     def plural(self) -> str:
@@ -64,6 +66,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a model of words, which smtdist words --model takes",
         "smtdist.models.words.model:WordModel",
         "smtdist_words_schema",
+        facts="WORDS",
     ),
     "points": Kind(
         "model of points",
@@ -72,6 +75,7 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.points.fit:PointModel",
         "smtdist_points_schema",
         2,
+        facts="POINTS",
     ),
     "kernel": Kind(
         "kernel model",
@@ -79,6 +83,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a kernel model, which smtdist kernel transform and kernel evaluate take",
         "smtdist.models.kernel.model:KernelModel",
         "kernel_schema",
+        facts="KERNEL",
     ),
     "concepts": Kind(
         "file of concepts",
@@ -87,6 +92,7 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.concepts.model:ConceptModel",
         "smtdist_concepts_schema",
         2,
+        facts="CONCEPTS",
     ),
     "s3c": Kind(
         "patch coder",
@@ -94,6 +100,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a spike-and-slab model, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "s3c_schema",
+        facts="CODERS",
     ),
     "sparse": Kind(
         "sparse coder",
@@ -101,6 +108,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a model of sparse codes, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "sparse_schema",
+        facts="CODERS",
     ),
     "encoder": Kind(
         "model of an encoder",
@@ -108,6 +116,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a model of an encoder, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "encoder_schema",
+        facts="CODERS",
     ),
     "joined": Kind(
         "file of models side by side",
@@ -115,6 +124,7 @@ KINDS: Final[dict[str, Kind]] = {
         "models side by side, which smtdist transform, evaluate, update and merge take",
         "smtdist.models.files",
         "joined_schema",
+        facts="JOINED",
     ),
     "video": Kind(
         "transform of video",
@@ -123,6 +133,7 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.functional.video:VideoModel",
         "video_schema",
         2,
+        facts="VIDEO",
     ),
     "predictions": Kind(
         "file of predictions",
@@ -130,6 +141,7 @@ KINDS: Final[dict[str, Kind]] = {
         "predictions of a head, not a model",
         "",
         "predictions_schema",
+        facts="PREDICTIONS",
     ),
     "head": Kind(
         "head",
@@ -137,6 +149,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a classifier of representations, which smtdist head predict takes",
         "smtdist.evaluate.heads",
         "head_schema",
+        facts="HEAD",
     ),
     "representation": Kind(
         "file of representations",
@@ -144,6 +157,7 @@ KINDS: Final[dict[str, Kind]] = {
         "representations, not a model",
         "",
         "feature_shape",
+        facts="REPRESENTATION",
     ),
     # the last, because representations have its attribute, too
     "smt": Kind(
@@ -155,6 +169,7 @@ KINDS: Final[dict[str, Kind]] = {
         # 1: no hashes of samples, so that statistics can be solved again but not added or subtracted. 2: all second-order
         # weights are multiples of 2^-20
         3,
+        facts="TRANSFORMS",
     ),
 }
 """Every kind of file that smtdist writes, by name: its models, what writes and takes them, how their files are told apart."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import h5py
 import numpy as np
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return which kind of file it is: a name in `KINDS`; ModelError for one that is not there, or neither HDF5 nor Zarr."""
+    """Return which kind of file it is, a name in `store.KINDS` or "images"; ModelError where it is neither HDF5 nor Zarr."""
     if is_zarr(path) and path.is_dir():
         return "images"
     if path.is_dir():
@@ -82,7 +82,10 @@ def facts_of(path: Path) -> Facts:
 
 def looks_of(kind: str) -> Kind:
     """Return how files of a kind are described; a kind of another package in plain words."""
-    return KINDS.get(kind, Kind(_other, _other_readable))
+    if kind == "images":
+        return IMAGES
+    named = store.KINDS[kind].facts
+    return globals()[named] if named else Kind(_other, _other_readable)
 
 
 def _other(path: Path) -> Facts:
@@ -476,20 +479,16 @@ def _group_readable(group: Facts) -> str:
     return f"{shape}, {tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}{problem}"
 
 
-KINDS: dict[str, Kind] = {
-    "words": Kind(_words, _words_readable, "sections:of_words"),
-    "points": Kind(_points, _points_readable),
-    "kernel": Kind(_kernel, _kernel_readable, "kernels:kernel_sections"),
-    "concepts": Kind(_concepts, _concepts_readable, "sections:of_concepts"),
-    "s3c": Kind(coder_facts, coder_readable, "sections:of_coder"),
-    "sparse": Kind(coder_facts, coder_readable, "sections:of_coder"),
-    "encoder": Kind(coder_facts, coder_readable, "sections:of_coder"),
-    "video": Kind(video_facts, video_readable, "video:video_sections"),
-    "head": Kind(head_facts, head_readable),
-    "predictions": Kind(prediction_facts, prediction_readable),
-    "representation": Kind(_representation, _representation_readable),
-    "images": Kind(_images, _images_readable),
-    "joined": Kind(_joined, _joined_readable, "sections:of_joined"),
-    "smt": Kind(_model, _model_readable, "sections:of_images"),
-}
-"""By the names of `smtdist.models.store`."""
+# by their names in `smtdist.models.store.KINDS`
+WORDS: Final = Kind(_words, _words_readable, "sections:of_words")
+POINTS: Final = Kind(_points, _points_readable)
+KERNEL: Final = Kind(_kernel, _kernel_readable, "kernels:kernel_sections")
+CONCEPTS: Final = Kind(_concepts, _concepts_readable, "sections:of_concepts")
+CODERS: Final = Kind(coder_facts, coder_readable, "sections:of_coder")
+VIDEO: Final = Kind(video_facts, video_readable, "video:video_sections")
+HEAD: Final = Kind(head_facts, head_readable)
+PREDICTIONS: Final = Kind(prediction_facts, prediction_readable)
+REPRESENTATION: Final = Kind(_representation, _representation_readable)
+IMAGES: Final = Kind(_images, _images_readable)
+JOINED: Final = Kind(_joined, _joined_readable, "sections:of_joined")
+TRANSFORMS: Final = Kind(_model, _model_readable, "sections:of_images")

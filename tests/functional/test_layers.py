@@ -12,7 +12,7 @@ from smtdist.engine.passes import Engine
 from smtdist.models import store
 from smtdist.models.functional.inference import recover_codes
 from smtdist.models.functional.video import fit_video
-from smtdist.report.facts import KINDS, facts_of
+from smtdist.report.facts import facts_of, looks_of
 
 UPPER = SMALL.replace(atoms=24, n_components=6, penalty=0.15)
 TOP = SMALL.replace(atoms=16, n_components=5, penalty=0.1)
@@ -88,7 +88,7 @@ def test_the_same_bits_after_losses_and_in_a_file(stack, clips, tmp_path):
     assert [layer["n_atoms"] for layer in facts["layers"]] == [
         one.components.shape[1] for one in stack.layers
     ]
-    told = [name for name, _ in KINDS["video"].readable(facts)]
+    told = [name for name, _ in looks_of("video").readable(facts)]
     assert told == [f"{what} {number}" for number in (1, 2, 3) for what in ("layer", "dictionary")]
 
 

@@ -28,7 +28,7 @@ from smtdist.models.model import code_sums
 from smtdist.models.smt import SMT
 from smtdist.models.store import load, save
 from smtdist.models.transform import transform
-from smtdist.report.facts import KINDS, facts_of
+from smtdist.report.facts import facts_of, looks_of
 
 MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 
@@ -466,7 +466,7 @@ def test_rounds_of_the_dictionary_say_how_they_ended(tmp_path):
     again = SMT.from_file(tmp_path / "m.h5", workers=0)
     assert again.model_.ending == ended
     assert (again.n_iter_, again.converged_) == (ended.n_iter, True)
-    told = dict(KINDS["smt"].readable(facts_of(tmp_path / "m.h5")))
+    told = dict(looks_of("smt").readable(facts_of(tmp_path / "m.h5")))
     assert told["dictionary"].startswith(f"converged in {ended.n_iter} rounds, ")
     short = again.set_params(dictionary_rounds=2).fit(IMAGES[:6])
     assert (short.n_iter_, short.converged_) == (2, False)

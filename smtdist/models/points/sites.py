@@ -34,10 +34,6 @@ class SiteKind(Settings, ABC):
 
     NAME: ClassVar[str]
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        cls.OF = getattr(cls, "NAME", cls.OF)
-
     def opened(self, data: Sequence[str], dataset: str | None) -> Source:
         """Return the samples of files: by default the rows of one table."""
         return table_of(data, dataset)
