@@ -485,9 +485,9 @@ def nearest_preset(settings: Mapping[str, Any]) -> str:
     found = {}
     for name in PRESETS:
         usual = preset(name).to_dict()
-        # fewer atoms give fewer components by themselves: see `with_atoms`
+        # under the names in files; fewer atoms give fewer components by themselves: see `with_atoms`
         given = usual | dict(settings)
-        usual["n_components"] = min(usual["n_components"], given["n_atoms"] - given["drop_components"])
+        usual["n_components"] = min(usual["n_components"], given["dictionary"] - given["drop"])
         found[name] = {key: value for key, value in settings.items() if usual.get(key) != value}
     name = min(found, key=lambda one: len(found[one]))
     changes = found[name]
