@@ -151,7 +151,7 @@ def test_from_model_reuses_the_dictionary(data, model, tmp_path):
     first, again = matrices(model), matrices(tmp_path / "again.h5")
     assert all(np.array_equal(first[name], again[name]) for name in first)
     _, err = run(*common, "--out", tmp_path / "other.h5", "--set", "ridge=0.5", code=2)
-    assert "other settings (ridge) cannot be set; leave them out" in err
+    assert "other settings (whitening_reg) cannot be set; leave them out" in err
 
 
 def test_own_atoms(data, tmp_path):
@@ -282,7 +282,9 @@ def test_a_model_remembers_how_its_preset_lets_neighbours_vote(data, tmp_path):
     assert "50 neighbours, exp(cosine / 0.06) each; mirrored training images vote too" in " ".join(
         out.split()
     )
-    assert "cifar10-gq with dictionary=64, n_components=8, drop=2, pool_size=2" in " ".join(out.split())
+    assert "cifar10-gq with n_atoms=64, n_components=8, drop_components=2, pool_size=2" in " ".join(
+        out.split()
+    )
     # a probe learns from mirrored images only when it is told to
     assert run_json("evaluate", ours, data, *groups, "--metric", "linear")["mirrored"] is False
     printed = tmp_path / "printed.h5"
@@ -529,11 +531,11 @@ def test_settings_of_every_feature_are_listed():
     out, _ = run("settings")
     said = "smtdist settings --code l1 (or s3c, omp, sc) lists those of a fit with --set code=l1."
     assert " ".join(out.split()).endswith(said)
-    found = run_json("settings", "--feature", "l1")
-    assert found["feature"] == "l1"
-    assert found["settings"]["dictionary"]["default"] == 1024
+    found = run_json("settings", "--code", "l1")
+    assert found["code"] == "l1"
+    assert found["settings"]["n_atoms"]["default"] == 1024
     out, _ = run("settings", "--feature", "s3c")
-    assert {"dictionary", "expectation", "pool_size"} <= {
+    assert {"n_atoms", "pooled_feature", "pool_size"} <= {
         line.split()[0] for line in out.splitlines() if line.strip()
     }
     assert "E_Q[h]" in out

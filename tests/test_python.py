@@ -128,7 +128,7 @@ def test_tuning_finds_the_best_and_says_it_in_a_line():
     assert len(found.trials) == 4
     assert found.best_score == max(trial.top1 for trial in found.trials)
     smtdist.SMT(**SMALL | found.best_params).fit(X)  # plain values that a fit takes
-    assert one_line(found).startswith("<Tuned: best of 4: ridge=")
+    assert one_line(found).startswith("<Tuned: best of 4: whitening_reg=")
     apart = smtdist.tune(asked, {"ridge": [0.1]}, X[:40], Y[:40], validation=(X[40:], Y[40:]), neighbours=5)
     fitted = smtdist.SMT(**SMALL, ridge=0.1).fit(X[:40])
     found = fitted.evaluate(X[:40], Y[:40], X[40:], Y[40:], neighbours=5).top1
@@ -451,9 +451,7 @@ def test_settings_may_be_numbers_of_numpy():
 def test_what_is_added_follows_the_settings_of_the_fit():
     images = np.random.default_rng(1).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     found = smtdist.SMT(patch=3, dictionary=16, n_components=4).fit(images[:20])
-    with pytest.raises(
-        errors.ConfigurationError, match="dictionary is 12, and the model was fitted with 16"
-    ):
+    with pytest.raises(errors.ConfigurationError, match="n_atoms is 12, and the model was fitted with 16"):
         found.set_params(dictionary=12).partial_fit(images[20:])
     found.set_params(dictionary=16, n_components=3, neighbours=7)
     with pytest.raises(

@@ -23,7 +23,7 @@ from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
 
-COLOUR = SimpleNamespace(resize=32, crop=32, channels=3)
+COLOUR = SimpleNamespace(resize=32, center_crop=32, channels=3)
 SLICE: Final = 100
 """Images whose features are one step."""
 

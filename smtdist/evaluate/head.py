@@ -23,6 +23,7 @@ from smtdist.evaluate import classes, head_files, stored
 from smtdist.evaluate.kernel_ridge import softmax
 from smtdist.models import readout, store
 from smtdist.models.estimating import Estimator, require_columns
+from smtdist.models.provenance import few_versions
 from smtdist.settings import number, setting, several
 
 Float64 = NDArray[np.float64]
@@ -124,21 +125,28 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
         return softmax(self.heat_ * decision)
 
     def stored(self) -> Iterator[tuple[str, Group]]:
-        """Yield what its file holds."""
-        about = head_files.About(
-            self.KIND,
-            self.configuration.to_dict(),
-            self._numbers(),
-            self.seen,
-            self.classes_,
-            self.n_features_in_,
-            self.representation_,
-            self.path_,
-            self.audit_,
-            {},
-            self.names_,
-        )
-        yield from head_files.written(about)
+        """Yield what its file holds: first what those of all heads have."""
+        classes, seen = self.classes_, self.seen
+        attributes: dict[str, Any] = {
+            **store.version(self.STORED_AS),
+            "title": f"Classifier of representations: {self.KIND}",
+            "head": self.KIND,
+            "configuration": self.configuration.to_json(),
+            "numbers": json.dumps(self._numbers()),
+            "layout": json.dumps(None if seen is None else readout.layout_to_plain(seen)),
+            "class_labels": classes.dtype.kind,
+            "n_features": self.n_features_in_,
+            "versions": json.dumps(few_versions()),
+        }
+        if self.representation_ is not None:
+            attributes |= dict(zip(stored.ASKED, self.representation_, strict=True))
+        labels = classes.astype(np.uint8) if classes.dtype.kind == "b" else classes
+        names = np.array(head_files.names_of(classes, self.names_)) if self.names_ else None
+        yield "", store.packed(head_files.ROOT, {"label": labels, "name": names}, attributes)
+        columns = {name: [candidate[name] for candidate in self.path_] for name in head_files.PATH}
+        said = {"long_name": "penalties that were tried, on rows that were left out"}
+        yield "path", store.packed(head_files.PATH, columns, said)
+        yield "audit", store.audit_group(self.audit_)
         yield from self._groups()
 
     @classmethod

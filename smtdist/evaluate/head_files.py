@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from smtdist.data.netcdf import Group
 from smtdist.evaluate.cosine_rows import Comparer, Scale
 from smtdist.models import readout, store
-from smtdist.models.provenance import few_versions
 from smtdist.models.store import Array, alike
 
 _LABELS: Final = ("i", "u", "f", "b", "U")
 """Types of labels: numbers, booleans and strings."""
-_ROOT: Final = {"label": Array(("class",)), "name": Array(("class",), optional=True)}
-_PATH: Final = alike(("penalty", "error", "top1"), "candidate", dtype="f8")
+ROOT: Final = {"label": Array(("class",)), "name": Array(("class",), optional=True)}
+PATH: Final = alike(("penalty", "error", "top1"), "candidate", dtype="f8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,31 +70,6 @@ def names_of(classes: NDArray[Any], names: Sequence[str]) -> list[str]:
     return [by_number.get(number, "") for number in classes.tolist()] if names else []
 
 
-def written(about: About) -> Iterator[tuple[str, Group]]:
-    """Yield what the files of all heads have, the root first."""
-    classes = about.classes
-    attributes: dict[str, Any] = {
-        **store.version("head"),
-        "title": f"Classifier of representations: {about.kind}",
-        "head": about.kind,
-        "configuration": json.dumps(about.settings),
-        "numbers": json.dumps(about.numbers),
-        "layout": json.dumps(None if about.layout is None else readout.layout_to_plain(about.layout)),
-        "class_labels": classes.dtype.kind,
-        "n_features": about.n_features,
-        "versions": json.dumps(few_versions()),
-    }
-    if about.representation is not None:
-        attributes |= dict(zip(("identity", "parts"), about.representation, strict=True))
-    labels = classes.astype(np.uint8) if classes.dtype.kind == "b" else classes
-    names = np.array(names_of(classes, about.names)) if about.names else None
-    yield "", store.packed(_ROOT, {"label": labels, "name": names}, attributes)
-    columns = {name: [candidate[name] for candidate in about.path] for name in _PATH}
-    said = {"long_name": "penalties that were tried, on rows that were left out"}
-    yield "path", store.packed(_PATH, columns, said)
-    yield "audit", store.audit_group(about.audit)
-
-
 def about_of(file: Any) -> About:
     """Return what an open file says of its head."""
     attributes = file.attrs
@@ -112,7 +86,7 @@ def about_of(file: Any) -> About:
         for label, text in zip(classes.tolist(), file["name"].asstr()[()].tolist(), strict=True):
             named[label] = text
     layout = json.loads(attributes["layout"])
-    columns = [file["path"][name][()].tolist() for name in _PATH]
+    columns = [file["path"][name][()].tolist() for name in PATH]
     asked = tuple(str(attributes[name]) for name in ("identity", "parts") if name in attributes)
     return About(
         str(attributes["head"]),
@@ -122,7 +96,7 @@ def about_of(file: Any) -> About:
         classes,
         store.number(file, "n_features"),
         asked or None,
-        [dict(zip(_PATH, row, strict=True)) for row in zip(*columns, strict=True)],
+        [dict(zip(PATH, row, strict=True)) for row in zip(*columns, strict=True)],
         store.read_audit(file["audit"]),
         json.loads(attributes["versions"]),
         tuple(named),

@@ -1,4 +1,4 @@
-"""Models as functions take them: of images, that data can be added to, in memory, in a fitted estimator or in a file."""
+"""Models of images, and models that data can be added to, as functions take them: in memory, in an estimator, in a file."""
 
 from __future__ import annotations
 

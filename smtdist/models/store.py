@@ -166,6 +166,8 @@ KINDS: Final[dict[str, Kind]] = {
         "a model of images, which smtdist transform and smtdist evaluate take",
         "smtdist.models.files",
         "smtdist_schema",
+        # 1: no hashes of samples, so that statistics can be solved again but not added or subtracted. 2: all second-order
+        # weights are multiples of 2^-20
         3,
         facts="TRANSFORMS",
     ),
@@ -326,9 +328,9 @@ class Stored:
     settings: Settings
     provenance: dict[str, Any]
 
-    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays, **keywords: Any) -> None:
+    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays) -> None:
         """Add the kind to the table."""
-        super().__init_subclass__(**keywords)
+        super().__init_subclass__()
         cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
         home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
         KINDS[kind] = Kind(called, cls.__module__, f"a {called}", home, f"{kind}_schema")

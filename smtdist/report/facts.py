@@ -223,11 +223,10 @@ def _words(path: Path) -> Facts:
             {} if sums is None else {name: int(sums[name][()]) for name in ("n_samples", "n_positions")}
         )
         pairs = 0 if sums is None else int(sums["column"].shape[0])
-        audit = _audit(file.get("audit"))
     facts: Facts = {
         "configuration": json.loads(model.settings.to_json()),
         "provenance": model.provenance,
-        "audit": audit,
+        "audit": model.provenance.get("audit", []),
         "n_words": len(model.vocabulary),
         "most_frequent": list(model.vocabulary.words[:10]),
         "n_pairs": pairs,
@@ -242,19 +241,6 @@ def _words(path: Path) -> Facts:
             "eigenvalues": [float(values[0]), float(values[-1])],
         }
     return facts
-
-
-def _audit(group: Any) -> list[Facts]:
-    if group is None:
-        return []
-    columns = {}
-    for name in ("action", "fingerprint", "n_samples", "source"):
-        values = group[name][()].tolist()
-        columns[name] = [
-            value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
-            for value in values
-        ]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _words_readable(facts: Facts) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """After the fit: features, reconstruction, new points, files, and the estimator's manners."""
 
-import h5py
 import numpy as np
 import pytest
 import reference_concepts as oracle
@@ -15,8 +14,7 @@ from smtdist.concepts.model import features_of, split_sizes
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models import store
+from smtdist.errors import ConfigurationError, DataError
 
 CHEAP = {"candidates": 64, "rounds": 2, "sweeps": 30, "penalty": 0.0}
 
@@ -102,18 +100,6 @@ def test_files_open_with_xarray_and_load_again(tmp_path, table):
     np.testing.assert_array_equal(again.transform(X[:20]), found.transform(X[:20]))
     assert again.configuration == found.configuration
     assert again.model_.history == found.model_.history
-    with pytest.raises(ModelError, match="exists already"):
-        found.save(path)
-    with h5py.File(path, "a") as file:
-        file.attrs["smtdist_concepts_schema"] = 99
-    with pytest.raises(ModelError, match="schema 99"):
-        store.load(path, kind="concepts")
-    with h5py.File(tmp_path / "other.h5", "w") as file:
-        file["x"] = 1
-    with pytest.raises(ModelError, match="is not a file of concepts"):
-        store.load(tmp_path / "other.h5", kind="concepts")
-    with pytest.raises(ModelError, match="There is no model file"):
-        store.load(tmp_path / "none.h5", kind="concepts")
 
 
 def test_wrong_settings_are_refused_in_a_fit():

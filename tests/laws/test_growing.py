@@ -18,7 +18,7 @@ from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, InterruptedRun, ModelError
 from smtdist.kernels import products
-from smtdist.models import loading, store
+from smtdist.models import store
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.fit import fit
 from smtdist.models.functional.video import fit_video, sequences_of
@@ -73,12 +73,6 @@ KINDS = {
     "video": video,
     "words": words,
 }
-SAVED = {
-    "words": (store.save, store.load),
-    "points": (store.save, store.load),
-    "video": (store.save, store.load),
-}
-OF_IMAGES = (loading.save, loading.load_transform)
 
 
 @pytest.fixture(scope="module")
@@ -251,10 +245,9 @@ def test_an_update_that_was_stopped_goes_on_to_the_same_bits(case, tmp_path):
 
 
 def test_a_file_keeps_all_of_it(case, tmp_path):
-    model, (_, more, _), kind = case
-    save, load = SAVED.get(kind, OF_IMAGES)
-    save(model, tmp_path / "m.h5")
-    again = load(tmp_path / "m.h5")
+    model, (_, more, _), _ = case
+    store.save(model, tmp_path / "m.h5")
+    again = store.load(tmp_path / "m.h5")
     assert_same(again, model)
     assert again.provenance["audit"] == model.provenance["audit"]
     assert again.basis == model.basis

@@ -85,7 +85,7 @@ def test_new_points_are_embedded_in_any_pieces(tmp_path, monkeypatch):
         list(embedded(model, as_table(new[:, :2]), engine()))
 
 
-def test_what_has_no_meaning_is_refused(tmp_path):
+def test_what_has_no_meaning_is_refused():
     for changes in ({"features": "deep"}, {"context": "far"}, {"size": 0}, {"width": 0.0}, {"order": 3}):
         with pytest.raises(ConfigurationError):
             PointSettings(**changes)
@@ -97,25 +97,6 @@ def test_what_has_no_meaning_is_refused(tmp_path):
     ):
         with pytest.raises(ConfigurationError, match=said):
             fit_table(POINTS, SMALL.replace(**changes), engine())
-    path = tmp_path / "p.h5"
-    with pytest.raises(ModelError, match="no model file"):
-        store.load(path, kind="points")
-    with h5py.File(path, "w") as file:
-        file["x"] = 1
-    with pytest.raises(ModelError, match="not a model of points"):
-        store.load(path, kind="points")
-    model, _ = fit_table(POINTS, SMALL, engine())
-    with pytest.raises(ModelError, match="exists already"):
-        store.save(model, path)
-    store.save(model, path, overwrite=True)
-    with h5py.File(path, "r+") as file:
-        file.attrs["smtdist_points_schema"] = 9
-    with pytest.raises(ModelError, match="schema 9"):
-        store.load(path, kind="points")
-    store.save(model, path, overwrite=True)
-    path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(ModelError, match=r"p\.h5"):
-        store.load(path, kind="points")
 
 
 def run(*arguments, code=0):
