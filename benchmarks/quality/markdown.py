@@ -83,7 +83,7 @@ def _said(own: dict[str, Any], printed: Cell, paper: Cell) -> str:
     said = str(own.get("said", ""))
     if not own.get("configurations") or not printed.parts:
         return said
-    said = re.sub(r"(^|, )drop=\d+(?=, |$)", "", said).removeprefix(", ")
+    said = re.sub(r"(^|, )drop(_components)?=\d+(?=, |$)", "", said).removeprefix(", ")
     changes = []
     ours = printed.remark == OURS
     for settings, part in zip(own["configurations"], (printed if ours else paper).parts, strict=False):

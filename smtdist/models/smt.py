@@ -300,14 +300,14 @@ class SMT(
         return self._updated(X, withdraw=True)
 
     def refit(self) -> Self:
-        """Solve again from the sums alone, with the present n_components, drop, moment and pooling."""
+        """Solve again from the sums alone, with the present n_components, drop_components, second_moment and pooling."""
         check_is_fitted(self)
         if self.is_learned:
             given = self.given_settings()
             changes = {name: given[name] for name in self.model_.free if name in given}
             return self._fitted(refit(self.model_, **changes), self.passes_)
         present = self.model_.settings
-        settings = self._settings(present).with_atoms(present.dictionary)
+        settings = self._settings(present).with_atoms(present.n_atoms)
         changes = {name: getattr(settings, name) for name in Model.free}
         return self._fitted(refit(self.model_, **changes), self.passes_)
 

@@ -109,7 +109,7 @@ def cells_of(data, table, *more):
     parser = [table, "--data", str(data), "--work", "", *SMALL, *SETTINGS, *more]
     pairs = {name: parser[parser.index(name) + 1] for name in ("--train", "--dictionary", "--components")}
     sizes = [int(value) for value in pairs.values()]
-    scale = Scale(*sizes, (("drop", 2), ("dictionary_rounds", 1), ("dictionary_samples", 0)))
+    scale = Scale(*sizes, (("drop_components", 2), ("dictionary_rounds", 1), ("dictionary_samples", 0)))
     return [scale.cell(cell) for cell in tables()[table]()]
 
 
@@ -130,7 +130,7 @@ def separately(data, cell):
 
 
 def test_components_and_drop_that_are_set_are_those_of_cells_but_of_columns_about_components():
-    scale = Scale(changes=(("n_components", 500), ("drop", 16)))
+    scale = Scale(changes=(("n_components", 500), ("drop_components", 16)))
     asked = {name: [scale.cell(cell).parts[0] for cell in tables()[name]()] for name in ("6", "7")}
     assert {(part.n_components, part.drop) for part in asked["6"]} == {(500, 16)}
     assert {part.n_components for part in asked["7"]} == set(TABLE_7)

@@ -177,7 +177,7 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
     for words, said, code in [
         ((*fit, "--penalties", "a,b"), "is not a list of numbers", 2),
         ((*fit, "--penalties", "0.1,-1"), "it must be positive numbers", 2),
-        ((*fit, "--temperature", "0"), "temperature of the kernel is 0", 2),
+        ((*fit, "--temperature", "0"), "temperature is 0.0; it must be", 2),
         ((*fit, "--workers", "2"), "give --landmarks", 2),
         ((*fit, "--landmarks", "301"), "300 rows, fewer than 301 landmarks", 1),
         (("head", "fit", at / "bare.h5", "--out", out), "has no labels", 1),

@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused(data, fitted):
         RidgeHead(penalties=(-1,)).fit(rows, labels)
     with pytest.raises(ConfigurationError, match="landmarks is"):
         RidgeHead(landmarks=2.5).fit(rows, labels)
-    with pytest.raises(ConfigurationError, match="temperature of the kernel is 0"):
+    with pytest.raises(ConfigurationError, match="temperature is 0; it must be"):
         RidgeHead(landmarks=5, temperature=0).fit(rows, labels)
     layout = [[Columns(Block("embedding", (50,)), 0)]]
     with pytest.raises(DataError, match="parts up to column 50"):

@@ -165,7 +165,7 @@ def test_what_has_no_meaning_is_refused(case):
         update(model, more, engine(), withdraw=True)
     with pytest.raises(ModelError, match="keeps no statistics"):
         update(replace(model, statistics=None), more, engine())
-    with pytest.raises(ConfigurationError, match="is fixed once samples are summed"):
+    with pytest.raises(ConfigurationError, match=r"is fixed once samples are summed|no setting 'seed' of words"):
         refit(model, seed=3)
     wrong = ArraySource(np.zeros((3, 5, 5), np.uint8))
     told = {
@@ -222,7 +222,7 @@ def test_sums_of_values_name_their_products_and_refuse_others(case, monkeypatch)
 def test_a_new_solve_reads_nothing(case):
     model, _, _ = case
     fewer = refit(model, n_components=2)
-    assert len(fewer.embedding.components) == 2 + getattr(model.settings, "drop", 0)
+    assert len(fewer.embedding.components) == 2 + getattr(model.settings, "drop_components", 0)
     assert_same(refit(fewer, n_components=3), model)
 
 
