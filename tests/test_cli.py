@@ -290,7 +290,7 @@ def test_a_model_remembers_how_its_preset_lets_neighbours_vote(data, tmp_path):
     printed = tmp_path / "printed.h5"
     run("fit", data, "--dataset", "train", "--out", printed, "--preset", "paper-cifar10-gq", *small)
     assert run_json("evaluate", printed, data, *groups, "--neighbours", 5)["mirrored"] is False
-    assert " paper-cifar10-gq with dictionary=64, " in " ".join(run("info", printed)[0].split())
+    assert " paper-cifar10-gq with n_atoms=64, " in " ".join(run("info", printed)[0].split())
 
 
 def test_a_model_of_the_first_images_says_so(data, tmp_path):
