@@ -69,7 +69,9 @@ def test_settings_that_mean_nothing_are_refused():
     ):
         with pytest.raises(ConfigurationError, match=f"{name} is {value}"):
             ConceptSettings(**{name: value})
-    assert ConceptSettings.from_json(ConceptSettings(other_penalty=0.2).to_json()).alternative_penalty == 0.2
+    assert (
+        ConceptSettings.from_json(ConceptSettings(other_penalty=0.2).to_json()).alternative_penalty == 0.2
+    )
     assert ConceptSettings().replace(**parse_settings(["refine_penalty=none"])).refine_penalty is None
 
 

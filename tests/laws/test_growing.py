@@ -165,7 +165,9 @@ def test_what_has_no_meaning_is_refused(case):
         update(model, more, engine(), withdraw=True)
     with pytest.raises(ModelError, match="keeps no statistics"):
         update(replace(model, statistics=None), more, engine())
-    with pytest.raises(ConfigurationError, match=r"is fixed once samples are summed|no setting 'seed' of words"):
+    with pytest.raises(
+        ConfigurationError, match=r"is fixed once samples are summed|no setting 'seed' of words"
+    ):
         refit(model, seed=3)
     wrong = ArraySource(np.zeros((3, 5, 5), np.uint8))
     told = {

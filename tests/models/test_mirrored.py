@@ -38,9 +38,9 @@ IMAGES = np.random.default_rng(5).integers(0, 256, (24, 9, 8, 3), dtype=np.uint8
 BASE = Configuration(
     patch=3, threshold=0.2, dictionary=16, dictionary_mirrored=True, flip=True, n_components=5, mean="level"
 )
-GIVEN = {name: getattr(BASE, name) for name in ("patch", "dictionary", "dictionary_mirrored", "flip")} | {
-    "neighbours": 3
-}
+GIVEN = {
+    name: getattr(BASE, name) for name in ("patch_size", "n_atoms", "dictionary_mirrored", "augment_flip")
+} | {"n_neighbors": 3}
 SETTINGS = {
     "whole": BASE,
     "window": BASE.replace(context=2, mean="patch"),
@@ -227,10 +227,10 @@ def test_second_moments_of_mirror_images_are_permuted_ones(mean, stride, monkeyp
 @pytest.mark.parametrize(
     ("changes", "lacking"),
     [
-        ({"flip": False}, "needs flip;"),
-        ({"feature": "vq"}, 'needs feature="gq";'),
-        ({"flip": False, "dictionary": 15}, "needs flip and an even"),
-        ({"dictionary": 15}, "needs an even dictionary;"),
+        ({"flip": False}, "needs augment_flip;"),
+        ({"feature": "vq"}, 'needs code="gq";'),
+        ({"flip": False, "dictionary": 15}, "needs augment_flip and an even"),
+        ({"dictionary": 15}, "needs an even n_atoms;"),
         ({"dictionary_method": "kmeans"}, 'dictionary_method="random" or "diverse";'),
         ({"zero_code": "activate_best"}, 'other than "activate_best";'),
     ],

@@ -174,7 +174,7 @@ def test_words_of_a_group_are_nearest(documents, fitted):
 
 @pytest.mark.parametrize("moment", ["second", "degree"])
 def test_the_embedding_is_that_of_the_dense_problem(documents, fitted, moment):
-    settings = replace(fitted.settings, moment=moment)
+    settings = fitted.settings.replace(moment=moment)
     model, _ = fit_words(
         TextSource.open(documents[0][1:]), settings, Engine(SerialExecutor()), vocabulary=fitted.vocabulary
     )
