@@ -71,10 +71,10 @@ def refit(model: M, **changes: Any) -> M:
 
     Raises ConfigurationError for a setting on which the sums depend, ModelError if the model has no sums.
 
-    >>> from smtdist.models.model import Model
-    >>> refit(Model(None, None, None, None, None, None, None), patch=7)  # doctest: +ELLIPSIS
+    >>> from smtdist.models.model import Configuration, Model
+    >>> refit(Model(Configuration(), None, None, None, None, None, None), patch=7)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    smtdist.errors.ConfigurationError: The setting patch is fixed once samples are summed; ...
+    smtdist.errors.ConfigurationError: The setting patch_size is fixed once samples are summed; ...
     """
     return resolved(with_settings(model, changes))
 
