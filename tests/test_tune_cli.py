@@ -193,3 +193,10 @@ def test_tune_on_encoded_images(real_data):
     )
     assert (result["n_train"], result["n_validation"]) == (200, 50)
     assert result["best"]["top1"] > 0.12
+
+
+def test_a_setting_that_varies_may_be_set_by_another_of_its_names(data):
+    small = ("--limit", 60, "--set", "patch=3", "--set", "n_components=2", "--set", "dictionary=12")
+    found = run_json("tune", data, "--train", "train", *small, "--grid", "n_atoms=8,12")
+    assert found["grid"] == {"n_atoms": [8, 12]}
+    assert len(found["trials"]) == 2

@@ -435,7 +435,7 @@ def for_images(
     """Return the settings with the defaults that these images have, but for a preset, a model, and what was set."""
     if preset_name or base is not None:
         return settings
-    given = Configuration.named(configuration.parse_settings(assignments or []))
+    given = {configuration.parse_setting(text)[0] for text in assignments or []}
     defaults = configuration.defaults_for(source.shape, settings.to_grayscale)
     follow = {name: getattr(defaults, name) for name in configuration.GREY if name not in given}
     changed = settings.replace(**follow)
