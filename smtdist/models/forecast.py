@@ -300,7 +300,7 @@ class Planner:
         atoms = slack.largest_dictionary()
         if atoms:
             tiles = slack._of(atoms)._in_tiles()
-            found.append(f"at most {counted(atoms, 'atom')} here (dictionary={atoms}){tiles}")
+            found.append(f"at most {counted(atoms, 'atom')} here (n_atoms={atoms}){tiles}")
         fewer = slack._fewer_workers()
         if fewer is not None:
             found.append(f"--workers {fewer}" if fewer else "--workers 0, this process alone")
