@@ -179,7 +179,7 @@ def test_who_does_what_would_do_is_not_refused(data, dictionary, memory):
     assert (tiles > 1) == (f"of memory with sums in {tiles} tiles of rows" in text)
     assert (tiles > 1) == ("Each tile is a reading of the data." in text)
     if tiles > 1:
-        fewer = re.search(r"\(dictionary=(\d+)\)", text)[1]
+        fewer = re.search(r"\(n_atoms=(\d+)\)", text)[1]
         run_afresh(data, "--no-calibrate", *alone, memory, dictionary=fewer)
 
 
