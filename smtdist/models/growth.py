@@ -72,7 +72,9 @@ def predicted(found: Sequence[Batch], atoms: int, images: int, area: float = 0.0
     terms = np.array([batch.terms for batch in found])[:, columns]
     times = np.array([batch.seconds for batch in found])
     # relative errors count: the largest would drown the others
-    coefficients, _ = nnls(terms / wanted / times[:, None], np.ones(len(times)))
+    coefficients, _ = nnls(
+        terms / wanted / times[:, None], np.ones(len(times)), maxiter=100 * terms.shape[1]
+    )
     return float(coefficients.sum())
 
 
