@@ -232,9 +232,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Check every value, and then what does not go together."""
         for name, field in self.declared().items():
-            value, rule = getattr(self, name), field.metadata["setting"].rule
-            if not rule.accepts(value):
-                raise ConfigurationError(f"{name} is {value!r}; it must be {rule.expected}.")
+            require(name, getattr(self, name), field)
         self.check_together()
 
     def check_together(self) -> None:
@@ -326,6 +324,13 @@ class Settings:
 def default_of(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a setting."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def require(name: str, value: Any, field: dataclasses.Field[Any]) -> None:
+    """Raise ConfigurationError for a value that the rule of a setting refuses."""
+    rule = field.metadata["setting"].rule
+    if not rule.accepts(value):
+        raise ConfigurationError(f"{name} is {value!r}; it must be {rule.expected}.")
 
 
 def described(declared: Mapping[str, dataclasses.Field[Any]]) -> dict[str, dict[str, Any]]:

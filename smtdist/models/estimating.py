@@ -25,7 +25,18 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import adding, store
-from smtdist.settings import ANYTHING, NULL, Settings, default_of, documented, named, one_of, setting, whole
+from smtdist.settings import (
+    ANYTHING,
+    NULL,
+    Settings,
+    default_of,
+    documented,
+    named,
+    one_of,
+    require,
+    setting,
+    whole,
+)
 
 
 class Running(Settings):
@@ -154,9 +165,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def checked(self, name: str) -> Any:
         """Return the value of a parameter that is no setting of the model; ConfigurationError where its rule refuses it."""
-        value, rule = getattr(self, name), self.PARAMETERS[name].metadata["setting"].rule
-        if not rule.accepts(value):
-            raise ConfigurationError(f"{name} is {value!r}; it must be {rule.expected}.")
+        value = getattr(self, name)
+        require(name, value, self.PARAMETERS[name])
         return value
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:

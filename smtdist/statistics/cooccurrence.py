@@ -191,8 +191,7 @@ class CodeSums(Statistic):
             for first, count, codes in code_kernels.encode_pieces(raw, self.encoder, mirror, capacity, at):
                 own = None if at is None else at[first : first + count]
                 positions += self.add(state, codes, count, own, waiting)
-            if waiting:  # once a batch: their product reads and writes all of a K x K sum
-                scatter.add_outer_of(state["outer"], array_module(waiting[0]).concatenate(waiting))
+            self._add_waiting(state, waiting)
         state["n_samples"] += len(images)
         return positions
 
@@ -254,9 +253,7 @@ class CodeSums(Statistic):
         some = sites[sites > 0]
         same = before is not None and (some == (before or some[:1])).all()
         if before and not same:
-            if waiting:
-                scatter.add_outer_of(state["outer"], array_module(waiting[0]).concatenate(waiting))
-                waiting.clear()
+            self._add_waiting(state, waiting or [])
             self._add_equal(state, state, before)
         state["n_views"] += len(some)
         state["n_squares"] += int(some @ some)
@@ -266,7 +263,14 @@ class CodeSums(Statistic):
     def _equal_sites(state: State) -> int | None:
         """Return the patches that each image of a state keeps, 0 where there is none; None where they differ."""
         views, positions, squares = (int(state[name]) for name in ("n_views", "n_positions", "n_squares"))
-        return (positions // views if views else 0) if views * squares == positions**2 else None
+        return equal_sites(views, positions, squares) if views else 0
+
+    @staticmethod
+    def _add_waiting(state: State, waiting: list[Array]) -> None:
+        """Add the products of the counts that wait, all at once: a product reads and writes all of a K x K sum."""
+        if waiting:
+            scatter.add_outer_of(state["outer"], array_module(waiting[0]).concatenate(waiting))
+            waiting.clear()
 
     def _add_equal(self, out: State, sums: State, sites: int) -> None:
         """Add what images of a state, which all keep so many patches, add to A L Aᵀ beyond the usual."""
@@ -440,6 +444,17 @@ class _Rehearsal(CodeSums):
             sums = replace(self, encoder=encoder)
             positions += CodeSums.update(sums, state, some, first_sample)
         return positions
+
+
+def equal_sites(views: int, positions: int, squares: int) -> int | None:
+    """Return n where so many views of images have n kept patches each; None where they differ.
+
+    By Cauchy and Schwarz (Σ n)² is at most the number of views times Σ n², and equal to it only where all n are equal.
+
+    >>> equal_sites(3, 12, 48), equal_sites(3, 12, 50)
+    (4, None)
+    """
+    return max(1, positions // max(1, views)) if views * squares == positions**2 else None
 
 
 def tile_cuts(n_atoms: int, count: int) -> list[int]:

@@ -16,7 +16,7 @@ from smtdist.kernels.scatter import mirror_upper
 from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
-from smtdist.statistics.cooccurrence import DEVIATION, DIGITS, CodeSums
+from smtdist.statistics.cooccurrence import DEVIATION, DIGITS, CodeSums, equal_sites
 from smtdist.statistics.exchanged import add_exchanged, exchanged
 from smtdist.statistics.origin import Additive, Origin
 
@@ -256,17 +256,6 @@ class Statistics(Additive):
             return made.astype(dtype, copy=False)
 
         return heights, tile
-
-
-def equal_sites(views: int, positions: int, squares: int) -> int | None:
-    """Return n where so many views of images have n kept patches each; None where they differ.
-
-    By Cauchy and Schwarz (Σ n)² is at most the number of views times Σ n², and equal to it only where all n are equal.
-
-    >>> equal_sites(3, 12, 48), equal_sites(3, 12, 50)
-    (4, None)
-    """
-    return max(1, positions // max(1, views)) if views * squares == positions**2 else None
 
 
 def _degrees(sites: int | None, activity: Integers | None) -> dict[str, Any]:

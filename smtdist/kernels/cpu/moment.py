@@ -185,12 +185,12 @@ def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
     Patches side by side with one weight, such as those of an image, are counted once where that is cheaper than once for each
     bit of the weight: their counts are multiplied when they are added.
     """
-    edges = [0, *(np.flatnonzero(np.diff(weights)) + 1).tolist(), len(weights)]
-    alike = [(start, stop) for start, stop in itertools.pairwise(edges) if start < stop and weights[start]]
+    starts = np.append(0, np.flatnonzero(np.diff(weights)) + 1)
     beyond_once = codes.entries * (np.bitwise_count(weights).mean() - 1)
-    if beyond_once > RUN_ENTRIES * codes.n_atoms * len(alike):
-        for start, stop in alike:
-            add_second_moment(out, part_of(codes, start, stop), int(weights[start]))
+    if beyond_once > RUN_ENTRIES * codes.n_atoms * np.count_nonzero(weights[starts]):
+        for start, stop in itertools.pairwise([*starts.tolist(), len(weights)]):
+            if weights[start]:
+                add_second_moment(out, part_of(codes, start, stop), int(weights[start]))
         return
     bits = bit_rows(codes)
     most = int(np.bincount(codes.indices).max(initial=1))  # patches of an atom
