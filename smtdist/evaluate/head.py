@@ -24,7 +24,7 @@ from smtdist.evaluate.kernel_ridge import softmax
 from smtdist.models import readout, store
 from smtdist.models.estimating import Estimator, require_columns
 from smtdist.models.provenance import few_versions
-from smtdist.settings import number, setting, several
+from smtdist.settings import ANYTHING, number, setting, several
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -63,6 +63,13 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
     path_: list[dict[str, float]]
     audit_: list[dict[str, Any]]
     heat_: float
+
+    layout: Any = setting(
+        ANYTHING,
+        "which columns are which part of a row, and which are features of mirror images, as `smtdist transform` writes it "
+        "(`parts`). None: the row is one part.",
+        default=None,
+    )
 
     @abstractmethod
     def decision_function(self, X: Any) -> Float64:

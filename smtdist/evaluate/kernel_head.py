@@ -20,7 +20,7 @@ from smtdist.kernels import convergence
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import store
 from smtdist.models.store import Array
-from smtdist.settings import ANYTHING, Settings, number, seed, setting
+from smtdist.settings import Settings, number, seed, setting
 
 Float64 = NDArray[np.float64]
 
@@ -72,13 +72,6 @@ class KernelHead(Head, of=KernelHeadSettings, run=("checkpoint",)):
     """
 
     KIND: ClassVar[str] = "kernel"
-
-    layout: Any = setting(
-        ANYTHING,
-        "which columns are which part of a row, and which are features of mirror images, as `smtdist transform` writes it "
-        "(`parts`). None: the row is one part.",
-        default=None,
-    )
 
     def fit(self, X: Any, y: Any, *, progress: kernel_ridge.Progress | None = None) -> Self:
         """Compute the kernel, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.

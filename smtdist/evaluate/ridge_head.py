@@ -35,7 +35,7 @@ from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import provenance, store
 from smtdist.models.store import Array
-from smtdist.settings import ANYTHING, NULL, Settings, number, seed, setting, whole
+from smtdist.settings import NULL, Settings, number, seed, setting, whole
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
@@ -185,30 +185,23 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "workers", "checkpoi
 
     KIND: ClassVar[str] = "ridge"
 
-    layout: Any = setting(
-        ANYTHING,
-        "which columns are which part of a row, and which are features of mirror images, as `smtdist transform` writes it "
-        "(`parts`). None: the row is one part.",
-        default=None,
-    )
-
     def fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
         engine : engine of a run that is under way, in place of `cluster`, `workers` and `checkpoint`.
         """
-        self.configuration  # noqa: B018  # refused before anything is read
+        settings = self.configuration  # refused before anything is read
         source, places = self._begun(X, y)
         self._warn_of_few(source.n_samples)
         table = _table(source, places)
         with self._given(engine, self.checkpoint) as engine:
-            first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
+            first = ["look"] if settings.landmarks is None else ["moments", "landmarks"]
             with engine.run(
                 [*first, "sums", "solve", "left-out"], lambda: self.facts(table, self.classes_[places])
             ):
                 drawn = None
-                if self.landmarks is not None:
-                    drawn = drawn_samples(source.n_samples, self.landmarks, self.random_state)
+                if settings.landmarks is not None:
+                    drawn = drawn_samples(source.n_samples, settings.landmarks, settings.random_state)
                 self.features_ = None if drawn is None else self._landmarks(drawn, table, engine)
                 if self.features_ is None:
                     look = labelled.LargestFeature(self.n_features_in_, len(self.classes_))
@@ -407,7 +400,7 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "workers", "checkpoi
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
         head = cls(**about.settings, layout=about.layout)
-        head.configuration  # noqa: B018
+        cls.SETTINGS(**about.settings)  # refuses a file whose settings are none
         inputs, sizes = about.n_features, {"class": len(about.classes)}
         head.features_, size = None, inputs
         if head.landmarks is not None:

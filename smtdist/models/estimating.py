@@ -79,6 +79,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     SETTINGS: ClassVar[type[Settings]]
     PARAMETERS: ClassVar[Mapping[str, Field[Any]]] = {}
     DEFAULTS: ClassVar[dict[str, Any]] = {}
+    OWN: ClassVar[Mapping[str, Field[Any]]] = {}
     model_: Any
     passes_: list[dict[str, Any]]
 
@@ -101,13 +102,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         own = {name: field for name, field in vars(cls).items() if isinstance(field, Field)}
         for name in own:
             delattr(cls, name)
+        cls.OWN = {**cls.OWN, **own}
         if of is None:
             return
         settings, running = of.declared(), Running.declared()
         cls.SETTINGS = of
         cls.PARAMETERS = {
             **{name: settings[name] for name in names or settings},
-            **own,
+            **cls.OWN,
             **{name: running[name] for name in run},
         }
         # a table could be changed in place, by all that share it

@@ -14,21 +14,14 @@ from smtdist.errors import ConfigurationError
 from smtdist.models import coded, forecast, rehearsal
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.planning import Sizes
-from smtdist.settings import named
 
 OWN: Final = ("threshold",)
 """Names that mean something else to a learned code than to `Configuration`: they are in `settings` alone."""
 
 
-def shared_names(feature: str) -> dict[str, str]:
-    """Return the settings of a learned code and its embedding that `SMT` has a parameter for, by its name."""
-    known = coded.declared(feature)
-    return {
-        name: next(iter(named({name: None}, known, feature)))
-        for name in configuration.FIELDS
-        if name not in OWN
-        and (name in known or any(name in one.metadata["setting"].aliases for one in known.values()))
-    }
+def shared_names(feature: str) -> set[str]:
+    """Return the settings of a learned code and its embedding that `SMT` has a parameter for."""
+    return (coded.declared(feature).keys() & set(configuration.FIELDS)) - set(OWN)
 
 
 def given_settings(parameters: Mapping[str, Any], others: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -48,17 +41,15 @@ def given_settings(parameters: Mapping[str, Any], others: Mapping[str, Any] | No
             f"{', '.join(idle)} is no setting of SMT with code={code}; leave it out, or give a setting of the code in "
             f"`settings` (smtdist settings --code {code} lists them)."
         )
-    given = {
-        names[name]: value for name, value in parameters.items() if name in names and value is not None
-    }
+    given = {name: value for name, value in parameters.items() if name in names and value is not None}
     return {"code": code, **given, **(others or {})}
 
 
 def parameters_and_settings(model: Manifold) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameters of the `SMT` that a model was fitted by, and its `settings`."""
     found = coded.named_settings(model)
-    parameters = {name: found.pop(own) for name, own in shared_names(found["code"]).items()}
-    return {"code": found.pop("code"), **parameters}, found
+    parameters = {name: found.pop(name) for name in ("code", *shared_names(found["code"]))}
+    return parameters, found
 
 
 def planned(
