@@ -79,7 +79,7 @@ class Configuration(Settings):
     )
     mean_context: int | str | None = setting(
         _RANGE | NULL,
-        "neighbourhood of the contextual mean, as in `context`; None means the same as `context`.",
+        "neighbourhood of the contextual mean, as in `context_size`; None means the same as `context_size`.",
         default=None,
         advanced=True,
     )
@@ -142,7 +142,7 @@ class Configuration(Settings):
     dictionary_mirrored: bool = setting(
         FLAG,
         "close the dictionary under mirroring: half of the atoms are drawn, the other half are their mirror "
-        "images. With it a fit with `flip` codes no mirror images and solves two problems of half the size, "
+        "images. With it a fit with `augment_flip` codes no mirror images and solves two problems of half the size, "
         'so it takes about half the time. It needs augment_flip=true, code="gq", a "random" or "diverse" '
         'dictionary of an even number of atoms, and no policy "activate_best".',
         default=False,
@@ -177,14 +177,14 @@ class Configuration(Settings):
     patch_stride: int = setting(
         whole(1),
         "use only patches whose row and column are multiples of this number, in fit and transform. The others "
-        "are ignored, except in contextual means. It must not exceed `context`.",
+        "are ignored, except in contextual means. It must not exceed `context_size`.",
         default=1,
         advanced=True,
         stored="stride",
     )
     positions: int | None = setting(
         whole(1) | NULL,
-        "number of patches of an image that a fit uses, drawn at random from those that `stride` leaves. The "
+        "number of patches of an image that a fit uses, drawn at random from those that `patch_stride` leaves. The "
         "draw depends only on the seed and the content of the image; a mirror image has a draw of its own, or "
         "with `dictionary_mirrored` the same patches, mirrored. None means all patches. Random dictionaries "
         "and `transform` always use all.",
@@ -200,7 +200,7 @@ class Configuration(Settings):
     )
     n_components: int = setting(
         whole(1),
-        'dimensions of the embedding. A number above `dictionary` - `drop` is lowered to that with "gq" and "vq".',
+        'dimensions of the embedding. A number above `n_atoms` - `drop_components` is lowered to that with "gq" and "vq".',
         default=384,
     )
     drop_components: int = setting(

@@ -133,7 +133,7 @@ class ContrastiveKernel(
     """Contrastive representation in a kernel's space, in closed form (Definition 1, Theorem 3).
 
     Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors
-    (`noise`, `flip`, `crop`, `mask`), and negatives are other samples. You can also pass your own to `fit`.
+    (`noise`, `random_flip`, `random_crop`, `mask`), and negatives are other samples. You can also pass your own to `fit`.
     With `feature_map` ("auto", which is "nystroem", or "fourier" or "relu") the fit is one pass over data of any size,
     and sums D² numbers. Memory: the exact model takes 8 matrices of 2n x 2n; with features a sum takes 8 D² bytes.
 
@@ -164,7 +164,7 @@ class SpectralContrastiveKernel(
 ):
     """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
 
-    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ.
+    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `alpha` is λ.
 
     `negatives="all"`, the default, takes the mean over independent draws of the negative. `negatives="one"`
     takes a single negative for each anchor, as in the paper. That loss has no minimum for a universal kernel
@@ -212,7 +212,7 @@ class KernelAutoencoder(
     """Autoencoder whose encoder and decoder are functions of a kernel's space (Definition 3, Theorem 5).
 
     Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or
-    `flip`, `crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
+    `random_flip`, `random_crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
     encoder's matrix, as a share of its mean diagonal. The objective has many minima: `n_init` random starts are
     tried, and the best is kept. It need not be the lowest of all: on 80 digits the default ended up to 2.5 % above
     the best of 40 other starts, and up to 2.1 % below (docs/kernel_models.md). A lower objective is not always

@@ -123,7 +123,7 @@ class PointSettings(Settings):
 
     @property
     def difference(self) -> int:
-        """Order of the differences that the context takes: that of time is `order`, others have their own."""
+        """Order of the differences that the context takes: that of time is `difference_order`, others have their own."""
         return self.difference_order if self.context == "time" else _ORDERS[self.context]
 
 
