@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,162 +26,127 @@ CHECKPOINT: ContextVar[Path | None] = ContextVar("CHECKPOINT", default=None)
 
 
 class Command(NamedTuple):
-    """`function` lives in `smtdist.cli.<module>`; `summary` is the first sentence of its docstring."""
+    """A command, which is the function of its name in the module of its name, where `module` names no other.
 
-    module: str
-    function: str
+    summary : the first sentence of its docstring. arguments : those of its example. resumed : its commands whose runs `resume`
+    goes on with, "" where it has none of its own.
+    """
+
     summary: str
     arguments: str
+    resumed: tuple[str, ...] = ()
+    module: str = ""
 
 
 COMMANDS: Final = {
     "demo": Command(
-        "demo",
-        "demo",
         "Fit a model on scikit-learn's handwritten digits, on a local Dask cluster, and compare it with raw pixels.",
         "--workers 2",
     ),
     "import": Command(
-        "import_",
-        "import_",
         "Import images from a folder, arrays or archives into an HDF5 file; repeat the command to continue a stopped import.",
         "images/train --out data.h5 --group train",
     ),
     "manifest": Command(
-        "manifest",
-        "manifest",
         "Write a manifest of many files, so that they can be used as one; or check the files of a manifest.",
         "train-*.h5 --out train.json",
     ),
     "plan": Command(
-        "plan",
-        "plan",
         "Print what a fit will cost, pass by pass: tasks, bytes, memory and time.",
         "data.h5 --dataset train --set dictionary=8192 --workers 4 --memory 16GB",
     ),
     "fit": Command(
-        "fit",
-        "fit",
         "Fit a model of images: whitening, dictionary, statistics, solve.",
         "data.h5 --dataset train --out model.h5 --preset mnist-vq --set dictionary=2048",
+        resumed=("",),
     ),
     "resume": Command(
-        "runfile",
-        "resume",
         "Continue a stopped run from its checkpoint folder; the result is the same as without the stop.",
         "checkpoint/",
+        module="runfile",
     ),
     "watch": Command(
-        "watch",
-        "watch",
         "Show a run that was started elsewhere, live, until it ends; this does not change the run.",
         "checkpoint/",
     ),
     "update": Command(
-        "merge",
-        "update",
         "Add samples to a model, or withdraw them, and solve again; only these samples are read.",
         "model.h5 more.h5 --dataset train",
+        resumed=("",),
+        module="merge",
     ),
     "merge": Command(
-        "merge",
-        "merge",
         "Add the sums of models, subtract those of others, and solve again; no data are read.",
         "a.h5 b.h5 --subtract c.h5 --out m.h5",
     ),
     "transform": Command(
-        "transform",
-        "transform",
         "Write the representation of every image to an HDF5 file.",
         "model.h5 data.h5 --dataset test --out z.h5",
     ),
     "evaluate": Command(
-        "evaluate",
-        "evaluate",
         "Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.",
         "model.h5 data.h5 --train train --test test --metric knn",
     ),
     "head": Command(
-        "head",
-        "head",
         "Fit a classifier of representations, keep it in a file, apply it, and add or withdraw rows.",
         "fit ztrain.h5 --out head.h5",
+        resumed=("fit", "update"),
     ),
     "tune": Command(
-        "tune",
-        "tune",
         "Try every combination of a grid of settings on held-out images, in far less time than separate fits.",
         "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256",
     ),
     "concepts": Command(
-        "concepts",
-        "concepts",
         "Find binary concepts of rows, such as embeddings or word vectors; shared concepts reproduce their similarity.",
         "z.h5 --dataset z --method hybrid --n-concepts 50 --out concepts.h5",
+        resumed=("",),
     ),
     "kernel": Command(
-        "kernel",
-        "kernel",
         "Fit and apply kernel models: contrastive losses and an autoencoder, exact or with explicit features.",
         "fit data.h5 --dataset train --out k.h5",
+        resumed=("fit",),
     ),
     "filters": Command(
-        "filters",
-        "filters",
         "Draw the atoms of a model as patches.",
         "model.h5 --out atoms.png",
     ),
     "video": Command(
-        "video",
-        "video",
         "Fit and apply the transform of video: sparse codes of patches, and an embedding that straightens their paths.",
         "fit clips.h5 --out video.h5",
+        resumed=("fit",),
     ),
     "export": Command(
-        "export",
-        "export",
         "Write a fitted encoder for ONNX Runtime, or vectors of words for gensim.",
         "model.h5 --format onnx --out model.onnx",
     ),
     "words": Command(
-        "words",
-        "words",
         "Embed words by the words that occur near them: a pass for the vocabulary, a pass for the pairs, a sparse solve.",
         "corpus.txt.gz --vocabulary 30000 --window 4 --near february",
+        resumed=("",),
     ),
     "points": Command(
-        "points",
-        "points",
         "Embed the rows of a table by their neighbours: nearest rows, noisy copies, local weights, or rows before and after.",
         "fit table.h5 --dataset x --size 50 --out p.h5",
+        resumed=("fit",),
     ),
     "report": Command(
-        "report",
-        "report",
         "Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts.",
         "model.h5 --data data.h5 --train train --test test --out report.html",
     ),
     "tls": Command(
-        "tls",
-        "tls",
         "Make certificates for the scheduler, workers and clients of a cluster.",
         "init tls/",
     ),
     "info": Command(
-        "info",
-        "info",
         "Show what a file holds: a model, concepts, representations, a head or images.",
         "model.h5 --json",
     ),
     "check": Command(
-        "info",
-        "check",
         "Read files that smtdist has written, checkpoint folders too, and compare them with their checksums.",
         "model.h5 z.h5 checkpoint/",
+        module="info",
     ),
     "settings": Command(
-        "settings",
-        "settings",
         "List the settings that --set takes, with defaults, and the presets with what they change.",
         "--json",
     ),
@@ -239,7 +205,8 @@ def load(name: str) -> Any:
     """Import a command and return it as the command line needs it."""
     known = COMMANDS[name]
     with _uncollected():
-        function = getattr(import_module(f"smtdist.cli.{known.module}"), known.function)
+        own = f"{name}_" if iskeyword(name) else name
+        function = getattr(import_module(f"smtdist.cli.{known.module or own}"), own)
     if isinstance(function, typer.Typer):  # a group of commands of its own
         for inner in function.registered_commands:
             assert inner.callback is not None

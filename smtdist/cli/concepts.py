@@ -159,7 +159,7 @@ def _search(path: Path, query: str, json: bool) -> None:
     from smtdist.concepts import reading
     from smtdist.models import store
 
-    model = store.load(path, kind="concepts")
+    model = store.load(path, kind=ConceptModel)
     with usage():
         found = reading.search(model.concepts, query)
     if json:
@@ -172,7 +172,7 @@ def _draw(path: Path, text: str, names: str | None, figure: Path, overwrite: boo
     from smtdist.concepts import drawing
     from smtdist.models import store
 
-    model = store.load(path, kind="concepts")
+    model = store.load(path, kind=ConceptModel)
     label = None if names is None else _names(names, model.points)
     points = [_point(word.strip(), label, model.points) for word in text.split(",")]
     with usage():

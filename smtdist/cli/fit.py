@@ -164,7 +164,7 @@ def inputs(
     """Return the model that is reused, and the user's own atoms."""
     if from_model is not None and atoms is not None:
         raise WrongUsage("--from-model brings its own dictionary; leave out --atoms.")
-    base = None if from_model is None else store.load(from_model, kind="smt", statistics=False)
+    base = None if from_model is None else store.load(from_model, kind=Model, statistics=False)
     return base, None if atoms is None else read_atoms(atoms)
 
 

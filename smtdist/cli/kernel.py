@@ -168,7 +168,7 @@ def transform(
     """Write the embedding of every sample to an HDF5 file."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,), data=data)
-    fitted = store.load(model, kind="kernel")
+    fitted = store.load(model, kind=KernelModel)
     source = samples_of((data, dataset))
     attributes = {
         "configuration": fitted.settings.to_json(),
@@ -237,7 +237,7 @@ def judged(
 
     places : file and dataset of the training samples, and of the test samples.
     """
-    fitted = store.load(model, kind="kernel")
+    fitted = store.load(model, kind=KernelModel)
     sources = [samples_of(place) for place in places]
     run.require_neighbours(settings, sources[0].n_samples)
     with engine_for(where, sources[0]) as engine:

@@ -22,6 +22,7 @@ from smtdist.errors import ConfigurationError, counted
 from smtdist.models import store
 from smtdist.models.points import sites as point_sites
 from smtdist.models.points import table as tables_of_points
+from smtdist.models.points.fit import PointModel
 from smtdist.models.points.sites import SiteKind
 
 _DEFAULT = tables_of_points.PointSettings()
@@ -177,7 +178,7 @@ def transform(
     """Write P f(x) of every row of a table, new points too, to an HDF5 file, piece by piece."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,), data=table)
-    fitted = store.load(model, kind="points")
+    fitted = store.load(model, kind=PointModel)
     source = _opened(fitted.kind, table, dataset)
     attributes = {
         "configuration": "{}" if fitted.settings is None else fitted.settings.to_json(),

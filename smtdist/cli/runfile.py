@@ -13,25 +13,13 @@ import typer
 from typer.main import get_command
 
 from smtdist.cli import options as opt
-from smtdist.cli.commands import WORDS
+from smtdist.cli.commands import COMMANDS, WORDS
 from smtdist.engine.outlets import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
 
 NAME: Final = "run.json"
 SCHEMA: Final = 3
 """1 and 2 held settings of a fit of images."""
-RESUMED: Final = (
-    ("fit",),
-    ("update",),
-    ("words",),
-    ("concepts",),
-    ("points", "fit"),
-    ("video", "fit"),
-    ("kernel", "fit"),
-    ("head", "fit"),
-    ("head", "update"),
-)
-"""Commands that may stand in such a file: a folder from elsewhere must not make `resume` do anything else."""
 OF_ONE_CALL: Final = {"--checkpoint": 1, "--events": 1, "--json": 0, "--quiet": 0, "-q": 0, "--debug": 0}
 """Options that are those of the present command, with the number of their values."""
 PLACE: Final = {
@@ -73,6 +61,12 @@ class Command:
             else:
                 kept.append(word)
         return [*kept, *more, "--checkpoint", str(checkpoint)]
+
+
+def _is_resumed(words: Sequence[str]) -> bool:
+    """Tell whether `resume` may repeat a command: a folder from elsewhere must not make it do anything else."""
+    command = COMMANDS.get(words[0]) if words else None
+    return command is not None and not {"", *words[1:2]}.isdisjoint(command.resumed)
 
 
 def write_command(checkpoint: Path) -> bool:
@@ -117,7 +111,7 @@ def read_command(checkpoint: Path) -> Command:
             f"or start the fit again with another checkpoint folder."
         )
     given = tuple(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else ()
-    if not isinstance(folder, str) or not any(given[: len(one)] == one for one in RESUMED):
+    if not isinstance(folder, str) or not _is_resumed(given):
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
         )

@@ -114,7 +114,7 @@ def fit(
     check_target(out, overwrite, inputs=(clips, below))
     settings = asked_for(FunctionalSettings(), set_)
     found = open_clips(str(clips.absolute()), clip)
-    lower = None if below is None else store.load(below, kind="video")
+    lower = None if below is None else store.load(below, kind=video_model.VideoModel)
     if lower is not None:
         taken = lower.settings.to_dict()
         settings = settings.replace(**{name: taken[name] for name in video_model.SHARED})
@@ -152,7 +152,7 @@ def judge(
     json: opt.Json = False,
 ) -> None:
     """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
-    fitted = store.load(model, kind="video")
+    fitted = store.load(model, kind=video_model.VideoModel)
     taken = open_clips(str(clips.absolute()), clip)
     result = judged_clips(fitted, taken, sequences)
     if json:

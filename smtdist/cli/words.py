@@ -194,13 +194,13 @@ def words(
     result: dict[str, Any] = {}
     if target is None:
         assert model is not None
-        found = store.load(model, kind="words")
+        found = store.load(model, kind=WordModel)
     elif both:
         assert model is not None
         first, total = merging.merged(
-            (str(model), store.load(model, kind="words")),
-            ((str(path), store.load(path, kind="words")) for path in merge or []),
-            ((str(path), store.load(path, kind="words")) for path in subtract or []),
+            (str(model), store.load(model, kind=WordModel)),
+            ((str(path), store.load(path, kind=WordModel)) for path in merge or []),
+            ((str(path), store.load(path, kind=WordModel)) for path in subtract or []),
             repeats=allow_repeats,
         )
         found = merging.resolved(first, total)
@@ -274,7 +274,7 @@ def _range(text: str) -> tuple[int, int]:
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:
     """Return the settings, and the model they come from if there is one."""
     if base is not None:
-        found = store.load(base, kind="words")
+        found = store.load(base, kind=WordModel)
         return found.settings, found
     with usage():
         return WordSettings(**changes), None

@@ -49,7 +49,7 @@ class BinaryConcepts(
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a file of concepts."""
-        model = store.load(path, kind="concepts")
+        model = store.load(path, kind=ConceptModel)
         return cls(**cls.parameters_of(model.settings), **where)._fitted(model)
 
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -198,13 +198,13 @@ def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:
 class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: ignore[misc]
     """An estimator whose fitted model is a transform with sums, which data are added to and withdrawn from."""
 
-    _kind: ClassVar[str]
+    MODEL: ClassVar[type[Any]]
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model's file."""
         model = store.load(path)
-        if cls._kind != model.STORED_AS:
+        if not isinstance(model, cls.MODEL):
             raise ConfigurationError(
                 f"{os.fspath(path)} holds a {type(model).__name__}, which {cls.__name__} does not read."
             )

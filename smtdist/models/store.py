@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, overload
 
 import h5py
 import numpy as np
@@ -28,6 +28,8 @@ from smtdist.data.netcdf import Group, Streamed, whole_tables, write_netcdf
 from smtdist.errors import DataError, ModelError
 from smtdist.settings import Settings
 from smtdist.solve.solution import Solution
+
+M = TypeVar("M")
 
 
 class Kind(NamedTuple):
@@ -211,13 +213,21 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -
     )
 
 
-def load(path: str | os.PathLike[str], *, kind: str = "", statistics: bool = True) -> Any:
+@overload
+def load(path: str | os.PathLike[str], *, kind: type[M], statistics: bool = True) -> M: ...
+
+
+@overload
+def load(path: str | os.PathLike[str], *, kind: str = "", statistics: bool = True) -> Any: ...
+
+
+def load(path: str | os.PathLike[str], *, kind: Any = "", statistics: bool = True) -> Any:
     """Read a model of any kind: of images, words, points, video or kernels, a coder of patches, concepts, or a head.
 
-    kind : the one that it has to be, a name in `KINDS`. Without `statistics` large sums stay on disk. ModelError for another
-    file, a newer one, or one that is damaged.
+    kind : the one that it has to be, as the class of its models or a name in `KINDS`. Without `statistics` large sums stay on
+    disk. ModelError for another file, a newer one, or one that is damaged.
     """
-    with opened(path, kind) as file:
+    with opened(path, kind if isinstance(kind, str) else kind.STORED_AS) as file:
         return KINDS[kind_in(file)].imported().restored(file, statistics)
 
 

@@ -78,7 +78,7 @@ def video_facts(path: Path) -> Facts:
     """Return the facts about a transform of video."""
     from smtdist.models import store
 
-    model = store.load(path, kind="video")
+    model = store.load(path)
     layers = [
         {
             "n_atoms": int(layer.components.shape[1]),

@@ -112,11 +112,11 @@ def _told(model: Any) -> Facts:
 
 
 def _model(path: Path) -> Facts:
-    return _of_model(store.load(path, kind="smt", statistics=False), path)
+    return _of_model(store.load(path, statistics=False), path)
 
 
 def _joined(path: Path) -> Facts:
-    found = store.load(path, kind="joined", statistics=False)
+    found = store.load(path, statistics=False)
     models = {name: _of_model(one, path) for name, one in zip(found.names, found.parts, strict=True)}
     return {"configuration": {}, "audit": next(iter(models.values()))["audit"], "models": models}
 
@@ -216,7 +216,7 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _words(path: Path) -> Facts:
-    model = store.load(path, kind="words", statistics=False)
+    model = store.load(path, statistics=False)
     with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
         sums = file.get("statistics")
         counts = (
@@ -271,7 +271,7 @@ def _words_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _points(path: Path) -> Facts:
-    model = store.load(path, kind="points")
+    model = store.load(path)
     return {
         **_told(model),
         "features": type(model.features).__name__,
@@ -290,7 +290,7 @@ def _points_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _kernel(path: Path) -> Facts:
-    model = store.load(path, kind="kernel")
+    model = store.load(path)
     return {
         **_told(model),
         "shape": list(model.shape),
@@ -319,7 +319,7 @@ def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _concepts(path: Path) -> Facts:
-    model = store.load(path, kind="concepts")
+    model = store.load(path)
     return {
         **_told(model),
         "n_points": model.points,

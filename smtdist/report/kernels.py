@@ -24,7 +24,7 @@ POINTS: Final = 2000
 
 def kernel_sections(path: Path) -> list[Section]:
     """Return the spectrum of a kernel model, the samples it remembers and their embedding: what the file holds of them."""
-    model = store.load(path, kind="kernel")
+    model = store.load(path)
     sections, spectra = list[Section](), list[Section]()
     if model.spectrum is not None:
         values = model.spectrum.eigenvalues

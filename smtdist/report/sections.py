@@ -83,12 +83,12 @@ def passes(records: Sequence[dict[str, Any]]) -> Section:
 
 def of_images(path: Path) -> list[Section]:
     """Return spectrum, dictionary and neighbours of a model of images."""
-    return _of_transform(store.load(path, kind="smt"))
+    return _of_transform(store.load(path))
 
 
 def of_joined(path: Path) -> list[Section]:
     """Return those of each of several models side by side, under its name."""
-    found = store.load(path, kind="joined")
+    found = store.load(path)
     parts: Any = found.parts
     return [
         Section(f"{section.title} ({name})", section.blocks)
@@ -223,7 +223,7 @@ def _matches(looked: Looked, asked: Any) -> list[Picture]:
 
 def of_words(path: Path) -> list[Section]:
     """Return the spectrum of a model of words, and the neighbours of frequent words (SMT 2023, Figure 5)."""
-    model = store.load(path, kind="words", statistics=False)
+    model = store.load(path, statistics=False)
     if model.embedding is None:
         return []
     values = model.embedding.eigenvalues
@@ -244,7 +244,7 @@ def of_words(path: Path) -> list[Section]:
 
 def of_concepts(path: Path) -> list[Section]:
     """Return the concepts of a file by size, and their analogram where there are few."""
-    model = store.load(path, kind="concepts")
+    model = store.load(path)
     lines = [
         [str(number), f"{int(size):,}", f"{int(size) / model.points:.1%}", f"{float(weight):.4g}"]
         for number, (size, weight) in enumerate(zip(model.members, model.weights, strict=True))

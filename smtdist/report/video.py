@@ -20,7 +20,7 @@ ATOMS: Final = 256
 
 def video_sections(path: Path) -> list[Section]:
     """Return what a transform of video holds, layer by layer."""
-    layers = store.load(path, kind="video").layers
+    layers = store.load(path).layers
     spectra, mosaics, lines = [], [], []
     for number, layer in enumerate(layers, 1):
         values = layer.eigenvalues

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # 
     (24, 4, 3)
     """
 
-    _kind: ClassVar[str] = "video"
+    MODEL = VideoModel
 
     def fit(self, X: Any, y: Any = None, *, below: Any = None) -> Self:
         """Fit on clips; `below` is an estimator, a model or a file; the fitted layer is stacked on it. `y` is ignored."""

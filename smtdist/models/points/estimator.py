@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class PointSMT(Evaluates, TransformerMixin, TransformEstimator, of=PointSettings
     (200, 3)
     """
 
-    _kind: ClassVar[str] = "points"
+    MODEL = PointModel
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on points; `y` is ignored."""

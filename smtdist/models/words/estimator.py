@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class WordSMT(TransformEstimator, of=WordSettings):
     ((2, 2), 'a')
     """
 
-    _kind: ClassVar[str] = "words"
+    MODEL = WordModel
 
     input: str = setting(
         one_of("filename", "content"),
