@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from smtdist.errors import ConfigurationError
-from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, seed, setting, whole
+from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, seed, setting, shared, whole
 
 FEATURES: Final = ("gq", "vq")
 CODED: Final = {
@@ -23,7 +23,6 @@ _NUMBER: Final = re.compile(r"[+-]?(\d+\.?|\d*\.\d+)(e[+-]?\d+)?", re.IGNORECASE
 MEANS: Final = ("context", "level", "patch", "channel", "global")
 POLICIES: Final = ("keep", "leave_out", "activate_best")
 DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given")
-MOMENTS: Final = ("second", "centred")
 DTYPES: Final = ("float32", "float16")
 VOTES: Final = ("exp", "linear", "hard")
 VOTING: Final = ("n_neighbors", "temperature", "vote", "mirrored_votes")
@@ -40,14 +39,13 @@ class Configuration(Settings):
     OF: ClassVar[str] = "a transform of images"
     SORTED: ClassVar[bool] = True
 
-    patch_size: int = setting(
-        whole(1), "side T of the square patches, in pixels.", default=6, stored="patch"
-    )
+    patch_size: int = shared("patch_size", 6)
     code: str = setting(
         one_of(*FEATURES),
-        'the code of a patch: "vq" (one active atom, the nearest) or "gq" (every atom whose cosine reaches '
-        "`threshold`).",
+        'the code of a patch: "vq", also "nearest" (one active atom, the nearest), or "gq", also "threshold" (every atom whose '
+        "cosine reaches `threshold`).",
         default="gq",
+        values={"nearest": "vq", "threshold": "gq"},
         stored="feature",
     )
     threshold: float = setting(
@@ -62,12 +60,7 @@ class Configuration(Settings):
         default="whole",
         stored="context",
     )
-    difference_order: int = setting(
-        one_of(1, 2),
-        "1 compares a patch with its neighbours, 2 with their mean.",
-        default=1,
-        stored="order",
-    )
+    difference_order: int = shared("difference_order", 1)
     subtract_mean: str = setting(
         one_of(*MEANS),
         'what is subtracted from a patch: "context" (the mean patch of the neighbourhood, itself included), '
@@ -148,12 +141,8 @@ class Configuration(Settings):
         default=False,
         advanced=True,
     )
-    augment_flip: bool = setting(
-        FLAG, "also use the mirror image (left to right) of every image.", default=False, stored="flip"
-    )
-    to_grayscale: bool = setting(
-        FLAG, "convert colour images to greyscale (luminance) first.", default=False, stored="grey"
-    )
+    augment_flip: bool = shared("augment_flip", False)
+    to_grayscale: bool = shared("to_grayscale", False)
     resize: int | None = setting(
         whole(1) | NULL,
         "scale encoded images so that the shorter side has this many pixels; None means no scaling.",
@@ -186,37 +175,21 @@ class Configuration(Settings):
         whole(1) | NULL,
         "number of patches of an image that a fit uses, drawn at random from those that `patch_stride` leaves. The "
         "draw depends only on the seed and the content of the image; a mirror image has a draw of its own, or "
-        "with `dictionary_mirrored` the same patches, mirrored. None means all patches. Random dictionaries "
+        "with `dictionary_mirrored` the same patches, mirrored. None, or 0, means all patches. Random dictionaries "
         "and `transform` always use all.",
         default=None,
+        values={0: None},
         advanced=True,
     )
-    second_moment: str = setting(
-        one_of(*MOMENTS),
-        'V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).',
-        default="second",
-        advanced=True,
-        stored="moment",
-    )
-    n_components: int = setting(
-        whole(1),
+    second_moment: str = shared("second_moment", "second", advanced=True)
+    n_components: int = shared(
+        "n_components",
+        384,
         'dimensions of the embedding. A number above `n_atoms` - `drop_components` is lowered to that with "gq" and "vq".',
-        default=384,
     )
-    drop_components: int = setting(
-        whole(0), "number of leading dimensions that are left out.", default=0, stored="drop"
-    )
-    pool_size: int | None = setting(
-        whole(1) | NULL,
-        "side of the windows over which patch embeddings are averaged, in patches. None, with `pool_stride` "
-        "None too: 4 windows cover the shorter side of the image. None alone: 4.",
-        default=None,
-    )
-    pool_stride: int | None = setting(
-        whole(1) | NULL,
-        "step from one window to the next, in patches. None: see `pool_size`; None alone: 2.",
-        default=None,
-    )
+    drop_components: int = shared("drop_components", 0)
+    pool_size: int | None = shared("pool_size", None)
+    pool_stride: int | None = shared("pool_stride", None)
     dtype: str = setting(
         one_of(*DTYPES), "number type of representations in files.", default="float32", advanced=True
     )

@@ -21,6 +21,7 @@ _SWITCHES: Final = (
 )
 _NAMES: Final = {
     "components": "n_components",
+    "workers": "n_workers",
     "from-model": "base",
     "with": "others",
     "cluster-config": "config",
@@ -43,7 +44,7 @@ def in_python(message: str) -> str:
     >>> in_python("x.h5 exists already; choose another name or pass --overwrite.")
     'x.h5 exists already; choose another name or pass overwrite=True.'
     >>> in_python("use --metric kernel, --workers 2, --set grey=false or --components")
-    'use metric="kernel", workers=2, grey=False or n_components'
+    'use metric="kernel", n_workers=2, grey=False or n_components'
     >>> in_python("allow that with --follow /data")
     'allow that with the environment variable SMTDIST_FOLLOW=/data'
     >>> in_python("make one with smtdist fit --model l1, or leave --atoms out")

@@ -157,7 +157,7 @@ def setting(
     meaning : what it does, in a sentence or two without a capital, units included.
     default : its value where none is given.
     aliases : other names of it, such as that of an earlier version.
-    values : other words for its values, by word.
+    values : other words or numbers for its values.
     advanced : whether short lists leave it out.
     stored : its name in files and in identities, where that is another one; also an alias.
     """
@@ -174,6 +174,70 @@ def seed(meaning: str = "seed of every random choice.") -> Any:
         expected="a whole number from 0 on, so that the fit can be repeated"
     )
     return setting(rule, meaning, default=0, stored="seed")
+
+
+GRIDS = several(whole(1), "grids such as [3] or [1, 2, 3]", least=1)
+SHARED: Mapping[str, Declared] = {
+    "n_atoms": Declared(whole(1), "number of atoms, K.", ("dictionary",), stored="units"),
+    "patch_size": Declared(
+        whole(1),
+        "side T of the square patches, in pixels; at most the side of the image.",
+        stored="patch",
+    ),
+    "contrast_bias": Declared(
+        number(0),
+        "number added to the variance of a patch (pixels in [0, 1]) before contrast is normalised.",
+    ),
+    "whitening_reg": Declared(number(0), "λ of the ZCA whitening.", stored="ridge"),
+    "images": Declared(whole(0), "images in a round; 0 means all."),
+    "patches": Declared(whole(0), "patches of each image in a round; 0 means all."),
+    "whiten_images": Declared(whole(0), "images from which the whitening is computed; 0 means all."),
+    "n_init": Declared(
+        whole(1),
+        "starts of learning, each from other patches. The one with the lowest mean loss over the last tenth of its rounds is "
+        "kept. Each start takes as many passes as one.",
+    ),
+    "start": Declared(
+        one_of("patches", "random"), 'start from random "patches", or from "random" numbers.'
+    ),
+    "decay": Declared(number(0), "the step is halved every `decay` rounds; 0 means never."),
+    "pooling_grid": Declared(
+        GRIDS, "grids over which codes are pooled, such as [2] for 2 x 2.", stored="pooling"
+    ),
+    "pixel_range": Declared(PAIR | NULL, "(black, white) of float images."),
+    "augment_flip": Declared(
+        FLAG, "also use the mirror image (left to right) of every image.", stored="flip"
+    ),
+    "to_grayscale": Declared(FLAG, "convert colour images to greyscale (luminance) first.", stored="grey"),
+    "n_components": Declared(whole(1), "dimensions of the embedding."),
+    "drop_components": Declared(whole(0), "number of leading dimensions that are left out.", stored="drop"),
+    "difference_order": Declared(
+        one_of(1, 2), "1 compares a sample with its neighbours, 2 with their mean.", stored="order"
+    ),
+    "second_moment": Declared(
+        one_of("second", "centred"),
+        'V is the "second", also "raw", moment of the codes (SMT 2023), or the "centred" one (SMT 2018).',
+        values={"raw": "second"},
+        stored="moment",
+    ),
+    "pool_size": Declared(
+        whole(1) | NULL,
+        "side of the windows over which the embeddings of patches are averaged, in steps of `patch_stride`. None, with "
+        "`pool_stride` None too: 4 windows cover the shorter side of the image. None alone: 4.",
+    ),
+    "pool_stride": Declared(
+        whole(1) | NULL,
+        "step from one window to the next, likewise. None: see `pool_size`; None alone: 2.",
+    ),
+}
+"""Settings that models of several kinds have, by name."""
+
+
+def shared(name: str, default: Any, meaning: str = "", *, advanced: bool = False) -> Any:
+    """Declare a setting that models of several kinds have, with a default of its own; `meaning` says it for this kind."""
+    one = SHARED[name]
+    others = one._asdict() | {"meaning": meaning or one.meaning, "advanced": advanced}
+    return setting(default=default, **others)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
@@ -372,7 +436,7 @@ def _plain(value: Any, declared: Declared) -> Any:
         value = value.item()
     if isinstance(value, list):
         value = tuple(value)
-    if isinstance(value, str):
+    if isinstance(value, str) or is_whole(value):
         value = declared.values.get(value, value)
     return declared.rule.plain(value)
 

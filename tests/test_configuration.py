@@ -20,7 +20,7 @@ BAD = {
     "constant_patch": ["drop"], "zero_code": [None], "n_atoms": [0, 65537], "dictionary_method": ["best"],
     "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_n_init": [0],
     "dictionary_samples": [-1], "augment_flip": ["yes", 1], "to_grayscale": [None], "resize": [0, "x"],
-    "center_crop": [0], "channels": [2, True], "patch_stride": [0], "positions": [0, 1.5],
+    "center_crop": [0], "channels": [2, True], "patch_stride": [0], "positions": [-1, 1.5],
     "second_moment": ["third"], "n_components": [0], "drop_components": [-1], "pool_size": [0],
     "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"],
     "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "dictionary_mirrored": [1],
@@ -53,6 +53,12 @@ def test_every_preset_says_what_it_changes():
     assert PRESET_NOTES.keys() == preset_lines().keys()
     for name, note in PRESET_NOTES.items():
         assert note.startswith("As SMT 2023 prints it") == name.startswith("paper-")
+
+
+def test_values_have_other_words():
+    given = Configuration(code="nearest", second_moment="raw", positions=0)
+    assert given == Configuration(code="vq") and given.digest() == Configuration(code="vq").digest()
+    assert Configuration(code="threshold") == Configuration()
 
 
 def test_json_lists_become_ranges():

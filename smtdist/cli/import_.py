@@ -155,7 +155,7 @@ def import_(
             label_column=label_column,
             verify=verify,
             on_error=on_error.value,
-            workers=available_cores() if workers is None else workers,
+            n_workers=available_cores() if workers is None else workers,
             overwrite=overwrite,
         )
     results = found.run(partial(_imported, quiet=quiet, write=found.write))

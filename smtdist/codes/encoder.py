@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.codes.coder import Coder, Float32, Float64, Record
-from smtdist.codes.settings import PatchSettings, shared
+from smtdist.codes.settings import PatchSettings
 from smtdist.errors import ConfigurationError, ModelError, called
-from smtdist.settings import seed
+from smtdist.settings import seed, shared
 
 FILE_KIND: Final = "encoder-"
 """Before the name of an encoder, the kind of its files."""

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
-from smtdist.codes.settings import PatchSettings, shared
+from smtdist.codes.settings import PatchSettings
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import convergence, l1, pursuit
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place
 from smtdist.kernels.l1 import Method
 from smtdist.kernels.threads import single_blas
-from smtdist.settings import FLAG, number, one_of, seed, setting, whole
+from smtdist.settings import FLAG, number, one_of, seed, setting, shared, whole
 from smtdist.statistics.base import State
 from smtdist.statistics.l1_codes import L1Sums
 

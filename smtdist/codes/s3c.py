@@ -11,7 +11,7 @@ import numpy as np
 
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
 from smtdist.codes.s3c_steps import GAP, learn
-from smtdist.codes.settings import PatchSettings, shared
+from smtdist.codes.settings import PatchSettings
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import convergence, l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
@@ -19,7 +19,7 @@ from smtdist.kernels.device import array_module, place
 from smtdist.kernels.products import ordered_bytes
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.settings import FLAG, NULL, PAIR, Rule, number, one_of, seed, setting, several, whole
+from smtdist.settings import FLAG, NULL, PAIR, Rule, number, one_of, seed, setting, several, shared, whole
 
 SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
 """Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""

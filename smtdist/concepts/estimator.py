@@ -28,7 +28,7 @@ class BinaryConcepts(
     TransformerMixin,  # type: ignore[misc]
     Estimator,
     of=ConceptSettings,
-    run=("cluster", "workers", "folder", *USUAL[2:]),
+    run=("cluster", "n_workers", "folder", *USUAL[2:]),
 ):
     """Binary concepts S of a table X: X̄X̄ᵀ ≈ S̄ΠS̄ᵀ ("Unsupervised learning of categories", equation 3).
 

@@ -304,7 +304,7 @@ def evaluate(
             f"An evaluation has no such setting ({error}); see smtdist.SMT.evaluate."
         ) from error
     model = loading.encoder_of(estimator)
-    with session.executor_for(estimator.cluster, estimator.workers) as executor:
+    with session.executor_for(estimator.cluster, estimator.n_workers) as executor:
         on_event = getattr(estimator, "on_event", None)
         engine = Engine(executor, EventStream(*([on_event] if on_event else [])))
         if not hasattr(model, "representer"):

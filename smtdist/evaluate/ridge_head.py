@@ -159,7 +159,7 @@ class RidgeHeadSettings(Settings):
     )
 
 
-class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "workers", "checkpoint")):
+class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "n_workers", "checkpoint")):
     """A linear classifier by ridge regression, min ‖Y - X W - 1 bᵀ‖² + α ‖W‖² with Y = 1 for a row's class and -1 for others.
 
     It needs only sums over the rows. These are exact, so you can add and withdraw rows in any order, on any
@@ -188,7 +188,7 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "workers", "checkpoi
     def fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
 
-        engine : engine of a run that is under way, in place of `cluster`, `workers` and `checkpoint`.
+        engine : engine of a run that is under way, in place of `cluster`, `n_workers` and `checkpoint`.
         """
         settings = self.configuration  # refused before anything is read
         source, places = self._begun(X, y)

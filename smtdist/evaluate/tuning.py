@@ -213,7 +213,7 @@ def tune(
     )
     known, asked = parts(whole, judge, limit, trials.votes.random_state)
     trials.require_neighbours(known, metric, neighbours)
-    with session.executor_for(estimator.cluster, estimator.workers) as executor:
+    with session.executor_for(estimator.cluster, estimator.n_workers) as executor:
         return trials.tried(known, asked, Engine(executor), metric, neighbours, started)
 
 

@@ -28,7 +28,7 @@ def update(
     lengths: Sequence[int] | None = None,
     on_bad_chunk: str = "raise",
     cluster: Any = None,
-    workers: int | None = None,
+    n_workers: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Add samples to a model, or withdraw them, solve again, and return the new model; only these samples are read.
@@ -40,7 +40,7 @@ def update(
     withdraw : take the samples out. alone : return a model of these samples only, for a later `merge`.
     allow_repeats : also add samples that are in the model already; they count twice. lengths : number of
         rows of each sequence, for a table in time.
-    on_bad_chunk, cluster, workers, checkpoint : as in `SMT`.
+    on_bad_chunk, cluster, n_workers, checkpoint : as in `SMT`.
 
     Raises ModelError for a model without statistics, for samples that are in the model already, and for
     withdrawing samples that are not.
@@ -53,7 +53,7 @@ def update(
     with present.taken(X, on_bad_chunk == "skip") as source:
         if lengths is not None:
             source = in_sequences(present, source, tuple(lengths))
-        with session.executor_for(cluster, workers) as executor:
+        with session.executor_for(cluster, n_workers) as executor:
             folder = None if checkpoint is None else Path(checkpoint)
             engine = Engine(executor, EventStream(), folder, on_bad_chunk=on_bad_chunk)
             if alone:

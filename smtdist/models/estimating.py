@@ -49,8 +49,11 @@ class Running(Settings):
         'None or "local" for this machine, the address of a scheduler, a `distributed.Client`, or a cluster of Dask\'s.',
         default=None,
     )
-    workers: int | None = setting(
-        whole(0) | NULL, "processes of a local cluster; 0 is this process.", default=None
+    n_workers: int | None = setting(
+        whole(0) | NULL,
+        "processes of a local cluster; 0 is this process.",
+        default=None,
+        aliases=("workers",),
     )
     folder: Any = setting(ANYTHING, "where scores larger than 256 MiB lie.", default=None)
     checkpoint: Any = setting(
@@ -70,7 +73,7 @@ class Running(Settings):
     on_event: Any = setting(ANYTHING, "called with each progress event.", default=None)
 
 
-USUAL: Final = ("cluster", "workers", "checkpoint", "on_event")
+USUAL: Final = ("cluster", "n_workers", "checkpoint", "on_event")
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
@@ -182,7 +185,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         report = getattr(self, "on_event", None)
         how = {name: getattr(self, name) for name in ("on_bad_chunk", "solve_on") if hasattr(self, name)}
         place = None if checkpoint is None else Path(checkpoint)
-        with session.executor_for(self.cluster, self.workers) as executor:
+        with session.executor_for(self.cluster, self.n_workers) as executor:
             events = EventStream(*([report] if report else []))
             yield Engine(executor, events, place, model=type(self).__name__, **how)
 
@@ -231,7 +234,7 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
                 X,
                 withdraw=withdraw,
                 cluster=self.cluster,
-                workers=self.workers,
+                n_workers=self.n_workers,
                 checkpoint=folder.of_change(self.checkpoint, self.model_.summary()["fingerprint"]),
             ),
             [],

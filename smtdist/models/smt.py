@@ -68,7 +68,7 @@ class SMT(
     Estimator,
     of=Configuration,
     defaults=dict.fromkeys(configuration.GREY),
-    run=("cluster", "workers", "checkpoint", "on_bad_chunk", "solve_on", "on_event"),
+    run=("cluster", "n_workers", "checkpoint", "on_bad_chunk", "solve_on", "on_event"),
 ):
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
@@ -250,14 +250,14 @@ class SMT(
         place = None if self.checkpoint is None else Path(self.checkpoint)
         if self.is_learned:
             source = as_source(X, image_shape=self.image_shape)
-            how = self.workers, sizes, threads, place, calibrate
+            how = self.n_workers, sizes, threads, place, calibrate
             return learned.planned(source, self._coded(), *how)
         source = as_source(X, self.configuration, image_shape=self.image_shape)
         return planning.plan_fit(
             source,
             self.settings_for(source, base),
             cluster=self.cluster,
-            workers=self.workers,
+            workers=self.n_workers,
             sizes=sizes,
             threads=threads,
             checkpoint=place,

@@ -87,7 +87,7 @@ def write_report(
     others: Sequence[str | os.PathLike[str]] = (),
     overwrite: bool = False,
     cluster: Any = None,
-    workers: int | None = None,
+    n_workers: int | None = None,
     looked: Looked | None = None,
 ) -> int:
     """Write one HTML page that shows what a model holds, and return its size in bytes.
@@ -97,7 +97,7 @@ def write_report(
         None for a (path, group) pair whose file has them. limit : use at most this many of each. names :
         names of the classes; None: those of the data.
     records : records of the passes of the fit; an estimator has them.
-    others : further files for the same page. cluster, workers : as in `SMT`.
+    others : further files for the same page. cluster, n_workers : as in `SMT`.
 
     Raises ModelError for a file that smtdist did not write, OutputExistsError if the page exists.
     """
@@ -106,7 +106,7 @@ def write_report(
     if (train is None) != (test is None):
         raise ConfigurationError("Labelled images need both train and test; give both or neither.")
     if train is not None and test is not None:
-        with session.executor_for(cluster, workers) as executor:
+        with session.executor_for(cluster, n_workers) as executor:
             fitted = loading.encoder_of(model)
             known, asked = (judging.labelled(*pair, fitted.scaling) for pair in (train, test))
             looked = look_at_some(fitted, known, asked, limit, Engine(executor))

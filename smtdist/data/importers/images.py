@@ -86,7 +86,7 @@ def looked_at(
     label_column: str | None,
     verify: bool,
     on_error: str,
-    workers: int,
+    n_workers: int,
     overwrite: bool,
 ) -> Import:
     """Look at a source and return its import, of which nothing is written yet; parameters as of `import_images`."""
@@ -107,7 +107,7 @@ def looked_at(
         crop=crop,
         verify=verify,
         skip=on_error == "skip",
-        workers=workers,
+        workers=n_workers,
         overwrite=overwrite,
         append=append,
     )
@@ -204,7 +204,7 @@ def import_images(
     label_column: str | None = None,
     verify: bool = True,
     on_error: str = "raise",
-    workers: int = 0,
+    n_workers: int = 0,
     overwrite: bool = False,
 ) -> dict[str, run.ImportResult]:
     """Import images from a folder, arrays or archives into an HDF5 file; repeat the call to continue a stopped import.
@@ -221,9 +221,9 @@ def import_images(
     labels : a file with the labels, for .npy, .npz and IDX. array, label_array : names in an .npz.
     image_column, label_column : columns of a Parquet file.
     verify : decode every image once to check it. on_error : "raise", or "skip" unreadable images.
-    workers : processes that decode; 0: this one.
+    n_workers : processes that decode; 0: this one.
 
-    Returns what was written, by group; warns of what a source holds that is not imported. Memory: workers + 2 batches of
+    Returns what was written, by group; warns of what a source holds that is not imported. Memory: n_workers + 2 batches of
     4 MiB or one image. Raises DataError for what cannot be imported.
     """
     found = looked_at(**locals())

@@ -52,7 +52,7 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return z.reshape(len(z), -1)
 
 
-class SpikeSlabCoder(CoderEstimator, of=S3CSettings, run=("workers", "cluster")):
+class SpikeSlabCoder(CoderEstimator, of=S3CSettings, run=("n_workers", "cluster")):
     """Pooled features of spike-and-slab sparse coding over the patches of images (Goodfellow et al. 2012).
 
     Attributes
@@ -71,7 +71,7 @@ class SpikeSlabCoder(CoderEstimator, of=S3CSettings, run=("workers", "cluster"))
     CODER = PatchCoder
 
 
-class SparseCoding(CoderEstimator, of=SparseSettings, run=("workers", "cluster")):
+class SparseCoding(CoderEstimator, of=SparseSettings, run=("n_workers", "cluster")):
     """Pooled L1 sparse codes of the patches of images, with a dictionary learned from them (Chen et al. 2018, Supplement A).
 
     Attributes

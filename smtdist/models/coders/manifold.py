@@ -24,7 +24,7 @@ from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer, require_shape
 from smtdist.models.represent import TakesImages
 from smtdist.models.valued import ValuedTransform
-from smtdist.settings import NULL, TEXT, Settings, one_of, seed, setting, whole
+from smtdist.settings import TEXT, Settings, seed, setting, shared, whole
 from smtdist.solve.solution import Solution
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.patch_rows import PatchRows
@@ -33,11 +33,6 @@ from smtdist.statistics.values import ValueStatistics, ValueSums
 
 ROWS = 4096
 """Patches that are coded together, in whole images."""
-_POOLS = (
-    "side of the windows over which embeddings are averaged (pool_size), and the step from one window to the next "
-    "(pool_stride), counted in strides. null for both: 4 windows cover the shorter side. If only one is given, the other is 4 "
-    "(size) or 2 (stride)."
-)
 
 
 class ManifoldSettings(Settings):
@@ -45,10 +40,8 @@ class ManifoldSettings(Settings):
 
     OF: ClassVar[str] = "the embedding"
 
-    n_components: int = setting(whole(1), "dimensions of the embedding.", default=64)
-    drop_components: int = setting(
-        whole(0), "number of leading dimensions that are left out.", default=0, stored="drop"
-    )
+    n_components: int = shared("n_components", 64)
+    drop_components: int = shared("drop_components", 0)
     context_size: int | str = setting(
         whole(1, what="a whole number of pixels") | TEXT._replace(expected="whole"),
         'which patches are neighbours: those within this many pixels, "whole" for all patches of the image, or the name of a '
@@ -56,12 +49,7 @@ class ManifoldSettings(Settings):
         default="whole",
         stored="context",
     )
-    difference_order: int = setting(
-        one_of(1, 2),
-        "1 compares a patch with its neighbours, 2 with their mean.",
-        default=1,
-        stored="order",
-    )
+    difference_order: int = shared("difference_order", 1)
     positions: int = setting(
         whole(0), "number of patches of an image that a fit uses, drawn at random; 0 means all.", default=0
     )
@@ -71,14 +59,9 @@ class ManifoldSettings(Settings):
         default=1,
         stored="stride",
     )
-    second_moment: str = setting(
-        one_of("second", "centred"),
-        'V is the "second" moment of the codes (SMT 2023) or the "centred" one (SMT 2018).',
-        default="second",
-        stored="moment",
-    )
-    pool_size: int | None = setting(whole(1) | NULL, _POOLS, default=None)
-    pool_stride: int | None = setting(whole(1) | NULL, _POOLS, default=None)
+    second_moment: str = shared("second_moment", "second")
+    pool_size: int | None = shared("pool_size", None)
+    pool_stride: int | None = shared("pool_stride", None)
     random_state: int = seed()
 
     def check_together(self) -> None:

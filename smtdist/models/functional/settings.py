@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from smtdist.errors import ConfigurationError
-from smtdist.settings import FLAG, Settings, number, one_of, seed, setting, whole
+from smtdist.settings import FLAG, Settings, number, one_of, seed, setting, shared, whole
 
 
 class FunctionalSettings(Settings):
@@ -49,16 +49,9 @@ class FunctionalSettings(Settings):
     penalty: float = setting(number(above=0), "λ of the codes (equation 10).", default=0.25)
     max_iter: int = setting(whole(0), "rounds of dictionary learning.", default=20, stored="rounds")
     batch: int = setting(whole(1), "sequences in each round of dictionary learning.", default=1000)
-    difference_order: int = setting(
-        one_of(1, 2), "order of the differences in time, 1 or 2.", default=2, stored="order"
-    )
-    second_moment: str = setting(
-        one_of("centred", "second"),
-        'V is the "centred" or the "second" moment.',
-        default="centred",
-        stored="moment",
-    )
-    n_components: int = setting(whole(1), "rows of P.", default=64)
+    difference_order: int = shared("difference_order", 2, "order of the differences in time, 1 or 2.")
+    second_moment: str = shared("second_moment", "centred")
+    n_components: int = shared("n_components", 64)
     n_epochs: int = setting(
         whole(0),
         "rounds of mini-batches after the eigensolve (supplement C); 0 means none.",

@@ -14,7 +14,7 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import hashing
 from smtdist.kernels.features import Features
 from smtdist.models.records import Record
-from smtdist.settings import Settings, number, one_of, seed, setting, whole
+from smtdist.settings import Settings, number, one_of, seed, setting, shared, whole
 from smtdist.solve.solution import Float64
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.base import State, Statistic
@@ -36,7 +36,7 @@ class SgdSettings(Settings):
 
     OF: ClassVar[str] = "mini-batches"
 
-    n_components: int = setting(whole(1), "rows of P.", default=64)
+    n_components: int = shared("n_components", 64)
     order: int = setting(one_of(1, 2), "order of the differences in time.", default=2)
     rounds: int = setting(
         whole(1),

@@ -106,7 +106,7 @@ POSITIVES: Final = ("noise", "random_flip", "random_crop", "mask")
 DRAWN: Final = ("copies", "triplets", "negative_pool_size")
 DESCENT: Final = ("method", "tolerance", "max_iter")
 BATCHES: Final = ("n_epochs", "batch", "learning_rate", "random_state")
-PLACE: Final = ("workers", "cluster")
+PLACE: Final = ("n_workers", "cluster")
 
 
 def samples_of(samples: Any) -> Source:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
-from smtdist.settings import FLAG, NULL, TEXT, Settings, number, one_of, seed, setting, whole
+from smtdist.settings import FLAG, NULL, TEXT, Settings, number, one_of, seed, setting, shared, whole
 
 MODELS: Final = ("contrastive", "spectral", "autoencoder")
 FEATURES: Final = ("fourier", "relu", "nystroem")
@@ -29,7 +29,7 @@ class KernelSettings(Settings):
         '"contrastive" (Definition 1), "spectral" (Definition 2) or "autoencoder" (Definition 3).',
         default="contrastive",
     )
-    n_components: int = setting(whole(1), "h, the dimensions of the embedding.", default=2)
+    n_components: int = shared("n_components", 2, "h, the dimensions of the embedding.")
     kernel: str = setting(
         TEXT,
         'the kernel: "gaussian", "laplacian", "linear", "polynomial", "relu", "ntk", or a name of '

@@ -27,9 +27,9 @@ from smtdist.models.points.contexts import (
     symmetric_context,
     temporal_context,
 )
-from smtdist.models.points.fit import MOMENTS, PointModel, in_context, noisy_pairs
+from smtdist.models.points.fit import PointModel, in_context, noisy_pairs
 from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, require_sites, rows_of, site_kind
-from smtdist.settings import TABLE, TEXT, Settings, number, one_of, seed, setting, several, whole
+from smtdist.settings import TABLE, TEXT, Settings, number, one_of, seed, setting, several, shared, whole
 
 FEATURES: Final = (
     *("landmarks", "threshold", "l1", "omp"),
@@ -82,22 +82,19 @@ class PointSettings(Settings):
         stored="neighbours",
     )
     noise: float = setting(number(0), "standard deviation of the noisy copies.", default=0.03)
-    difference_order: int = setting(
-        one_of(1, 2), "order of the differences in time, 1 or 2.", default=1, stored="order"
-    )
+    difference_order: int = shared("difference_order", 1, "order of the differences in time, 1 or 2.")
     lengths: tuple[int, ...] = setting(
         several(whole(0), "numbers of rows"),
         "rows of each sequence, if the table holds several one after the other.",
         default=(),
     )
-    second_moment: str = setting(
-        one_of(*MOMENTS),
+    second_moment: str = shared(
+        "second_moment",
+        "second",
         'V; "second", or "centred" about the mean code, as in slow feature analysis.',
-        default="second",
-        stored="moment",
     )
-    n_components: int = setting(
-        whole(1), "components of the embedding; the constant is one of them unless V is centred.", default=4
+    n_components: int = shared(
+        "n_components", 4, "dimensions of the embedding; the constant is one of them unless V is centred."
     )
     method: str = setting(
         one_of(*METHODS),

@@ -28,7 +28,7 @@ from smtdist.kernels.tokens import Normalisation
 from smtdist.models import provenance, store
 from smtdist.models.records import Record, joined
 from smtdist.models.store import Array, alike
-from smtdist.settings import Settings, one_of, setting, whole
+from smtdist.settings import Settings, one_of, setting, shared, whole
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics import word_pairs
 from smtdist.statistics.origin import Origin
@@ -86,12 +86,9 @@ class WordSettings(Settings):
         default="second",
         stored="moment",
     )
-    n_components: int = setting(whole(1), "components of the embedding.", default=100)
-    drop_components: int = setting(
-        whole(0),
-        "number of leading components that are left out (the constant: 1).",
-        default=1,
-        stored="drop",
+    n_components: int = shared("n_components", 100)
+    drop_components: int = shared(
+        "drop_components", 1, "number of leading dimensions that are left out (the constant: 1)."
     )
     max_words: int = setting(
         whole(1),
