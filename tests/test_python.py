@@ -359,7 +359,7 @@ def test_messages_keep_whole_commands_and_values():
     assert in_python("set keep_statistics=true (at https://a/b?c=d, n=3)") == (
         "set keep_statistics=True (at https://a/b?c=d, n=3)"
     )
-    assert in_python(in_python("pass --set ridge=0.1 --workers 2")) == "pass ridge=0.1 workers=2"
+    assert in_python(in_python("pass --set ridge=0.1 --workers 2")) == "pass ridge=0.1 n_workers=2"
     assert not re.search(r"--", in_python("give --data with --metric kernel or --features embedding"))
 
 
