@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from smtdist import configuration
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.session import Where, engine_for, print_json, result_console, say
+from smtdist.cli.options import Where
+from smtdist.cli.session import engine_for, print_json, result_console, say
 from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.memory import memory_limit, readable, size_of

@@ -178,7 +178,14 @@ TYPES: Final[dict[str, str | None]] = {
 
 
 class _Command(TyperCommand):
-    """A command whose help names no types of Python."""
+    """A command whose help names no types of Python, and that takes other names of settings for options, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        present: dict[str, str] = getattr(self.callback, "renamed", {})
+        words = [word.partition("=") for word in args]
+        return super().parse_args(
+            ctx, [present.get(option, option) + equals + value for option, equals, value in words]
+        )
 
     def get_params(self, ctx: Any) -> Any:
         found = super().get_params(ctx)

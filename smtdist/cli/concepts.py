@@ -12,7 +12,7 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.configuration import parse_settings
 from smtdist.data import hdf5
 from smtdist.data.source import Source
@@ -75,12 +75,9 @@ def concepts(
             help="Name of the pictures of --draw: PREFIX-analogram.png, PREFIX-projection.png.",
         ),
     ] = Path("points"),
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Find binary concepts of rows, such as embeddings or word vectors; shared concepts reproduce their similarity.
@@ -109,7 +106,7 @@ def concepts(
     source = as_table(data if data.suffix == ".npy" else (data, dataset))
     with (
         engine_for(
-            Where(workers, cluster, quiet, memory=memory),
+            where,
             source,
             checkpoint,
             lambda: Facts.of(source, settings.to_dict()),

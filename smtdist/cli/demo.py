@@ -30,7 +30,7 @@ import typer
 from smtdist import datasets
 from smtdist.cli import options as opt
 from smtdist.cli.fit import model_line
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
 from smtdist.evaluate import metrics, run
@@ -85,7 +85,7 @@ def demo(
         out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
     check_target(out, overwrite)
     with tempfile.TemporaryDirectory(prefix="smtdist-demo-") as folder:
-        result = _run(Path(folder), out, Where(workers, quiet=quiet), overwrite)
+        result = _run(Path(folder), out, opt.Where(workers, quiet=quiet), overwrite)
     result["seconds"] = time.perf_counter() - started
     if json:
         print_json(result)
@@ -109,7 +109,7 @@ def demo(
     console.print(model_line(result), highlight=False, soft_wrap=True)
 
 
-def _run(folder: Path, out: Path, where: Where, overwrite: bool) -> dict[str, Any]:
+def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> dict[str, Any]:
     data = folder / "digits.h5"
     write_digits(data)
     known, asked = run.Labelled.open(data, "train"), run.Labelled.open(data, "test")

@@ -16,7 +16,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.costs import Plan, say_evaluation_plan
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.patch_coders import encoder_at
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.data.table import as_table
@@ -126,11 +126,8 @@ def evaluate(
     drop: opt.Drop = None,
     with_: opt.With = None,
     set_: opt.SetAfter = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
+    where: opt.Where = opt.HERE,
     plan: Plan = False,
-    quiet: opt.Quiet = False,
-    events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
     """Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.
@@ -138,7 +135,6 @@ def evaluate(
     You can also give two files of smtdist transform, one with training and one with test images, or a head and such
     a file, without --train and --test.
     """
-    where = Where(workers, cluster, quiet, events)
     changes = (
         components,
         drop,
@@ -264,7 +260,7 @@ def fitted_on_first(model: Path, group: str) -> int | None:
 def _evaluate_files(
     known: Path,
     asked: Path,
-    where: Where,
+    where: opt.Where,
     how: judging.Asked,
     json: bool,
     plan: bool,
@@ -320,7 +316,7 @@ def _evaluate_files(
     say_evaluation(found, known, "images", json, None, bool(mirrored))
 
 
-def _evaluate_head(model: Path, data: Path, where: Where, json: bool) -> None:
+def _evaluate_head(model: Path, data: Path, where: opt.Where, json: bool) -> None:
     """Judge a head by representations with labels."""
     from smtdist.evaluate import heads
 

@@ -15,7 +15,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.coders import say_advice
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.first_look import FirstLook, first_looks, looked_at, say_first_look
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data import locations, opening
 from smtdist.data.views import limited
 from smtdist.data.writing import check_target
@@ -44,16 +44,12 @@ def fit(
     from_model: opt.FromModel = None,
     atoms: opt.Atoms = None,
     limit: opt.Limit = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     on_bad_chunk: opt.OnBadChunk = None,
     solve_on: opt.SolveOn = None,
     first_look: FirstLook = True,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
-    events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
     """Fit a model of images: whitening, dictionary, statistics, solve. Each pass reads the data once.
@@ -65,7 +61,6 @@ def fit(
     """
     opt.refuse_model(model)
     feature = coded_feature(set_)
-    where = Where(workers, cluster, quiet, events, memory)
     coder = from_model if from_model is not None and store.kind_at(from_model) in store.CODERS else None
     if model != opt.SMT or feature is not None or coder is not None:
         if preset or atoms or solve_on or (from_model and (coder is None or model != opt.SMT)):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.session import Where, engine_for, print_json, result_console, say
+from smtdist.cli.session import engine_for, print_json, result_console, say
 from smtdist.data import locking
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
@@ -79,12 +79,9 @@ def fit(
         int,
         typer.Option(min=0, metavar="N", help="Seed of the choice of landmarks, or of held-out rows."),
     ] = 0,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Fit kernel ridge regression on labelled representations, choose its penalty, and keep it.
@@ -101,7 +98,7 @@ def fit(
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(train,))
     chosen = {} if penalties is None else {"penalties": _penalties(penalties)}
-    if landmarks is None and (workers or cluster is not None):
+    if landmarks is None and (where.workers or where.cluster is not None):
         raise WrongUsage(
             "The exact kernel is computed in one process; give --landmarks, or leave out --workers and --cluster."
         )
@@ -126,7 +123,6 @@ def fit(
     n_classes = len(np.unique(labels))
     heads.require_memory(fitted, shape, n_classes, remedy)  # before a worker starts
     source = as_table((train, "z"))
-    where = Where(workers, cluster, quiet, memory=memory)
     with engine_for(where, source, checkpoint, lambda: fitted.facts(source, labels)) as engine:
         needed, sentence = heads.require_memory(fitted, shape, n_classes, remedy)  # all is loaded now
         engine.note(sentence)
@@ -185,7 +181,7 @@ def predict(
     with stored.opened(z, labelled=False) as asked:
         n = len(asked.rows)
     source = known.known((z, "z"))
-    with engine_for(Where(0, None, quiet), source) as engine:
+    with engine_for(opt.Where(0, None, quiet), source) as engine:
 
         def told() -> Iterator[tuple[int, NDArray[Any], NDArray[np.float64]]]:
             for first, decision in heads.pieces(known, source):
@@ -231,12 +227,9 @@ def update(
         bool, typer.Option("--withdraw", help="Withdraw the rows instead of adding them.")
     ] = False,
     allow_repeats: opt.Repeats = False,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Add rows to a head that was fitted with landmarks, or withdraw them, and solve again; only these rows are read.
@@ -266,7 +259,6 @@ def update(
         remedy = "use a machine with more memory"
         heads.require_memory(present, shape, n_classes, remedy)
         given = {"the head": present.fingerprint}
-        where = Where(workers, cluster, quiet, memory=memory)
         with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
             needed, sentence = heads.require_memory(present, shape, n_classes, remedy)
             engine.note(sentence)

@@ -23,7 +23,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, say_costs, say_fitted, told, write_features
 from smtdist.cli.costs import Plan, say_evaluation_plan
 from smtdist.cli.errors import usage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data import hdf5, opening, remote
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
@@ -72,12 +72,9 @@ def fit(
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
     model: Annotated[Method, typer.Option(help="Kernel model to use.")] = Method.contrastive,
     set_: opt.Set = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Fit a kernel model: exactly, in memory; or with --set features=auto in passes over data of any size.
@@ -87,7 +84,6 @@ def fit(
     check_target(out, overwrite, data=data)
     settings = settings_from(model, set_)
     source = samples_of((remote.full_path(data), dataset))
-    where = Where(workers, cluster, quiet, memory=memory)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, settings.to_dict())) as engine:
         found, records = fit_model(source, settings, engine)
     size = store.save(found, out, overwrite=overwrite)
@@ -110,9 +106,7 @@ def plan(
     ],
     model: Annotated[Method, typer.Option(help="Kernel model to use.")] = Method.contrastive,
     set_: opt.Set = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     out: Annotated[
         Path | None,
@@ -121,12 +115,10 @@ def plan(
         ),
     ] = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Print what a kernel fit will cost, pass by pass: tasks, bytes and memory. A fit that needs too much memory is refused."""
     settings, source = settings_from(model, set_), samples_of((data, dataset))
-    where = Where(workers, cluster, quiet, memory=memory)
     about = {"configuration": loads(settings.to_json())}
     say_costs(
         lambda engine: plan_kernel(source, settings, engine),
@@ -159,10 +151,8 @@ def transform(
     out: Annotated[
         Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
     ],
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
+    where: opt.Where = opt.HERE,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Write the embedding of every sample to an HDF5 file."""
@@ -181,7 +171,7 @@ def transform(
         lambda engine: embedded(fitted, source, engine),
         (fitted.settings.n_components,),
         attributes,
-        Where(workers, cluster, quiet),
+        where,
         started=started,
         overwrite=overwrite,
         json=json,
@@ -201,10 +191,8 @@ def evaluate(
     test: Annotated[str, typer.Option(help="Test samples: a dataset or group, with labels beside it.")],
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
     neighbours: opt.NeighboursThatVote = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
+    where: opt.Where = opt.HERE,
     plan: Plan = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Classify test samples in the embedding, with k-NN or a linear probe, as smtdist evaluate does."""
@@ -214,7 +202,7 @@ def evaluate(
         run.Linear() if metric is Metric.linear else run.Neighbours(k=neighbours or run.Neighbours.k)
     )
     places = [(data, train), (data, test)]
-    found = judged(model, places, settings, Where(workers, cluster, quiet), plan=plan)
+    found = judged(model, places, settings, where, plan=plan)
     if isinstance(found, EvaluationPlan):
         say_evaluation_plan(found, json, model=str(model.absolute()))
         return
@@ -229,7 +217,7 @@ def judged(
     model: Path,
     places: Sequence[tuple[str, str]],
     settings: run.Settings,
-    where: Where,
+    where: opt.Where,
     *,
     plan: bool = False,
 ) -> run.Found | EvaluationPlan:

@@ -13,7 +13,7 @@ from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import model_lines
-from smtdist.cli.session import Where, engine_for, print_json, result_console, say_repeated
+from smtdist.cli.session import engine_for, print_json, result_console, say_repeated
 from smtdist.data import locking
 from smtdist.data.same_file import require_apart
 from smtdist.data.showing import n_samples
@@ -92,13 +92,10 @@ def update(
         ),
     ] = False,
     allow_repeats: opt.Repeats = False,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Add samples to a model, or withdraw them, and solve again; only these samples are read.
@@ -125,7 +122,6 @@ def update(
             source = present.opened(data, dataset, bad == "skip")
             if lengths is not None:
                 source = adding.in_sequences(present, source, opt.sequence_lengths(lengths))
-        where = Where(workers, cluster, quiet, memory=memory)
         with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
             engine.on_bad_chunk = bad
             if alone:

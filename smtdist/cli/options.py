@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import Field, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -16,11 +16,47 @@ from smtdist import configuration
 from smtdist.cli.errors import DEBUG, WrongUsage, usage
 from smtdist.configuration import Configuration
 from smtdist.engine.cluster_choice import ClusterChoice
+from smtdist.settings import Settings, described
 
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
     from smtdist.data.source import Source
     from smtdist.models.model import Model
     from smtdist.models.transform import Represents
+
+LARGE = 2**30
+"""Data beyond which, with more than two cores, a command starts worker processes without being asked."""
+
+MOST_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the work is done, and what is shown of it, as the user said it.
+
+    A command that takes one has the options `_PLACE`.
+    """
+
+    workers: int | None = None
+    cluster: ClusterChoice | None = None
+    quiet: bool = False
+    events: Path | None = None
+    memory: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the work is done by this machine's processes, as many as are chosen here."""
+        return self.cluster is None or self.cluster.is_local
+
+    def resolved_workers(self, source: Source) -> int | None:
+        """Return the number of workers: as told, else 0, for large data half the cores; others know their own size."""
+        if self.workers is not None or not self.is_local:
+            return self.workers
+        from smtdist.engine.executor import available_cores
+
+        cores = available_cores()
+        large = cores > 2 and source.n_samples * source.sample_bytes > LARGE
+        return min(MOST_WORKERS, max(1, cores // 2)) if large or self.cluster is not None else 0
+
 
 FROZEN = (
     "patch_size",
@@ -295,42 +331,119 @@ _OF_CLUSTERS = {
     "tls": (Tls, None),
     "insecure": (Insecure, False),
 }
-"""What belongs to --cluster: every command that takes it takes these too, and gets one ClusterChoice of them all."""
+"""What belongs to --cluster: one ClusterChoice says all of it."""
+_PLACE = {
+    "workers": (Workers, None),
+    "cluster": (Cluster, None),
+    **_OF_CLUSTERS,
+    "memory": (Memory, None),
+    "quiet": (Quiet, False),
+    "events": (Events, None),
+}
+
+
+NOTHING = dict[str, Any]()
+"""No setting is given."""
+HERE = Where()
+"""The place that options are the parts of; none of them is given."""
+
+
+@dataclass(frozen=True)
+class SettingOptions:
+    """Options for declared settings, all of them or those of some names; the command gets those that are given, by name."""
+
+    of: type[Settings]
+    names: tuple[str, ...] = ()
+
+    def declared(self) -> dict[str, Field[Any]]:
+        """Return the settings that are options, by name."""
+        declared = self.of.declared()
+        return {name: declared[name] for name in self.names or declared}
+
+    def options(self) -> dict[str, tuple[Any, Any]]:
+        """Return the option of each setting, with its default."""
+        return {name: (_option_of(name, field), None) for name, field in self.declared().items()}
+
+    def renamed(self) -> dict[str, str]:
+        """Return the options that other names of the settings make, and what they are now."""
+        return {
+            f"--{other.replace('_', '-')}": f"--{name.replace('_', '-')}"
+            for name, field in self.declared().items()
+            for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))
+            if other != name
+        }
+
+
+WIDE = 24
+"""Characters of a list of words from which on help names them only in what the option means."""
+
+
+def _option_of(name: str, field: Field[Any]) -> Any:
+    """Return the option of a setting: its words are those of the declaration."""
+    (about,) = described({name: field}).values()
+    meaning, values = about["meaning"].replace("`", ""), about["values"]
+    words = values.removeprefix("one of ").replace(", ", "|") if values.startswith("one of ") else ""
+    number = {"whole": "N", "number": "X", "cosine": "X"}.get(
+        values.split()[1] if " " in values else "", "TEXT"
+    )
+    metavar = (words if len(words) < WIDE else "WORD") if words else number
+    if meaning[0].isascii():  # λ stays λ
+        meaning = meaning[0].upper() + meaning[1:]
+    default = "" if about["default"] in (None, []) else f" Default: {about['default']}."
+    return Annotated[
+        str | None,
+        typer.Option(
+            f"--{name.replace('_', '-')}",
+            metavar=metavar,
+            help=meaning + default,
+        ),
+    ]
 
 
 def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes --follow and --debug too, and whose `cluster` also says what the options beside it say."""
+    """Return a command that takes --follow and --debug too, and a place and settings by an option for each part of them."""
     known = inspect.signature(command).parameters
     if "debug" in known:
         return command
     hints = get_type_hints(command, include_extras=True)
-    parameters = []
-    for name, parameter in known.items():
-        parameters.append(parameter.replace(annotation=hints[name]))
-        if name == "cluster":
-            parameters += [
-                parameter.replace(name=beside, annotation=annotation, default=default)
-                for beside, (annotation, default) in _OF_CLUSTERS.items()
-            ]
-
+    settings = {
+        name: about
+        for name, hint in hints.items()
+        for about in getattr(hint, "__metadata__", ())
+        if isinstance(about, SettingOptions)
+    }
+    places = [name for name, hint in hints.items() if hint is Where]
     common = {"follow": (Follow, None), "debug": (Debug, False)}
-    parameters += [
+    options = dict[str, tuple[Any, Any]]()
+    for name, parameter in known.items():
+        if name in settings:
+            options |= settings[name].options()
+        else:
+            options |= _PLACE if name in places else {name: (hints[name], parameter.default)}
+    parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in common.items()
+        for name, (annotation, default) in (options | common).items()
     ]
 
     @functools.wraps(command)
     def whole(**values: Any) -> None:
         for name in common:
             values.pop(name, None)
-        if "cluster" in known:
-            beside = {name: values.pop(name) for name in _OF_CLUSTERS}
-            values["cluster"] = _chosen(values["cluster"], **beside)
+        for name, about in settings.items():
+            texts = {one: values.pop(one) for one in about.declared()}
+            values[name] = {
+                one: configuration.parse_value(text) for one, text in texts.items() if text is not None
+            }
+        for name in places:
+            given = {one: values.pop(one) for one in _PLACE}
+            cluster = _chosen(given.pop("cluster"), **{one: given.pop(one) for one in _OF_CLUSTERS})
+            values[name] = Where(cluster=cluster, **given)
         command(**values)
 
     del whole.__wrapped__  # its annotations are not those of the options
     whole.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     whole.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    whole.renamed = {old: new for about in settings.values() for old, new in about.renamed().items()}  # type: ignore[attr-defined]
     return whole
 
 

@@ -10,7 +10,8 @@ from smtdist import configuration
 from smtdist.cli.coders import asked_for, changed, parsed, say_fitted, told
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.first_look import first_looks, looked_at, say_first_look
-from smtdist.cli.session import Where, engine_for
+from smtdist.cli.options import Where
+from smtdist.cli.session import engine_for
 from smtdist.codes.coder import Coder, Record
 from smtdist.data import opening
 from smtdist.data.locations import Location

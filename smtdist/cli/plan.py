@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,7 +13,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import coded_feature, inputs
 from smtdist.cli.patch_coders import coded_run
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data import opening
 from smtdist.data.source import Source
 from smtdist.data.views import limited
@@ -40,9 +41,7 @@ def plan(
     from_model: opt.FromModel = None,
     atoms: opt.Atoms = None,
     limit: opt.Limit = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     driver_memory: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +75,6 @@ def plan(
         typer.Option(help="Ignored, so that you can use the same arguments as for fit."),
     ] = True,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Print what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
@@ -86,7 +84,6 @@ def plan(
     use of a fitted model.
     """
     opt.refuse_model(model)
-    where = Where(workers, cluster, quiet)
     coder = from_model if from_model is not None and store.kind_at(from_model) in store.CODERS else None
     if model != opt.SMT or coder is not None or coded_feature(set_) is not None:
         if preset or atoms or not where.is_local or (from_model and model != opt.SMT):
@@ -95,7 +92,7 @@ def plan(
                 "--from-model together with --model; leave them out."
             )
         run = coded_run(model, data, dataset, set_, coder, limit)
-        machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)
+        machines = _machines(where, run.source, threads, driver_memory, gpu_memory)
         planned = planned_run(run.fit, machines, run.components, checkpoint=checkpoint, timed=calibrate)
         _say(planned, checkpoint, json, {})
         return
@@ -103,7 +100,7 @@ def plan(
     asked = opt.settings_from(preset, set_, base, given)
     source = limited(opening.open_source(data, dataset, next(iter(asked.values()))), limit)
     with usage():
-        sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
+        sizes = planning.in_bytes(where.memory, driver_memory, gpu_memory)
     plans = {}
     for name, one in asked.items():
         settings = opt.for_images(one, source, preset, set_, base)
@@ -122,7 +119,8 @@ def plan(
         if where.is_local:
             planned = planning.plan_here(planner, checkpoint, calibrate, encoder, given)
         else:
-            with engine_for(where, source, checkpoint) as engine:
+            # the memory that is planned with is not that of the workers that are there
+            with engine_for(replace(where, memory=None), source, checkpoint) as engine:
                 planned = planning.plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, given)
         plans[name] = planned, {"configuration": settings.to_dict()}
     about = {"data": source.describe()}
@@ -145,7 +143,7 @@ def say_fit(
     fit: Callable[[Engine], object],
     source: Source,
     components: int,
-    where: Where,
+    where: opt.Where,
     checkpoint: Path | None,
     json: bool,
 ) -> None:
@@ -160,16 +158,15 @@ def say_fit(
 
 
 def _machines(
-    where: Where,
+    where: opt.Where,
     source: Source,
     threads: int | None = None,
-    memory: str | None = None,
     driver_memory: str | None = None,
     gpu_memory: str | None = None,
 ) -> Machines:
     """Return this machine as a cluster."""
     with usage():
-        sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
+        sizes = planning.in_bytes(where.memory, driver_memory, gpu_memory)
         return forecast.local_machines(where.resolved_workers(source) or 0, threads, *sizes)[0]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
 from smtdist.evaluate import run
@@ -48,10 +48,8 @@ def report(
             "--and", metavar="FILE.h5", help="Show another file on the same page; may be repeated."
         ),
     ] = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
+    where: opt.Where = opt.HERE,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts."""
@@ -65,7 +63,7 @@ def report(
     check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
     looked = None
     if data is not None and train is not None and test is not None:
-        looked = _looked(model, data, (train, test), limit, Where(workers, cluster, quiet))
+        looked = _looked(model, data, (train, test), limit, where)
     records = None if run is None else _records(run)
     size = write_report(model, out, overwrite=overwrite, looked=looked, records=records, others=and_ or ())
     result = {"report": str(out.absolute()), "file": str(model.absolute()), "kind": kind, "bytes": size}
@@ -75,7 +73,7 @@ def report(
     result_console().print(f"{out}: {tables.size(size)}", highlight=False, soft_wrap=True)
 
 
-def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
+def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: opt.Where) -> Looked:
     fitted = loading.load_transform(model, statistics=False)
     known, asked = (run.Labelled.open([str(data)], group, fitted.scaling) for group in groups)
     with engine_for(where, known.source) as engine:

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -21,11 +20,11 @@ from rich.console import Console
 
 from smtdist.cli.commands import CHECKPOINT, WORDS
 from smtdist.cli.errors import usage
+from smtdist.cli.options import Where
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
-from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
-from smtdist.engine.executor import StopRequest, available_cores
+from smtdist.engine.executor import StopRequest
 from smtdist.engine.memory import size_of
 from smtdist.engine.outlets import STANDARD_ERROR, EventLines
 from smtdist.errors import InterruptedRun, counted, masked, visible
@@ -36,38 +35,10 @@ if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wai
     from smtdist.engine.manifest import Facts
     from smtdist.engine.passes import Engine
 
-LARGE = 2**30
-"""Data beyond which, with more than two cores, a command starts worker processes without being asked."""
-
-MOST_WORKERS = 8
 TELLING = signal.SIGURG
 """By which the system tells that a signal has come; its number, 23 on most machines, is the seconds that a step has then."""
 NO_PAGE = "The scheduler shows no page of this run; it needs smtdist installed."
 PIPE_WIDTH = 120
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where the work is done, as the user said it."""
-
-    workers: int | None = None
-    cluster: ClusterChoice | None = None
-    quiet: bool = False
-    events: Path | None = None
-    memory: str | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Tell whether the work is done by this machine's processes, as many as are chosen here."""
-        return self.cluster is None or self.cluster.is_local
-
-    def resolved_workers(self, source: Source) -> int | None:
-        """Return the number of workers: as told, else 0, for large data half the cores; others know their own size."""
-        if self.workers is not None or not self.is_local:
-            return self.workers
-        cores = available_cores()
-        large = cores > 2 and source.n_samples * source.sample_bytes > LARGE
-        return min(MOST_WORKERS, max(1, cores // 2)) if large or self.cluster is not None else 0
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smtdist.cli import options as opt
 from smtdist.cli.costs import Plan, say_transform_plan
 from smtdist.cli.patch_coders import encoder_at
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
@@ -60,13 +60,10 @@ def transform(
     drop: opt.Drop = None,
     with_: opt.With = None,
     set_: opt.SetAfter = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
+    where: opt.Where = opt.HERE,
     on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
     plan: Plan = False,
-    quiet: opt.Quiet = False,
-    events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
     """Write the representation of every image to an HDF5 file."""
@@ -82,7 +79,7 @@ def transform(
         data,
         dataset,
         out,
-        Where(workers, cluster, quiet, events),
+        where,
         components=components,
         drop=drop,
         beside=with_,
@@ -113,7 +110,7 @@ def write_representations(
     data: Location,
     dataset: str,
     out: Path,
-    where: Where,
+    where: opt.Where,
     *,
     components: int | None = None,
     drop: int | None = None,

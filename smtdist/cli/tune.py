@@ -17,7 +17,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.evaluate import Metric
 from smtdist.cli.fit import coded_feature, read_atoms
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
 from smtdist.data.writing import check_target, whole_file
@@ -65,10 +65,8 @@ def tune(
     plot: Annotated[
         Path | None, typer.Option(metavar="TUNE.png", help="Draw the effect of every setting.")
     ] = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
+    where: opt.Where = opt.HERE,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Try every combination of a grid of settings on held-out images, in far less time than separate fits."""
@@ -91,7 +89,7 @@ def tune(
         settings = opt.for_images(trials.votes, known.source, preset, named, None)
         trials = tuning.Trials.of(settings, trials.grid, given)
     trials.require_neighbours(known, metric, neighbours)
-    with engine_for(Where(workers, cluster, quiet), known.source) as engine:
+    with engine_for(where, known.source) as engine:
         found = trials.tried(known, asked, engine, metric, neighbours, started)
     result, rows, values = found.to_dict(), found.trials, found.grid
     if out is not None:

@@ -16,7 +16,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, say_fitted, told
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.plan import say_fit
-from smtdist.cli.session import Where, engine_for, error_console, print_json, result_console
+from smtdist.cli.session import engine_for, error_console, print_json, result_console
 from smtdist.data.video import open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target
@@ -102,12 +102,9 @@ def fit(
     ] = None,
     set_: opt.Set = None,
     plan: opt.PlanOnly = False,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Fit a transform of video: whitening, dictionary, codes, embedding."""
@@ -119,7 +116,6 @@ def fit(
         taken = lower.settings.to_dict()
         settings = settings.replace(**{name: taken[name] for name in video_model.SHARED})
     source = video_model.sequences_of(found, settings)
-    where = Where(workers, cluster, quiet, memory=memory)
     if plan:
         if settings.n_epochs:
             raise WrongUsage(

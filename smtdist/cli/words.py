@@ -10,7 +10,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.coders import say_costs
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.session import Where, engine_for, print_json, result_console, say, say_repeated
+from smtdist.cli.session import engine_for, print_json, result_console, say, say_repeated
 from smtdist.data.text import TextSource
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
@@ -23,7 +23,6 @@ from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.monitor import tables
 
 OUT = "words.h5"
-_DEFAULT = WordSettings()
 
 
 def words(
@@ -36,60 +35,7 @@ def words(
     out: Annotated[
         Path | None, typer.Option(metavar="MODEL.h5", help=f"Model file to write. Default: {OUT}.")
     ] = None,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help=f"Number of words: the most frequent tokens. Default: {_DEFAULT.vocabulary}."
-        ),
-    ] = None,
-    min_count: Annotated[
-        int | None,
-        typer.Option(min=1, help="A token must occur at least this often to be a word. Default: 1."),
-    ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help=f"Number of tokens on either side that are neighbours. Default: {_DEFAULT.window}."
-        ),
-    ] = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(help="How text is split: basic_english (default), or given: at white space only."),
-    ] = None,
-    unknown: Annotated[
-        str | None,
-        typer.Option(
-            help="Tokens that are not in the vocabulary: place (default) keeps their places, skip removes them."
-        ),
-    ] = None,
-    moment: Annotated[
-        str | None,
-        typer.Option(
-            help="How tokens count: second (default), once, as in the paper; or degree, once for each neighbour, which was "
-            "usually better in our tests."
-        ),
-    ] = None,
-    components: Annotated[
-        int | None, typer.Option(min=1, help=f"Number of components. Default: {_DEFAULT.n_components}.")
-    ] = None,
-    drop: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help=f"Number of leading components to leave out. Default: {_DEFAULT.drop_components}."
-        ),
-    ] = None,
-    max_words: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help=f"Reserve memory for this many different tokens. Default: {_DEFAULT.max_words}."
-        ),
-    ] = None,
-    parts: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Count the pairs in this many parts, to save memory. Each part reads the text once."
-        ),
-    ] = None,
+    changes: Annotated[dict[str, Any], opt.SettingOptions(WordSettings)] = opt.NOTHING,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -136,12 +82,9 @@ def words(
         ),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of words to show with --near.")] = 10,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    memory: opt.Memory = None,
+    where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Embed words by the words that occur near them: a pass for the vocabulary, a pass for the pairs, a sparse solve.
@@ -156,11 +99,6 @@ def words(
 
     Vectors for gensim: smtdist export w.h5 --format word2vec --out vectors.txt
     """
-    asked = {
-        "vocabulary": vocabulary, "min_count": min_count, "window": window, "tokens": tokens, "unknown": unknown,
-        "moment": moment, "n_components": components, "drop": drop, "max_words": max_words, "parts": parts,
-    }  # fmt: skip
-    changes = {name: value for name, value in asked.items() if value is not None}
     target = _checked(text, out, model, withdraw, changes)
     ranges = [_range(one) for one in lines or []]
     if ranges and (not withdraw or plan):
@@ -175,7 +113,6 @@ def words(
         )
     if both:
         target = out or Path(OUT)
-    where = Where(workers, cluster, quiet, memory=memory)
     if plan:
         if not text:
             raise WrongUsage("--plan needs the text; give its files.")

@@ -130,7 +130,7 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     with h5py.File("z.h5") as file:
         np.testing.assert_array_equal(file["z"][()], store.load("p.h5").transform(POINTS[:50] + 0.01))
     assert "--dataset must name" in run("points", "fit", "t.h5", "--out", "r.h5", code=2)
-    assert "not a list of lengths" in run(
+    assert "it must be numbers of rows, as in 100,250,80" in run(
         "points", "fit", "t.npy", "--lengths", "a", "--out", "r.h5", code=2
     )
     assert "Example: smtdist points fit" in run("points", "fit", "--help")

@@ -84,7 +84,7 @@ class PointSettings(Settings):
     noise: float = setting(number(0), "standard deviation of the noisy copies.", default=0.03)
     difference_order: int = shared("difference_order", 1, "order of the differences in time, 1 or 2.")
     lengths: tuple[int, ...] = setting(
-        several(whole(0), "numbers of rows"),
+        several(whole(0), "numbers of rows, as in 100,250,80"),
         "rows of each sequence, if the table holds several one after the other.",
         default=(),
     )
