@@ -158,11 +158,6 @@ def top1(scores: Scores, labels: Labels) -> float:
     return float(hits(scores, labels, 1).mean())
 
 
-def top5(scores: Scores, labels: Labels) -> float:
-    """Return the share of rows whose label is among the five highest scores; 1 with five classes or fewer."""
-    return float(hits(scores, labels, 5).mean())
-
-
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Return the 95 % Wilson score interval of a share.
 

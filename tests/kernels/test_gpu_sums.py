@@ -44,7 +44,7 @@ def test_the_other_sums(fake_cupy, monkeypatch, sparse, dtype):
         scatter.add_activity(activity, codes)
         scatter.add_activity(weighted, codes, to(weights))
         scatter.add_moments(both, deficit, codes, to(weights))
-        scatter.add_image_outer(outer, codes, images)
+        scatter.add_outer_of(outer, scatter.image_counts(codes, images))
         return weighted, activity, both, deficit, outer, scatter.image_counts(codes, images)
 
     wanted = sums(np.array, codes)
