@@ -318,8 +318,5 @@ def test_what_was_kept_and_cannot_be_read_is_named(tmp_path):
     (tmp_path / "descent.npz").write_bytes(b"PK broken")
     with pytest.raises(CheckpointError, match=r"descent\.npz cannot be read"):
         descend(
-            scores,
-            np.eye(8, 3, dtype=np.uint8),
-            descent(3),
-            Engine(SerialExecutor(), checkpoint=tmp_path),
+            scores, np.eye(8, 3, dtype=np.uint8), descent(3), Engine(SerialExecutor(), checkpoint=tmp_path)
         )

@@ -278,6 +278,6 @@ def test_settings_without_meaning_are_refused(engine):
         {"n_concepts": 0},
     ):
         with pytest.raises(ConfigurationError):
-            searching(**{"n_concepts": 2, **wrong})
+            searching(**{"n_concepts": 2} | wrong)
     with pytest.raises(ConfigurationError, match="shard is 'both'"):
         sample(prepare(np.eye(4), engine), searching(2), engine, shard="both")

@@ -35,11 +35,8 @@ def test_the_other_sums(fake_cupy, monkeypatch, sparse, dtype):
     weights = rng.integers(-3, 9, 300) * (rng.random(300) < 0.5)
 
     def sums(to, codes):
-        weighted, activity, both = (
-            to(np.full(97, 5)),
-            to(np.full(97, 7)),
-            to(np.zeros((97, 97), dtype)),
-        )
+        weighted, activity = to(np.full(97, 5)), to(np.full(97, 7))
+        both = to(np.zeros((97, 97), dtype))
         deficit, outer = to(np.ones((40, 97), dtype)), to(np.ones((97, 97), dtype))
         scatter.add_activity(activity, codes)
         scatter.add_activity(weighted, codes, to(weights))
