@@ -20,7 +20,7 @@ from smtdist.cli.app import app
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import in_python
 from smtdist.evaluate import judging, run
-from smtdist.evaluate.knn import evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -69,7 +69,7 @@ def test_an_evaluation_is_that_of_the_command(smt, tmp_path):
 def test_raw_pixels_stand_beside_an_evaluation_and_win_openly(smt):
     found = smt.evaluate(X[:40], Y[:40], X[40:], Y[40:], neighbours=5)
     rows = X.reshape(60, -1).astype(np.float32)
-    alone = evaluate_knn(rows[:40], Y[:40], rows[40:], Y[40:], k=5)
+    alone = SoftNeighbours(k=5)(rows[:40], Y[:40], rows[40:], Y[40:])
     assert found.raw_pixels.to_dict() == alone.to_dict()
     assert repr(found).endswith(f"; raw pixels {100 * alone.top1:.1f} %>")
     same = smt.evaluate(X, Y, X, Y, neighbours=1)  # each image is its own neighbour, however it is seen

@@ -25,11 +25,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
-from smtdist.concepts.descent import DescentSettings, descend
+from smtdist.concepts.descent import descend
 from smtdist.concepts.iteration import RowPasses
 from smtdist.concepts.projection import TILE
-from smtdist.concepts.sampling import SamplingSettings, sample
+from smtdist.concepts.sampling import sample
 from smtdist.concepts.scores import prepare, rows_together
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import random_projection
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
@@ -37,6 +38,8 @@ from smtdist.engine.memory import peak_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 
+ALONE: dict[str, Any] = {"method": "hopfield", "penalty": 0.0, "cooling": 0.95}
+"""Of descents: no projections and no penalty."""
 ON_END = 4
 """Iterations, and then as many times their products, in a turn."""
 
@@ -123,8 +126,11 @@ def sweep(options: argparse.Namespace) -> dict[str, Any]:
             engine = Engine(executor)
             scores = prepare(path, engine, folder=Path(folder), spill=0)
             start = random_projection(scores, range(options.concepts), 0, engine)
-            settings = DescentSettings(
-                options.concepts, sweeps=options.sweeps, temperature=options.temperature
+            settings = ConceptSettings(
+                n_concepts=options.concepts,
+                max_iter=options.sweeps,
+                temperature=options.temperature,
+                **ALONE,
             )
             times = [time.perf_counter()]
             done = descend(
@@ -156,9 +162,10 @@ def equal(options: argparse.Namespace) -> dict[str, Any]:
         def both(executor: Any) -> tuple[Any, Any]:
             engine = Engine(executor)
             scores = prepare(path, engine, folder=Path(folder), spill=0)
-            sampling = SamplingSettings(20, rank=20, tolerance=None, rounds=1, blocks=1)
+            sampling = ConceptSettings(n_concepts=20, rank=20, rounds=1, candidates=256)
             found = sample(scores, sampling, engine, shard="rows").concepts
-            done = descend(scores, found, DescentSettings(20, sweeps=6, temperature=0.2, blocks=8), engine)
+            settings = ConceptSettings(n_concepts=20, max_iter=6, temperature=0.2, blocks=8, **ALONE)
+            done = descend(scores, found, settings, engine)
             return found, done.concepts
 
         want = both(SerialExecutor())

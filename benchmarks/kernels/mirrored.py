@@ -22,7 +22,7 @@ from benchmarks.record import write_record
 from smtdist.configuration import Configuration, preset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.evaluate import run
+from smtdist.evaluate import knn, run
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
 from smtdist.models.readout import and_mirrored
@@ -94,7 +94,7 @@ def judged(source: Any, asked: Any, settings: Configuration) -> dict[str, float]
         model, _ = fit(
             source.source, settings.replace(dictionary_mirrored=mirrored), Engine(SerialExecutor())
         )
-        votes = run.Neighbours.of(model.votes)
+        votes = knn.SoftNeighbours.of(model.votes)
         top1 = run.evaluated(model, source.and_mirrored(), asked, Engine(SerialExecutor()), votes).top1
         found["mirrored" if mirrored else "free"] = 100 * top1
     return found

@@ -24,7 +24,7 @@ from smtdist.data.opening import labels_name, open_source
 from smtdist.engine.executor import available_cores
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 from smtdist.models.tuning.grid import combinations, parse_grid
@@ -55,7 +55,7 @@ def separate(
         for first, values in transform(model, source, engine):
             own[first : first + len(values)] = values
         z.append(own.reshape(len(own), -1))
-    found = evaluate_knn(z[0], known[1], z[1], asked[1])
+    found = SoftNeighbours()(z[0], known[1], z[1], asked[1])
     return {
         "top1": found.top1,
         "fit_seconds": fitted - started,

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.s3c.steps import iterate_conjugate_tile
 from smtdist.kernels.spike_slab import Padded, Posterior, energy, iterate_tile
 from smtdist.kernels.spike_slab_schedule import BLOCK, Schedule
-from smtdist.kernels.spike_slab_steps import iterate_conjugate_tile
 
 Vector = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted, images_of, with_settings
+from benchmarks.s3c.steps import iterate_sequential
 from smtdist.kernels.spike_slab import energy, iterate
-from smtdist.kernels.spike_slab_steps import iterate_sequential
 from smtdist.models import store
 from smtdist.plot.sheets import save_filters
 

@@ -24,7 +24,8 @@ from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.evaluate.run import Linear, Neighbours, classified
+from smtdist.evaluate.knn import SoftNeighbours
+from smtdist.evaluate.run import Linear, classified
 from smtdist.kernels.threads import set_threads
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
@@ -45,7 +46,7 @@ def judged(z: list[Any], y: list[Any], engine: Engine) -> dict[str, float]:
     flat = [each.reshape(len(each), -1) for each in z]
     found = {
         name: classified(flat[0], y[0], flat[1], y[1], engine, settings)
-        for name, settings in (("knn", Neighbours()), ("linear", Linear()))
+        for name, settings in (("knn", SoftNeighbours()), ("linear", Linear()))
     }
     return {name: float(one.to_dict()["top1"]) for name, one in found.items()} | {
         "features": flat[0].shape[1]

@@ -33,7 +33,7 @@ from smtdist.cli.fit import model_line
 from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
-from smtdist.evaluate import metrics, run
+from smtdist.evaluate import knn, metrics, run
 from smtdist.models import store
 from smtdist.models.fit import fit
 from smtdist.models.transform import represented
@@ -59,8 +59,8 @@ SETTINGS = Configuration(
     pool_size=2,
     pool_stride=1,
 )
-NEIGHBOURS = run.Neighbours(k=10, temperature=0.03)
-RAW_NEIGHBOURS = run.Neighbours(k=3, temperature=0.03)
+NEIGHBOURS = knn.SoftNeighbours(k=10, temperature=0.03)
+RAW_NEIGHBOURS = knn.SoftNeighbours(k=3, temperature=0.03)
 LABELS = (10, 20, 50, 100)
 RAW_TEMPERATURE = 0.1
 

@@ -21,7 +21,7 @@ from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.data.table import as_table
 from smtdist.errors import counted
-from smtdist.evaluate import judging, run, stored
+from smtdist.evaluate import judging, knn, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.evaluate.probe import LinearEvaluation
@@ -295,10 +295,12 @@ def _evaluate_files(
         else:
             if mirrored is None:
                 mirrored = (
-                    isinstance(settings, run.Neighbours) and near.votes.mirrored_votes and near.has_mirrored
+                    isinstance(settings, knn.SoftNeighbours)
+                    and near.votes.mirrored_votes
+                    and near.has_mirrored
                 )
             train, test = near.views(mirrored), far.views(False)
-        if isinstance(settings, run.Neighbours) and sum(map(len, near.layout)) > 1:
+        if isinstance(settings, knn.SoftNeighbours) and sum(map(len, near.layout)) > 1:
             engine.note(
                 "Rows have several parts, and k-NN compares them as one vector; --metric kernel gives each part the same weight"
             )

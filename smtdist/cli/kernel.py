@@ -29,7 +29,7 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import DataError, counted
-from smtdist.evaluate import judging, run
+from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.plan import EvaluationPlan, Shape
 from smtdist.kernels.gram import require_kernel
@@ -199,7 +199,9 @@ def evaluate(
     with usage():
         judging.refuse_idle(metric, neighbours=neighbours)
     settings: run.Settings = (
-        run.Linear() if metric is Metric.linear else run.Neighbours(k=neighbours or run.Neighbours.k)
+        run.Linear()
+        if metric is Metric.linear
+        else knn.SoftNeighbours(k=neighbours or knn.SoftNeighbours.k)
     )
     places = [(data, train), (data, test)]
     found = judged(model, places, settings, where, plan=plan)

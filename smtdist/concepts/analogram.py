@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.partial_cube import concepts_of_graph, distances_of, hamming
+from smtdist.concepts.partial_cube import concepts_of_graph, hamming
 from smtdist.errors import DataError
 
 MOST_NODES: Final = 2000
@@ -185,15 +185,3 @@ def _expanded(
     for point, row in enumerate(s):
         graph.nodes[tuple(int(bit) for bit in row)]["points"].append(point)
     return graph
-
-
-def stretch(graph: Any) -> float:
-    """Return how much longer than in S the farthest-off pair of nodes is in the graph: 1 where it is isometric."""
-    nodes = list(graph.nodes)
-    if len(nodes) < 2:
-        return 1.0
-    apart = hamming(np.array(nodes))
-    np.fill_diagonal(apart, 1)
-    around = distances_of(graph, nodes)
-    np.fill_diagonal(around, 1)
-    return float((around / apart).max())

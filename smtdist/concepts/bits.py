@@ -56,14 +56,13 @@ def sparse_side(packed: Packed, points: int) -> Packed:
     return np.where(turn[:, None], packed ^ full, packed)
 
 
-def distinct(packed: Packed, points: int, limit: float, wanted: int, smallest: int = 1) -> list[int]:
+def distinct(packed: Packed, points: int, limit: float, wanted: int) -> list[int]:
     """Return the places of the first `wanted` concepts, in order, none a near copy or complement of one before it.
 
-    Near is a correlation above `limit` in magnitude; concepts with fewer than `smallest` members or
-    non-members are left out. Memory: 16 MiB, or the bits twice.
+    Near is a correlation above `limit` in magnitude; constant concepts are left out. Memory: 16 MiB, or the bits twice.
     """
     sizes = sizes_of(packed)
-    open_ = np.minimum(sizes, points - sizes) >= smallest
+    open_ = np.minimum(sizes, points - sizes) > 0
     chosen: list[int] = []
     together = max(1, min(wanted, TOGETHER_BYTES // max(1, packed.nbytes)))
     for first in range(0, len(packed), together):

@@ -25,6 +25,7 @@ from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.sampling import used_rank
 from smtdist.concepts.scores import Scores
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import (
     Concepts,
     State,
@@ -39,7 +40,6 @@ from smtdist.concepts.state import (
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
 from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
@@ -54,53 +54,6 @@ ON_END: Final = (10, 20)
 """Sweeps of a block that is the only one, before the loss is looked at and the weights fitted: a tenth of all, within these."""
 BLOCK_POINTS: Final = 4096
 """Points of a block, at least, unless `blocks` says how many."""
-
-
-@dataclass(frozen=True)
-class DescentSettings:
-    """What Algorithm 2 depends on besides X and the start.
-
-    penalty : of a member, in units of p times `unit_weight` squared: an input must exceed it (section 2.1.1).
-    weighted_penalty : a member of concept a costs the penalty times π_a over the unit, so that a light concept
-        pays what it weighs; without, all members cost the same.
-    temperature, cooling, sweeps : T = temperature cooling^sweep, the same units. The paper's 5, 0.8, 100
-        cools faster where concepts form, between T = 0.2 and 0.02, and ends in worse minima.
-    weights : "scale", one weight for all concepts, fitted each sweep, or "concept", π by least squares each
-        sweep.
-    blocks : of rows, worked on side by side; None is one for every 4,096 points.
-    project_every : sweeps between projections onto the image of X (the hybrid); 0 is never.
-    """
-
-    n_concepts: int
-    penalty: float = 0.0
-    temperature: float = 0.3
-    cooling: float = 0.95
-    sweeps: int = 100
-    weights: str = "concept"
-    weighted_penalty: bool = True
-    blocks: int | None = None
-    project_every: int = 0
-    rank: int | None = None
-    seed: int = 0
-
-    def heat(self, number: int) -> float:
-        """Return the temperature of a sweep; 0 where next to nothing is left."""
-        heat = self.temperature * self.cooling**number
-        return heat if heat > 1e-6 else 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("n_concepts", "sweeps"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
-        if self.temperature < 0 or self.penalty < 0 or not 0 < self.cooling <= 1:
-            raise ConfigurationError(
-                f"temperature {self.temperature}, penalty {self.penalty} and cooling {self.cooling} are not valid; give "
-                f"numbers of at least 0, and a cooling in (0, 1]."
-            )
-        if self.weights not in ("scale", "concept"):
-            raise ConfigurationError(f"weights is {self.weights!r}; choose scale or concept.")
-        if self.blocks is not None and self.blocks < 1:
-            raise ConfigurationError(f"blocks is {self.blocks}; give at least 1.")
 
 
 @dataclass
@@ -221,13 +174,16 @@ class _Standing:
 def descend(
     scores: Scores,
     start: Concepts,
-    settings: DescentSettings,
+    settings: ConceptSettings,
     engine: Engine,
     *,
     on_sweep: Callable[[int, Sweep], None] | None = None,
     step: str | None = "descent",
 ) -> Descended:
     """Return S of low loss (equation 3 with the penalty), from a start (p, b), by annealed sweeps (Algorithm 2).
+
+    The temperatures of the paper, 5 x 0.8^sweep in 100 sweeps, cool faster than those of the settings where concepts form,
+    between T = 0.2 and 0.02, and end in worse minima.
 
     Results depend on scores, start and settings, not on the workers. In an engine's checkpoint folder, S is
     kept after each sweep under the name `step`, unless that is None, and a descent that was stopped goes on to the same result.
@@ -242,15 +198,15 @@ def descend(
     sums = search.state.terms(scores)
     weights = search.fitted(sums)
     if kept is None:
-        first = search.measured(sums, weights, settings.temperature)
+        first = search.measured(sums, weights, settings.start_temperature)
         now = _Standing(0, 1, [], (first.objective, pack_rows(search.state.concepts), weights))
     else:
         now = _Standing.of(kept)
-    on_end = min(max(settings.sweeps // 10, ON_END[0]), ON_END[1])
-    step_size = on_end if len(search.ranges) == 1 and settings.temperature > 0 else 1
+    on_end = min(max(settings.max_iter // 10, ON_END[0]), ON_END[1])
+    step_size = on_end if len(search.ranges) == 1 and settings.start_temperature > 0 else 1
     with engine.keeping(scores.source):
-        while now.done < settings.sweeps and not now.ended:
-            numbers = range(now.done, min(now.done + step_size, settings.sweeps))
+        while now.done < settings.max_iter and not now.ended:
+            numbers = range(now.done, min(now.done + step_size, settings.max_iter))
             weights = search.sweep_once(weights, now, numbers)
             now.save(progress, search.state.concepts)
             if on_sweep is not None:
@@ -265,14 +221,14 @@ class _Search:
 
     state: State
     scores: Scores
-    settings: DescentSettings
+    settings: ConceptSettings
     engine: Engine
     ranges: list[tuple[int, int]]  # of the blocks
     size: float  # the unit of weights
     few: FewPoints | None
 
     @classmethod
-    def of(cls, start: Concepts, scores: Scores, settings: DescentSettings, engine: Engine) -> Self:
+    def of(cls, start: Concepts, scores: Scores, settings: ConceptSettings, engine: Engine) -> Self:
         ranges = _blocks(scores.points, settings.blocks)
         few = FewPoints.where_they_pay(scores, start.shape[1]) if len(ranges) == 1 else None
         state = state_of(start, scores, engine)
@@ -284,7 +240,7 @@ class _Search:
         state, settings = self.state, self.settings
         heat = settings.heat(numbers[-1])
         projected = 0
-        every = settings.project_every
+        every = settings.projected_every
         if every and (numbers.stop // every) > (numbers.start // every):
             projected = project(state, self.scores, self.fitted, settings.rank, self.engine, heat <= CLEAR)
         flips = 0
@@ -308,7 +264,7 @@ class _Search:
         # a sweep without a flip leaves every unit where its input points: colder ones would change nothing
         believed = heat <= FITTED or weights.min() >= self.size
         still = heat < CLEAR and believed and flips == 0 and projected == 0
-        now.ended = still and (not settings.project_every or now.groups == len(self.ranges))
+        now.ended = still and (not every or now.groups == len(self.ranges))
         # stale sums make neighbours overshoot: only where no noise explains a rise
         if rose and heat < CLEAR and not now.ended:
             now.groups = min(len(self.ranges), 2 * now.groups)
@@ -324,7 +280,7 @@ class _Search:
             mean = weights.mean()
             weights = np.where(weights < FAINT * mean, 0.1 * mean, weights)
         prices = prices_of(weights, settings.penalty, self.size, settings.weighted_penalty)
-        keys = keys_of(settings.seed, numbers)
+        keys = keys_of(settings.random_state, numbers)
         scale = 1 / (self.scores.points * self.size**2)
         if self.few is not None:
             self.engine.heed_stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,7 +147,7 @@ def _searched_above(scores: Scores, settings: ConceptSettings, engine: Engine, f
     ties = max(settings.penalty, settings.refine_penalty or 0.0) <= TIES
     if ties and _reached(whole, found.start, engine)[0] < _reached(whole, found.concepts, engine)[0]:
         # never worse than where it began: from there down, by equation (3) alone
-        alone = dataclasses.replace(settings.cold, penalty=0.0, weights="concept")
+        alone = settings.cold.replace(penalty=0.0, weights="concept")
         found.follow(descend(whole, found.start, alone, engine, step="from-start"))
     return found
 
@@ -193,7 +192,7 @@ def _settled(
     way = _Way(found, found, notes=notes)
     report = None if suffix is None else _reporting(engine, settings)
     step = None if suffix is None else f"descent{suffix}"
-    way.follow(descend(scores, found, settings.descent, engine, on_sweep=report, step=step))
+    way.follow(descend(scores, found, settings, engine, on_sweep=report, step=step))
     if suffix is not None:
         engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.max_iter)
     _complete(way, given, scores, settings, engine, suffix)
@@ -215,7 +214,7 @@ def _exchange(way: _Way, scores: Scores, settings: ConceptSettings, engine: Engi
     The lightest goes first. Each is followed by a descent without noise; after as many in vain as twice the
     concepts, and at least VAIN, none is left that would do.
     """
-    b, vain = way.concepts.shape[1], 0
+    b, vain, cold = way.concepts.shape[1], 0, settings.cold
     for attempt in range(settings.attempts(scores.points) if b else 0):
         if vain == max(VAIN, 2 * b):
             break
@@ -228,7 +227,7 @@ def _exchange(way: _Way, scores: Scores, settings: ConceptSettings, engine: Engi
         fresh = residual_projection(
             state, weights, scores, range(number, number + 1), settings.random_state, engine
         )
-        done = descend(scores, np.concatenate([others, fresh], 1), settings.cold, engine, step=None)
+        done = descend(scores, np.concatenate([others, fresh], 1), cold, engine, step=None)
         vain += 1
         if done.objective < way.objective * (1 - NOTABLE):
             way.follow(done)
@@ -252,7 +251,7 @@ def _refine(whole: Scores, found: _Way, settings: ConceptSettings, engine: Engin
         cka = _reached(whole, done.concepts, engine)[1] if settings.target_cka else 0.0
         if cka > aligned:
             best, aligned = done, cka
-            cold = dataclasses.replace(settings.cold, penalty=asked.penalty)
+            cold = settings.cold.replace(penalty=asked.penalty)
         if aligned >= settings.target_cka or not asked.penalty:
             break
     assert best is not None
@@ -269,7 +268,7 @@ def _sampled(scores: Scores, settings: ConceptSettings, engine: Engine) -> _Way:
             )
         concepts = relax(scores, settings, engine)
         return _Way(concepts, concepts, ending=Ending(scores.points, True, 0.0))
-    sampled = sample(scores, settings.sampling, engine)
+    sampled = sample(scores, settings, engine)
     found = sampled.concepts
     about = {
         "candidates": sampled.candidates,
@@ -312,7 +311,7 @@ def _complete(
         tried += missing
         start = np.concatenate([state.concepts, fresh], 1)
         step = None if suffix is None else f"replacing-{attempt + 1}{suffix}"
-        cool = dataclasses.replace(settings.replacing, penalty=settings.penalty / 2**vain)
+        cool = settings.replacing.replace(penalty=settings.penalty / 2**vain)
         done = descend(scores, start, cool, engine, step=step)
         found = _new(done.concepts, given)
         engine.events.emit(

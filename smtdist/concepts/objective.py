@@ -1,8 +1,7 @@
-"""The objective of binary concepts: centred kernels, their distance, its quadratic in one row, and the weights.
+"""The objective of binary concepts: centred kernels, their distance, and the weights.
 
-"Unsupervised learning of categories": equation (3), the row's problem of (4), (9) and (10) with the weights
-Π kept, and the linear sparsity penalty of section 2.1.1. Everything here is exact arithmetic on small
-matrices; nothing is p x p.
+"Unsupervised learning of categories": equation (3) with the weights Π kept, and the linear sparsity penalty
+of section 2.1.1. Everything here is exact arithmetic on small matrices; nothing is p x p.
 """
 
 from __future__ import annotations
@@ -149,46 +148,6 @@ def _solved(quadratic: Matrix, linear: Matrix) -> Matrix:
     if failed:
         raise LinAlgError(f"The leading minor of order {failed} is not positive definite.")
     return np.asarray(solution, np.float64)
-
-
-class RowProblem(NamedTuple):
-    """One row of S with the others held: the loss is t (sᵀJs - 2hᵀs) + constant over s in {0, 1}^b."""
-
-    quadratic: Matrix  # J (b, b)
-    linear: Matrix  # h (b,)
-    factor: float  # t = (p - 1) / p
-
-
-def row_problem(
-    others: NDArray[np.generic],
-    data: NDArray[np.generic],
-    point: NDArray[np.generic],
-    weights: Matrix | None = None,
-    penalty: float = 0.0,
-) -> RowProblem:
-    """Return J and h of equations (4), (9), (10) for the last row, with the weights Π and the sparsity penalty.
-
-    `others` (p-1, b) and `data` (p-1, n) are the rows held, `point` (n,) the row's data. With m the mean of
-    the others,
-    m̃ = 2m - 1, C = S̄ᵀS̄ and k = X̄x̄ (all centred at the others' means):
-
-        J = 2 ΠCΠ + t Πm̃m̃ᵀΠ,    h = 2 ΠCΠm + t (mᵀΠm - x̄ᵀx̄) Πm̃ + 2 ΠS̄ᵀk - penalty/(2t) 1,
-
-    which is the printed h where Π = I. Raises ConfigurationError without at least one other row.
-    """
-    s, x = np.asarray(others, float), np.asarray(data, float)
-    if len(s) < 1:
-        raise ConfigurationError("A row's problem needs at least one other row; give two points or more.")
-    pi = np.ones(s.shape[1]) if weights is None else np.asarray(weights, float)
-    t = len(s) / (len(s) + 1)
-    mean, shift = s.mean(0), x.mean(0)
-    s_bar, x_bar, new = s - mean, x - shift, np.asarray(point, float) - shift
-    tilted = pi * (2 * mean - 1)
-    inner = pi[:, None] * (s_bar.T @ s_bar) * pi
-    quadratic = 2 * inner + t * np.outer(tilted, tilted)
-    linear = 2 * inner @ mean + t * (pi @ mean**2 - new @ new) * tilted
-    linear += 2 * pi * (s_bar.T @ (x_bar @ new)) - penalty / (2 * t)
-    return RowProblem(quadratic, linear, t)
 
 
 def all_concepts(points: int) -> NDArray[np.uint8]:

@@ -1,7 +1,7 @@
 """Partial cubes: graphs whose distances are those of binary vectors, and the vectors (appendix A.3).
 
 The Djoković-Winkler relation puts edges of a partial cube in one class when they cut the vertices alike;
-each class is a concept. Deza and Laurent (1997), chapter 19; the lattice dimension is Eppstein's (2005).
+each class is a concept. Deza and Laurent (1997), chapter 19.
 """
 
 from __future__ import annotations
@@ -69,25 +69,3 @@ def hamming(concepts: NDArray[np.generic], others: NDArray[np.generic] | None = 
     t = s if others is None else np.asarray(others, np.float64)
     counts = s.sum(1)[:, None] + t.sum(1)[None] - 2 * s @ t.T
     return np.asarray(np.rint(counts), np.int64)
-
-
-def lattice_dimension(concepts: NDArray[np.generic]) -> int:
-    """Return the least d with an isometric embedding of the points in the integer lattice Z^d.
-
-    b less the size of a largest matching of the semicube graph: sides of different concepts are joined
-    where together they hold every point and some point is in both (Eppstein 2005). `concepts` (v, b) are
-    all vertices of a partial cube.
-
-    >>> lattice_dimension(np.tri(4, 3, -1)), lattice_dimension(np.eye(4))
-    (1, 2)
-    """
-    s = np.asarray(concepts, bool)
-    b = s.shape[1]
-    graph = nx.Graph()
-    graph.add_nodes_from(range(2 * b))
-    sides = [s[:, a] for a in range(b)] + [~s[:, a] for a in range(b)]
-    for i in range(2 * b):
-        for j in range(i + 1, 2 * b):
-            if i % b != j % b and (sides[i] | sides[j]).all() and (sides[i] & sides[j]).any():
-                graph.add_edge(i, j)
-    return int(b - len(nx.max_weight_matching(graph, maxcardinality=True)))

@@ -24,6 +24,7 @@ from smtdist.concepts.objective import best_weights
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.projection import Annealing, project, signs
 from smtdist.concepts.scores import Scores, rank_above_noise
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import blocks_of, state_of
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
@@ -52,47 +53,12 @@ SETTLED: Final = 2
 """Rounds on end that bring nothing better, after which the best ones, chosen without a tolerance, stand."""
 
 
-@dataclass(frozen=True)
-class SamplingSettings:
-    """What Algorithm 1 depends on besides U.
-
-    tolerance : ε; a fixed point is a concept if ‖Uᵀs‖² >= (1 - ε) ‖Hs‖² for s in ±1, ‖Hs‖² = p (1 - mean²),
-        so that concepts of any size are judged alike. None accepts every fixed point and leaves the choice
-        to their order.
-    discourage : λ in [0, 1]; accepted concepts lose that share of their direction in later rounds.
-    distinct : fixed points whose correlation with an accepted concept is larger in magnitude are its copies.
-    temperature, cooling : annealed stochastic updates T = temperature cooling^iteration; 0 is deterministic.
-    rounds : of block times blocks candidates; fewer where two on end bring nothing better, up to 8 times as
-        many while concepts are missing and rounds bring new ones.
-    """
-
-    n_concepts: int
-    rank: int | None = None
-    tolerance: float | None = 0.1
-    discourage: float = 0.0
-    distinct: float = 0.95
-    smallest: int = 1
-    temperature: float = 0.0
-    cooling: float = 0.8
-    block: int = 256
-    blocks: int = 4
-    rounds: int = 16
-    iterations: int = 60
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.tolerance is not None and not 0 <= self.tolerance < 1:
-            raise ConfigurationError(f"tolerance is {self.tolerance}; give a number in [0, 1), or none.")
-        if self.temperature < 0 or not 0 < self.distinct <= 1:
-            raise ConfigurationError(
-                f"temperature {self.temperature} and distinct {self.distinct} are not valid; give a temperature of at least "
-                f"0, and a distinct in (0, 1]."
-            )
-        if not 0 <= self.discourage <= 1:
-            raise ConfigurationError(f"discourage is {self.discourage}; give a number from 0 to 1.")
-        for name in ("n_concepts", "block", "blocks", "rounds", "iterations", "smallest"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
+BLOCK: Final = 256
+"""Candidates that are iterated together, at most."""
+COOLING: Final = 0.8
+"""Factor of the temperature of annealed updates from one iteration to the next."""
+ITERATIONS: Final = 60
+"""Of a block, at most."""
 
 
 @dataclass
@@ -115,12 +81,13 @@ class _Block:
     inverse: Matrix  # (r,) 1 / (grid σ): scores on the grid to columns of U
     used: int
     push: Matrix  # (r, r) D Dᵀ: what accepted concepts have left of the image
-    settings: SamplingSettings
+    width: int  # candidates
+    settings: ConceptSettings
 
     def start(self, number: int) -> Matrix:
         """Return y of the candidates' beginnings, normal: Uᵀs, and the constant's share as the last row."""
-        count = (self.used + 1) * self.settings.block
-        return normals(self.settings.seed, STARTS + number, count).reshape(-1, self.settings.block)
+        count = (self.used + 1) * self.width
+        return normals(self.settings.random_state, STARTS + number, count).reshape(-1, self.width)
 
     def aim(self, y: Matrix, mean: Matrix, pushed: bool) -> NDArray[np.float32]:
         """Return A with (rows, 1) @ A = U D Dᵀ y + mean."""
@@ -132,10 +99,10 @@ class _Block:
 
     def annealing(self, number: int, iteration: int) -> Annealing | None:
         """Return the noise of an iteration, None where there is none."""
-        heat = self.settings.temperature * self.settings.cooling**iteration
+        heat = self.settings.annealing * COOLING**iteration
         if heat < 1e-3:
             return None
-        return Annealing(heat, self.settings.seed, iteration, number * self.settings.block)
+        return Annealing(heat, self.settings.random_state, iteration, number * self.width)
 
 
 @dataclass
@@ -148,10 +115,12 @@ class _Fixed:
     iterations: int
 
 
-def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard: str = "auto") -> Sampled:
+def sample(scores: Scores, settings: ConceptSettings, engine: Engine, *, shard: str = "auto") -> Sampled:
     """Return up to n_concepts concepts in the image of the centred table (Algorithm 1), those that weigh most in equation (3).
 
-    A pool of more is drawn, since unions and copies of concepts are in the image, too.
+    A pool of more is drawn, since unions and copies of concepts are in the image, too. A fixed point s in ±1 is a concept if
+    ‖Uᵀs‖² >= (1 - tolerance) ‖Hs‖², ‖Hs‖² = p (1 - mean²), so that concepts of any size are judged alike. There are fewer
+    rounds than asked for where two on end bring nothing better.
 
     `shard` is "candidates" (rows of U are sent to every worker), "rows" (they stay where they are and each
     iteration is a pass), or "auto": by size. Results do not depend on it. Memory a worker: U and a block's
@@ -167,13 +136,15 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
     iterate = _by_candidates if shard == "candidates" else _by_rows
     rows = read_rows(scores.source)[:, :used].copy() if shard == "candidates" else None
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
-    found = _Accepted(scores.points, settings)
+    width = min(BLOCK, settings.candidates)
+    blocks = -(-settings.candidates // width)
+    found = _Accepted(scores.points, settings, blocks * width)
     progress = Progress(engine.checkpoint, "sampling")
     push = found.resume(progress.load(), used)
     with engine.keeping(scores.source) if shard == "rows" else nullcontext():
         while found.goes_on:
-            block = _Block(inverse, used, push, settings)
-            numbers = range(found.rounds * settings.blocks, (found.rounds + 1) * settings.blocks)
+            block = _Block(inverse, used, push, width, settings)
+            numbers = range(found.rounds * blocks, (found.rounds + 1) * blocks)
             ends = iterate(scores.source, rows, block, numbers, engine)
             accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
             push = _discouraged(push, accepted, scores, block, engine)
@@ -197,12 +168,12 @@ def _discouraged(
     For s̄ = Uy in the image that update is U (I - λ/‖y‖² yyᵀ) up to a constant vector, which the centred
     image has not.
     """
-    if not block.settings.discourage or not accepted.size:
+    if not block.settings.duplicate_penalty or not accepted.size:
         return push
     crossed = _crossed(scores.source, block.used, unpack(accepted, scores.points), engine) * block.inverse
     factor = np.eye(block.used)
     for y in crossed:
-        factor = (np.eye(block.used) - block.settings.discourage * np.outer(y, y) / (y @ y)) @ factor
+        factor = (np.eye(block.used) - block.settings.duplicate_penalty * np.outer(y, y) / (y @ y)) @ factor
     return np.asarray(factor @ push @ factor.T)
 
 
@@ -242,7 +213,7 @@ def _by_rows(
 ) -> list[_Fixed]:
     """Iterate blocks one after another; an iteration is a pass: local products, reduced partials, broadcast back."""
 
-    passes = RowPasses.of(source, block.used, block.settings.block, engine)
+    passes = RowPasses.of(source, block.used, block.width, engine)
 
     def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
         sums = passes(aim, annealing)
@@ -257,11 +228,11 @@ def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
     S̄ lies in the image of X̄, S in that and the constant vector: s <- sign(UUᵀs + mean of s) draws a sparse
     concept as much as a dense one.
     """
-    start, pushed = block.start(number), block.settings.discourage > 0
+    start, pushed = block.start(number), block.settings.duplicate_penalty > 0
     y, mean = start[:-1], start[-1] / np.sqrt(points)
     before: NDArray[np.int64] | None = None
     last: NDArray[np.int64] | None = None
-    for iteration in range(block.settings.iterations):
+    for iteration in range(ITERATIONS):
         annealing = block.annealing(number, iteration)
         aim = block.aim(y, mean, pushed)
         projected, total = passed(aim, annealing)
@@ -284,8 +255,8 @@ def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
 class _Accepted:
     """The concepts found so far, as bits, and why candidates were turned away."""
 
-    def __init__(self, points: int, settings: SamplingSettings) -> None:
-        self.points, self.settings = points, settings
+    def __init__(self, points: int, settings: ConceptSettings, each: int) -> None:
+        self.points, self.settings, self.each = points, settings, each  # candidates of a round
         self.packed: Packed = pack(np.zeros((points, 0)))
         self.quality = np.zeros(0)
         self.rejected = dict.fromkeys(("unsettled", "constant", "tolerance", "duplicate"), 0)
@@ -358,7 +329,7 @@ class _Accepted:
             np.argsort(-worth, kind="stable") if self.settings.tolerance is None else np.arange(len(pool))
         )
         wanted = self.pool
-        kept = distinct(pool[order], self.points, self.settings.distinct, wanted, self.settings.smallest)
+        kept = distinct(pool[order], self.points, self.settings.distinct, wanted)
         places = order[kept]
         self.packed, self.quality = pool[places], worth[places]
         new = places[places >= held]
@@ -370,11 +341,10 @@ class _Accepted:
     def result(self, scores: Scores, used: int, engine: Engine) -> Sampled:
         """Return the concepts of the pool that hold most of the kernel, the largest share first."""
         order = _heaviest(unpack(self.packed, self.points), self.settings.n_concepts, scores, engine)
-        tried = self.rounds * self.settings.blocks * self.settings.block
         return Sampled(
             unpack(self.packed[order], self.points),
             self.quality[order],
-            tried,
+            self.rounds * self.each,
             used,
             self.rounds,
             self.iterations,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Self
 
-from smtdist.concepts.descent import DescentSettings
-from smtdist.concepts.sampling import SamplingSettings
 from smtdist.settings import FLAG, NULL, Settings, number, one_of, seed, setting, whole
 
 METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
@@ -233,23 +230,6 @@ class ConceptSettings(Settings):
     random_state: int = seed()
 
     @property
-    def sampling(self) -> SamplingSettings:
-        """The settings of Algorithm 1."""
-        block = min(256, self.candidates)
-        return SamplingSettings(
-            n_concepts=self.n_concepts,
-            rank=self.rank,
-            tolerance=self.tolerance,
-            discourage=self.duplicate_penalty,
-            distinct=self.distinct,
-            temperature=self.annealing,
-            block=block,
-            blocks=-(-self.candidates // block),
-            rounds=self.rounds,
-            seed=self.random_state,
-        )
-
-    @property
     def start_temperature(self) -> float:
         """The temperature of the first sweep."""
         if self.temperature is not None:
@@ -265,43 +245,33 @@ class ConceptSettings(Settings):
         cold = COLD.get(self.method, FROZEN)
         return float(min(1.0, (cold / start) ** (1 / max(1.0, 0.8 * self.max_iter)))) if start > 0 else 1.0
 
-    @property
-    def descent(self) -> DescentSettings:
-        """The settings of Algorithm 2."""
-        return DescentSettings(
-            n_concepts=self.n_concepts,
-            penalty=self.penalty,
-            temperature=self.start_temperature,
-            cooling=self.rate,
-            sweeps=self.max_iter,
-            weights=self.weights,
-            weighted_penalty=self.weighted_penalty,
-            blocks=self.blocks,
-            project_every=self.projection_interval if self.method == "hybrid" else 0,
-            rank=self.rank,
-            seed=self.random_state,
-        )
+    def heat(self, number: int) -> float:
+        """Return the temperature of a sweep; 0 where next to nothing is left."""
+        heat = self.start_temperature * self.rate**number
+        return heat if heat > 1e-6 else 0.0
 
     @property
-    def replacing(self) -> DescentSettings:
+    def projected_every(self) -> int:
+        """Sweeps between projections onto the image of X; 0 is never."""
+        return self.projection_interval if self.method == "hybrid" else 0
+
+    @property
+    def replacing(self) -> Self:
         """The settings of the short, cool descents in which missing concepts are tried anew."""
         sweeps = max(10, self.max_iter // 4)
         start = min(WARM, self.start_temperature)
         rate = min(1.0, (FROZEN / start) ** (1 / (0.5 * sweeps))) if start > 0 else 1.0
-        return dataclasses.replace(
-            self.descent, temperature=start, cooling=float(rate), sweeps=sweeps, project_every=0
-        )
+        return self.replace(temperature=start, cooling=float(rate), max_iter=sweeps, projection_interval=0)
 
     def again(self, number: int) -> Self:
         """Return the settings of a further start: from random concepts, with draws of its own."""
         return self.replace(method="hopfield", seed=(self.random_state + number * 2**40) % 2**63)
 
     @property
-    def cold(self) -> DescentSettings:
+    def cold(self) -> Self:
         """The settings of a descent without noise, to where no flip of a member brings anything."""
-        return dataclasses.replace(
-            self.descent, temperature=0.0, cooling=1.0, sweeps=max(SETTLING, self.max_iter), project_every=0
-        )
+        sweeps = max(SETTLING, self.max_iter)
+        return self.replace(temperature=0.0, cooling=1.0, max_iter=sweeps, projection_interval=0)
 
     def starts(self, points: int) -> int:
         """Return how many starts a search of so many points has."""
@@ -315,7 +285,7 @@ class ConceptSettings(Settings):
             return self.exchanges
         return min(EXCHANGES, CHEAP * EXCHANGES // (points * self.n_concepts))
 
-    def refining(self, reliability: float, attempt: int = 0) -> DescentSettings:
+    def refining(self, reliability: float, attempt: int = 0) -> Self:
         """Return the settings of an attempt at the last descent, of at least one sweep, on a kernel of such a reliability."""
         sweeps, cold = max(1, self.refine), COLD["hopfield"]
         rate = (
@@ -328,11 +298,10 @@ class ConceptSettings(Settings):
             else 1.0
         )
         first = self.penalty * (1 - reliability) if self.refine_penalty is None else self.refine_penalty
-        return dataclasses.replace(
-            self.descent,
+        return self.replace(
             penalty=first / 6**attempt,
             temperature=self.refine_start_temperature,
             cooling=float(rate),
-            sweeps=sweeps,
-            project_every=0,
+            max_iter=sweeps,
+            projection_interval=0,
         )

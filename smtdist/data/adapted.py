@@ -84,17 +84,12 @@ class Adapted(Derived):
         object.__setattr__(self, "shape", shape)  # frozen: it follows, once
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, that of the other here
-        """What messages call it."""
-        return self.source.name
-
-    @property
     def path(self) -> str:
         """Of the file or store."""
         return str(self.source.path)  # type: ignore[attr-defined]  # all that lies in files has one
 
     @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # a field of the base class, that asked for here
         """Of a pixel."""
         return self.pixels
 
@@ -102,11 +97,6 @@ class Adapted(Derived):
     def chunk_bytes(self) -> int:
         """Raw bytes in memory while one row of chunks is read."""
         return self.source.chunk_bytes
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes that reading every sample once takes from storage."""
-        return self.source.stored_bytes
 
     @property
     def reader_bytes(self) -> int:

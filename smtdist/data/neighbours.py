@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.fingerprint import sample_digests
-from smtdist.data.source import Reader, Source
+from smtdist.data.source import Derived, Reader, Source
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError, DataError
 
@@ -19,7 +17,7 @@ ALIGNED: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
-class NeighbourSource(Source):
+class NeighbourSource(Derived):
     """Points of a table, each with k neighbours: samples of shape (1 + k, d + 1), float64.
 
     Row 0 is the point, the others are neighbours; the last column is 1 for the point and the weight for a
@@ -29,11 +27,11 @@ class NeighbourSource(Source):
         row tells whether one comes before it: no part can be withdrawn that leaves half of a difference behind.
     """
 
-    table: Source
+    source: Source  # the table
     numbers: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]
     starts: npt.NDArray[np.bool_] | None = None
-    chunk_samples = ALIGNED
+    chunk_samples = damage_samples = ALIGNED
     file_bytes = None
     dtype = np.dtype(np.float64)
 
@@ -58,48 +56,28 @@ class NeighbourSource(Source):
     @property
     def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
         """(N, 1 + k, d + 1)."""
-        return self.table.n_samples, 1 + self.numbers.shape[1], self.table.shape[1] + 1
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """What messages call the table."""
-        return self.table.name
+        return self.source.n_samples, 1 + self.numbers.shape[1], self.source.shape[1] + 1
 
     @property
     def reader_bytes(self) -> int:
         """The rows of the table that a block's neighbours are among: at most all."""
-        return self.table.reader_bytes + 2 * self.table.n_samples * self.table.sample_bytes
+        return self.source.reader_bytes + 2 * self.source.n_samples * self.source.sample_bytes
 
     def describe(self) -> dict[str, Any]:
         """Return kind, table and neighbours as plain JSON."""
-        return {"kind": "neighbours", "table": self.table.describe(), "neighbours": self.numbers.shape[1]}
+        return {"kind": "neighbours", "table": self.source.describe(), "neighbours": self.numbers.shape[1]}
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Yield a reader that looks neighbours up among the rows they are in."""
-        with self.table.opened() as table:
-            yield _NeighbourReader(self, table)
-
-
-class _NeighbourReader(Reader):
-    source: NeighbourSource
-
-    def __init__(self, source: NeighbourSource, table: Reader) -> None:
-        super().__init__(source)
-        self._table = table
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        numbers = np.concatenate([np.arange(start, stop)[:, None], self.source.numbers[start:stop]], axis=1)
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write points and their neighbours, which are looked up among the rows they are in."""
+        numbers = np.concatenate([np.arange(start, stop)[:, None], self.numbers[start:stop]], axis=1)
         first = int(numbers.min())
-        rows = self._table.read(first, int(numbers.max()) + 1)
-        out[:, :, :-1] = rows[numbers - first]
-        out[:, 0, -1] = 1.0 if self.source.starts is None else 1.0 + self.source.starts[start:stop]
-        out[:, 1:, -1] = self.source.weights[start:stop]
-        return int(rows.nbytes)
+        out[:, :, :-1] = inner.read(first, int(numbers.max()) + 1)[numbers - first]
+        out[:, 0, -1] = 1.0 if self.starts is None else 1.0 + self.starts[start:stop]
+        out[:, 1:, -1] = self.weights[start:stop]
 
 
 @dataclass(frozen=True, eq=False)
-class NoisePairs(Source):
+class NoisePairs(Derived):
     """Two noisy copies of every point of a table, as neighbours: samples (2, d + 1), float64 (SMT 2023, section 2).
 
     The noise is Gaussian, of standard deviation `noise`, and a function of the seed and of the point
@@ -107,10 +85,10 @@ class NoisePairs(Source):
     table holds it.
     """
 
-    table: Source
+    source: Source  # the table
     noise: float
     seed: int = 0
-    chunk_samples = ALIGNED
+    chunk_samples = damage_samples = ALIGNED
     file_bytes = None
     dtype = np.dtype(np.float64)
 
@@ -121,45 +99,26 @@ class NoisePairs(Source):
     @property
     def shape(self) -> tuple[int, int, int]:  # type: ignore[override]
         """(N, 2, d + 1)."""
-        return self.table.n_samples, 2, self.table.shape[1] + 1
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """What messages call the table."""
-        return self.table.name
+        return self.source.n_samples, 2, self.source.shape[1] + 1
 
     @property
     def reader_bytes(self) -> int:
         """What the table's reader holds, and a block of rows and noise."""
-        return self.table.reader_bytes + 2**24
+        return self.source.reader_bytes + 2**24
 
     def describe(self) -> dict[str, Any]:
         """Return kind, table, noise and seed as plain JSON."""
         return {
             "kind": "noise pairs",
-            "table": self.table.describe(),
+            "table": self.source.describe(),
             "noise": self.noise,
             "seed": self.seed,
         }
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Yield a reader that adds the noise."""
-        with self.table.opened() as table:
-            yield _NoiseReader(self, table)
-
-
-class _NoiseReader(Reader):
-    source: NoisePairs
-
-    def __init__(self, source: NoisePairs, table: Reader) -> None:
-        super().__init__(source)
-        self._table = table
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        rows = self._table.read(start, stop)
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write points with their noise."""
+        rows = inner.read(start, stop)
         out[..., -1] = 1.0
         for key, row, to in zip(sample_digests(rows.astype(np.float64)), rows, out, strict=True):
-            draw = np.random.Generator(np.random.Philox(key=[self.source.seed, key]))
-            to[:, :-1] = row + self.source.noise * draw.standard_normal((2, row.shape[-1]))
-        return int(rows.nbytes)
+            draw = np.random.Generator(np.random.Philox(key=[self.seed, key]))
+            to[:, :-1] = row + self.noise * draw.standard_normal((2, row.shape[-1]))

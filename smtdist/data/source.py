@@ -105,7 +105,12 @@ class Derived(Source):
     source: Source
 
     @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # a field of the base class, that of the other here
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, that of the other here
+        """What messages call it."""
+        return self.source.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
         """Of a number."""
         return self.source.dtype
 
@@ -123,6 +128,11 @@ class Derived(Source):
     def damage_samples(self) -> int:
         """Samples that cannot be read if one of them cannot."""
         return self.source.damage_samples
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage; encoded ones differ, so it is their share then."""
+        return self.source.stored_bytes * self.n_samples // self.source.n_samples
 
     @property
     def reader_bytes(self) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -11,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.source import Reader, Source
-from smtdist.data.text import BLOCK, CHUNK_BLOCKS, WIDTH, TextSource
+from smtdist.data.source import Derived, Reader
+from smtdist.data.text import BLOCK, WIDTH, TextSource
 from smtdist.errors import DataError
 
 Stretch = tuple[int, int]
@@ -24,19 +23,16 @@ _UNSURE: Final = 4
 
 
 @dataclass(frozen=True)
-class TextCut(Source):
-    """The blocks `blocks` of the one file of `whole`, in ascending order, without the bytes in `holes`.
+class TextCut(Derived):
+    """The blocks `blocks` of the one file of `source`, in ascending order, without the bytes in `holes`.
 
     What is left of a block is moved together, so that a stretch of whole paragraphs leaves whole
     paragraphs. Blocks keep the places they have in the whole file.
     """
 
-    whole: TextSource
+    source: TextSource
     blocks: tuple[int, ...]
     holes: tuple[Stretch, ...]
-    dtype = np.dtype(np.uint8)
-    chunk_samples = CHUNK_BLOCKS
-    file_bytes = None
     unit = "tokens"
 
     @property
@@ -45,56 +41,31 @@ class TextCut(Source):
         return len(self.blocks), WIDTH
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        """What messages call the file."""
-        return self.whole.name
-
-    @property
     def text_bytes(self) -> int:
         """At most so many bytes of text."""
-        return min(self.whole.text_bytes, WIDTH * len(self.blocks))
-
-    @property
-    def reader_bytes(self) -> int:
-        """Return what the reader of the whole file holds."""
-        return self.whole.reader_bytes
+        return min(self.source.text_bytes, WIDTH * len(self.blocks))
 
     def describe(self) -> dict[str, Any]:
         """Return file, blocks and holes as plain JSON."""
         return {
-            **self.whole.describe(),
+            **self.source.describe(),
             "blocks": list(self.blocks),
             "holes": [list(hole) for hole in self.holes],
         }
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Open the file and read only the chosen blocks."""
-        with self.whole.opened() as reader:
-            yield _CutReader(self, reader)
-
-
-class _CutReader(Reader):
-    source: TextCut
-
-    def __init__(self, source: TextCut, reader: Any) -> None:
-        super().__init__(source)
-        self._reader = reader
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        before = self._reader.read_bytes
-        numbers = self.source.blocks[start:stop]
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write the chosen blocks."""
+        numbers = self.blocks[start:stop]
         # runs of neighbouring blocks are read together
         breaks = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
         for first, end in pairwise([0, *breaks, len(numbers)]):
-            self._reader.read(numbers[first], numbers[end - 1] + 1, out[first:end])
-            rows = out[first:end]
-            for row, (left, right) in zip(rows, pairwise(self._reader.edges), strict=True):
+            inner.read(numbers[first], numbers[end - 1] + 1, out[first:end])
+            edges = inner.edges  # type: ignore[attr-defined]  # a reader of text has them
+            for row, (left, right) in zip(out[first:end], pairwise(edges), strict=True):
                 self._cut(row, left, right)
-        return int(self._reader.read_bytes - before)
 
     def _cut(self, row: npt.NDArray[np.uint8], left: int, right: int) -> None:
-        met = [hole for hole in self.source.holes if hole[0] < right and hole[1] > left]
+        met = [hole for hole in self.holes if hole[0] < right and hole[1] > left]
         if not met:
             return
         kept = [row[a - left : b - left] for a, b in without([(left, right)], met)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,11 +46,6 @@ class First(Derived):
         """So many samples."""
         return self.count, *self.source.shape[1:]
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes that reading every sample once takes from storage; encoded ones differ, so it is their share then."""
-        return self.source.stored_bytes * self.count // self.source.n_samples
-
     def describe(self) -> dict[str, Any]:
         """Return what the source is, and how many of its samples these are."""
         return {**self.source.describe(), "first": self.count}
@@ -68,65 +61,41 @@ def limited(source: Source, count: int | None) -> Source:
 
 
 @dataclass(frozen=True, eq=False)
-class ChunkSubset(Source):
-    """The chunk rows `chunks` of `whole`, in ascending order and numbered anew from zero."""
+class ChunkSubset(Derived):
+    """Rows of `grain` samples of a source, those numbered `chunks`, in ascending order and numbered anew from zero.
 
-    whole: Source
+    `short` : samples that the last of them is short of.
+    """
+
+    source: Source
     chunks: tuple[int, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunk_samples: int
-    name: str
+    grain: int
+    short: int = 0
     file_bytes = None
 
     @property
-    def damage_samples(self) -> int:
-        """Return that of the whole."""
-        return self.whole.damage_samples
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # a field of the base class, computed here
+        """The samples of those rows."""
+        return len(self.chunks) * self.grain - self.short, *self.source.shape[1:]
 
     @property
-    def stored_bytes(self) -> int:
-        """Return the subset's share of the whole; encoded samples differ in size, so that it is their mean then."""
-        return self.whole.stored_bytes * self.n_samples // self.whole.n_samples
-
-    @property
-    def reader_bytes(self) -> int:
-        """Return what the reader of the whole source holds."""
-        return self.whole.reader_bytes
-
-    @property
-    def thread_bytes(self) -> int:
-        """Return what a thread of the reader of the whole source needs."""
-        return self.whole.thread_bytes
+    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
+        """Samples of a row."""
+        return self.grain
 
     def describe(self) -> dict[str, Any]:
         """Return what the whole is, and which of its chunk rows these are."""
-        return self.whole.describe() | {"shape": list(self.shape), "chunk_rows": list(self.chunks)}
+        return self.source.describe() | {"shape": list(self.shape), "chunk_rows": list(self.chunks)}
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Open the whole source and read only the chosen rows."""
-        with self.whole.opened() as reader:
-            yield _SubsetReader(self, reader)
-
-
-class _SubsetReader(Reader):
-    source: ChunkSubset
-
-    def __init__(self, source: ChunkSubset, reader: Reader) -> None:
-        super().__init__(source)
-        self._reader = reader
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        size, at = self.source.chunk_samples, start
-        before = self._reader.read_bytes
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write the chosen rows."""
+        at = start
         while at < stop:
-            row, offset = divmod(at, size)
-            end = min(stop, (row + 1) * size)
-            begin = self.source.chunks[row] * size + offset
-            self._reader.read(begin, begin + end - at, out[at - start : end - start])
+            row, offset = divmod(at, self.grain)
+            end = min(stop, (row + 1) * self.grain)
+            begin = self.chunks[row] * self.grain + offset
+            inner.read(begin, begin + end - at, out[at - start : end - start])
             at = end
-        return self._reader.read_bytes - before
 
 
 def chunk_subset(source: Source, samples: int, seed: int) -> Source:
@@ -145,8 +114,7 @@ def chunk_subset(source: Source, samples: int, seed: int) -> Source:
         return source
     order = np.argsort(hashing.position_hashes(seed, 0, rows, 1, 0)[:, 0], kind="stable")
     chosen = tuple(sorted(int(row) for row in order[:wanted]))
-    shape = (wanted * source.chunk_samples, *source.shape[1:])
-    return ChunkSubset(source, chosen, shape, source.dtype, source.chunk_samples, source.name)
+    return ChunkSubset(source, chosen, source.chunk_samples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,19 +131,9 @@ class AndMirrored(Derived):
     source: Source
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it."""
-        return self.source.name
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # a field of the base class, computed here
         """Twice as many samples."""
         return 2 * self.source.n_samples, *self.source.shape[1:]
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes that reading every sample once takes from storage: each is read twice."""
-        return 2 * self.source.stored_bytes
 
     def describe(self) -> dict[str, Any]:
         """Return what the source is, and that mirror images follow."""
@@ -222,11 +180,6 @@ class WithLabels(Derived):
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
         """float64 of float64, else float32."""
         return np.dtype(np.float64 if self.source.dtype == np.float64 else np.float32)
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes that reading every sample once takes from storage."""
-        return self.source.stored_bytes
 
     @property
     def reader_bytes(self) -> int:

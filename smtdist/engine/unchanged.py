@@ -43,7 +43,7 @@ class Readings:
 
     def of(self, source: Source) -> Reading:
         """Return what is known of a source, or of what its chunks are from; a new one is looked at before it is read."""
-        whole = source.whole if isinstance(source, ChunkSubset) else source
+        whole = source.source if isinstance(source, ChunkSubset) else source
         self._known = [known for known in self._known if known.source() is not None]
         for known in self._known:
             if known.source() is whole:

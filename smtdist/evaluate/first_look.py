@@ -11,7 +11,7 @@ from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, MemoryBudgetError, MissingDatasetError
-from smtdist.evaluate import judging, metrics, run
+from smtdist.evaluate import judging, knn, metrics, run
 from smtdist.models import loading
 from smtdist.models.tuning import split as splitting
 
@@ -52,7 +52,7 @@ def first_look(
         known, asked = (run.Labelled(part.source, labels[part.samples]) for part in parts)
         votes = encoder.votes
         known = known.and_mirrored() if votes.mirrored_votes else known
-        settings = run.Neighbours.of(votes, k=min(votes.n_neighbors, len(known.labels)))
+        settings = knn.SoftNeighbours.of(votes, k=min(votes.n_neighbors, len(known.labels)))
         found = run.evaluated(encoder, known, asked, quiet, settings)
         found = judging.with_pixels(found, encoder, known, asked, quiet, settings)
         return Look(found, votes.mirrored_votes)

@@ -21,7 +21,7 @@ from smtdist.engine import session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate import run
+from smtdist.evaluate import knn, run
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import joined, loading, readout
@@ -132,7 +132,7 @@ class Asked:
     def settings(self, votes: Configuration) -> run.Settings:
         """Return the settings of the classifier: as asked, else as a model with these settings says."""
         if self.metric == "knn":
-            return run.Neighbours.of(votes, self.neighbours, self.temperature, self.vote)
+            return knn.SoftNeighbours.of(votes, self.neighbours, self.temperature, self.vote)
         if self.metric == "kernel":
             return run.Kernel(self.temperature or run.Kernel.temperature)
         if self.metric == "svm":

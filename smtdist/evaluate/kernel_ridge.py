@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import CheckpointError, ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
-from smtdist.evaluate.metrics import Judged, checked_labels, confusion_matrix, hits, occurring, wilson
+from smtdist.evaluate.metrics import Judged, Tally, checked_labels, test_labels
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
@@ -543,24 +543,20 @@ def _kernel_folder(n: int, memory_bytes: int, folder: Path | None) -> Iterator[P
             yield Path(made)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class KernelEvaluation(Judged):
-    """What kernel ridge regression found; `to_dict` has it as plain JSON.
+    """What kernel ridge regression found.
 
     Attributes
     ----------
-    top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
-    interval : 95 % Wilson interval of `top1`, (low, high).
     temperature : T of the kernel, None where there is none. penalty : share, chosen on training samples; path : of every
         penalty its squared error and top-1 on those that were left out. how, n_held : how, and how many.
     steps, residual : of conjugate gradients.
-    n_train, n_test, n_classes, confusion, raw_pixels : as in `smtdist.evaluate.metrics.Evaluation`. metric : "kernel";
-        "landmarks" or "ridge" of a head that is one.
+    metric : "kernel"; "landmarks" or "ridge" of a head that is one.
+    top1, top5, interval, n_train, n_test, n_classes, confusion, raw_pixels : as in `smtdist.evaluate.metrics.Judged`.
     """
 
-    top1: float
-    top5: float
-    interval: tuple[float, float]
+    metric: str = "kernel"
     temperature: float | None
     penalty: float
     path: tuple[dict[str, float], ...]
@@ -568,22 +564,6 @@ class KernelEvaluation(Judged):
     n_held: int
     steps: int
     residual: float
-    n_train: int
-    n_test: int
-    n_classes: int
-    confusion: Int64
-    metric: str = "kernel"
-    raw_pixels: Judged | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return every field as plain JSON types."""
-        lists = {
-            "interval": list(self.interval),
-            "path": list(self.path),
-            "confusion": self.confusion.tolist(),
-        }
-        plain = {name: value for name, value in vars(self).items() if name != "raw_pixels"}
-        return plain | lists | self.beside
 
 
 def evaluate_kernel_ridge(
@@ -593,9 +573,7 @@ def evaluate_kernel_ridge(
 
     `settings` are those of `fit_kernel_ridge`. Test labels that training lacks count as wrong.
     """
-    labels = checked_labels(test_y, require_alike(asked), "test labels")
-    if not len(labels):
-        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
+    labels = test_labels(test_y, require_alike(asked))
     fitted = fit_kernel_ridge(known, train_y, memory_bytes=memory_bytes, **settings)
     return judged(
         fitted.decision(asked), fitted.classes, labels, **fitted.told(), n_train=require_alike(known)
@@ -604,16 +582,6 @@ def evaluate_kernel_ridge(
 
 def judged(decision: Float64, classes: Int64, labels: Int64, **about: Any) -> KernelEvaluation:
     """Return what decisions (m, c) of test images with these labels are worth, with what is known of the classifier."""
-    size = int(max(classes.max(), labels.max())) + 1
-    scores = np.full((len(labels), size), -np.inf)
-    scores[:, classes] = decision
-    first = hits(scores, labels, 1)
-    return KernelEvaluation(
-        top1=float(first.mean()),
-        top5=float(hits(scores, labels, 5).mean()),
-        interval=wilson(int(first.sum()), len(labels)),
-        n_test=len(labels),
-        n_classes=occurring(classes, labels),
-        confusion=confusion_matrix(scores.argmax(axis=1), labels, size),
-        **about,
-    )
+    tally = Tally(classes, labels)
+    tally.add(decision, labels, classes)
+    return KernelEvaluation(**tally.found(), **about)

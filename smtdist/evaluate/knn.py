@@ -5,22 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist import configuration
+from smtdist.configuration import VOTES, Configuration
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate.metrics import (
-    Evaluation,
-    checked_labels,
-    confusion_bytes,
-    confusion_matrix,
-    hits,
-    occurring,
-    wilson,
-)
+from smtdist.evaluate.metrics import Evaluation, Tally, checked_labels, confusion_bytes, test_labels
 from smtdist.kernels import neighbours
 from smtdist.kernels.device import place, to_host
 
@@ -115,75 +107,27 @@ def vote(
     return scores.reshape(rows, n_classes).astype(np.float64, copy=False)
 
 
-def evaluate_knn(
-    train_z: Any,
-    train_y: Any,
-    test_z: Any,
-    test_y: Any,
-    *,
-    k: int = 30,
-    temperature: float = 0.03,
-    vote: str = "exp",
-    block_bytes: int = BLOCK_BYTES,
-    progress: Progress | None = None,
-) -> Evaluation:
-    """Classify test rows by their k nearest training rows (SMT 2023 appendix J) and count what is right.
-
-    `train_z` and `test_z` are as in `nearest`; `train_y` (n,) and `test_y` (m,) number the classes from 0.
-    Ties go to the lowest class. Memory: as `nearest`. Raises what `nearest` and `vote` raise, before anything
-    is read where that can be told.
-
-    >>> z = np.eye(4)
-    >>> evaluate_knn(z, np.arange(4), z, np.arange(4), k=1).top1
-    1.0
-    """
-    check_vote(vote, temperature)
-    train_labels = checked_labels(train_y, len(train_z), "training labels")
-    test_labels = checked_labels(test_y, len(test_z), "test labels")
-    if not len(test_labels):
-        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
-    cosines, indices = nearest(test_z, train_z, k, block_bytes=block_bytes, progress=progress)
-    settings = SoftNeighbours(k, temperature, vote, block_bytes)
-    return evaluation_of(cosines, indices, train_labels, test_labels, settings)
-
-
 def evaluation_of(
     cosines: Float32,
     indices: Int64,
     train_labels: Int64,
-    test_labels: Int64,
+    asked: Int64,
     settings: SoftNeighbours,
 ) -> Evaluation:
     """Count what the neighbours that `nearest` found vote for; cosines and indices are (m, k)."""
     k, temperature, vote = settings.k, settings.temperature, settings.vote
-    size = int(max(train_labels.max(initial=0), test_labels.max())) + 1
-    n_first = n_five = 0
-    confusion = np.zeros((size, size), np.int64)
-    step = _voting_rows(settings.block_bytes, size, k)
-    for start in range(0, len(test_labels), step):
+    tally = Tally(train_labels, asked)
+    step = _voting_rows(settings.block_bytes, tally.size, k)
+    for start in range(0, len(asked), step):
         rows = slice(start, start + step)
-        scores = _vote(cosines[rows], train_labels[indices[rows]], size, vote, temperature)
-        n_first += int(hits(scores, test_labels[rows], 1).sum())
-        n_five += int(hits(scores, test_labels[rows], 5).sum())
-        confusion += confusion_matrix(scores.argmax(axis=1), test_labels[rows], size)
-    n_test = len(test_labels)
-    return Evaluation(
-        metric="knn",
-        vote=vote,
-        k=k,
-        temperature=temperature if vote == "exp" else None,
-        top1=n_first / n_test,
-        top5=n_five / n_test,
-        interval=wilson(n_first, n_test),
-        n_train=len(train_labels),
-        n_test=n_test,
-        n_classes=occurring(train_labels, test_labels),
-        confusion=confusion,
-    )
+        near = train_labels[indices[rows]]
+        tally.add(_vote(cosines[rows], near, tally.size, vote, temperature), asked[rows])
+    heat = temperature if vote == "exp" else None
+    return Evaluation(vote=vote, k=k, temperature=heat, n_train=len(train_labels), **tally.found())
 
 
 def knn_bytes(train: Any, test: Any, k: int, n_classes: int, *, block_bytes: int = BLOCK_BYTES) -> int:
-    """Return the memory that `evaluate_knn` takes at most beside the representations, of which the shapes alone matter."""
+    """Return the memory that `SoftNeighbours` takes at most beside the representations, of which the shapes alone matter."""
     n_test, _, features = _checked(test, train, k)
     test_rows, train_rows, packed = _blocking(test, train, features, k, block_bytes)
     known, own, rest = _block_bytes(train_rows, features, _raw_bytes(test, train), k, packed)
@@ -195,7 +139,9 @@ def knn_bytes(train: Any, test: Any, k: int, n_classes: int, *, block_bytes: int
 
 @dataclass(frozen=True)
 class SoftNeighbours:
-    """`evaluate_knn` with its settings, at once or while training rows come block by block.
+    """The k nearest training rows vote (SMT 2023 appendix J): at once, or while training rows come block by block.
+
+    block_bytes : of rows that are compared at a time, as in `nearest`.
 
     >>> z, judge = np.eye(4, dtype=np.float32), SoftNeighbours(k=1)
     >>> learner = judge.begin(z, np.arange(4), np.arange(4), 2)
@@ -205,23 +151,36 @@ class SoftNeighbours:
     True
     """
 
-    k: int = 30
-    temperature: float = 0.03
-    vote: str = "exp"
+    k: int = Configuration.n_neighbors
+    temperature: float = Configuration.temperature
+    vote: str = Configuration.vote
     block_bytes: int = BLOCK_BYTES
 
-    def __call__(self, train_z: Any, train_y: Any, test_z: Any, test_y: Any) -> Evaluation:
-        """Classify by training rows that are all there."""
-        return evaluate_knn(
-            train_z,
-            train_y,
-            test_z,
-            test_y,
-            k=self.k,
-            temperature=self.temperature,
-            vote=self.vote,
-            block_bytes=self.block_bytes,
-        )
+    @classmethod
+    def of(
+        cls,
+        settings: Configuration,
+        k: int | None = None,
+        temperature: float | None = None,
+        vote: str | None = None,
+    ) -> Self:
+        """Return those that a model's settings name, but for what is given."""
+        return cls(k or settings.n_neighbors, temperature or settings.temperature, vote or settings.vote)
+
+    def __call__(
+        self, train_z: Any, train_y: Any, test_z: Any, test_y: Any, progress: Progress | None = None
+    ) -> Evaluation:
+        """Classify test rows by training rows that are all there, and count what is right.
+
+        `train_z` and `test_z` are as in `nearest`; `train_y` (n,) and `test_y` (m,) number the classes from 0.
+        Ties go to the lowest class. Memory: as `nearest`. Raises what `nearest` and `vote` raise, before anything
+        is read where that can be told.
+        """
+        check_vote(self.vote, self.temperature)
+        train_labels = checked_labels(train_y, len(train_z), "training labels")
+        asked = test_labels(test_y, len(test_z))
+        found = nearest(test_z, train_z, self.k, block_bytes=self.block_bytes, progress=progress)
+        return evaluation_of(*found, train_labels, asked, self)
 
     def begin(self, test_z: Any, train_y: Any, test_y: Any, rows: int) -> GradualNeighbours:
         """Begin with test rows, kept as they are; training rows follow, at most `rows` at a time."""
@@ -270,7 +229,7 @@ class NearestSoFar:
 class GradualNeighbours(NearestSoFar):
     """Test rows that are classified by training rows which come block by block and need not stay.
 
-    Memory: as `NearestSoFar`. Raises what `evaluate_knn` raises.
+    Memory: as `NearestSoFar`. Raises what `SoftNeighbours` raises.
     """
 
     def __init__(self, settings: SoftNeighbours, test_z: Any, train_y: Any, test_y: Any, rows: int) -> None:
@@ -289,10 +248,8 @@ class GradualNeighbours(NearestSoFar):
 
 def check_vote(vote: str, temperature: float) -> None:
     """Raise ConfigurationError for a vote that does not exist or a temperature that is not positive."""
-    if vote not in configuration.VOTES:
-        raise ConfigurationError(
-            f"There is no vote {vote!r}; choose one of {', '.join(configuration.VOTES)}."
-        )
+    if vote not in VOTES:
+        raise ConfigurationError(f"There is no vote {vote!r}; choose one of {', '.join(VOTES)}.")
     if not (temperature > 0 and math.isfinite(temperature)):
         raise ConfigurationError(f"The temperature is {temperature}; it must be a positive number.")
 

@@ -21,8 +21,19 @@ NORMAL_QUANTILE: Final = 1.959963984540054
 """z with 95 % of a normal distribution in [-z, z]."""
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Judged(Shown):
-    """What every evaluation has, whatever the classifier."""
+    """What every evaluation found, whatever the classifier; `to_dict` has it as plain JSON.
+
+    Attributes
+    ----------
+    metric : the classifier, such as "knn".
+    top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
+    interval : 95 % Wilson interval of `top1`, (low, high).
+    n_train, n_test, n_classes : what it was measured on; classes are those that occur.
+    confusion : (classes, classes) counts, up to the largest label; rows are true classes, columns predicted ones.
+    raw_pixels : the same of raw pixels in place of representations, by the same classifier; None where none were judged.
+    """
 
     metric: str
     top1: float
@@ -40,14 +51,15 @@ class Judged(Shown):
         return "" if self.raw_pixels is None else advice(self.top1, self.raw_pixels.top1, self.metric)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field as plain JSON types; of raw pixels the accuracy and its interval."""
-        raise NotImplementedError
-
-    @property
-    def beside(self) -> dict[str, Any]:
-        """The accuracy of raw pixels and its interval as plain JSON types, where they were judged."""
+        """Return every field as plain JSON types; of raw pixels the accuracy and its interval, where they were judged."""
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if name != "raw_pixels"
+        }
         raw = self.raw_pixels
-        return {} if raw is None else {"raw_pixels": {"top1": raw.top1, "interval": list(raw.interval)}}
+        beside = {} if raw is None else {"raw_pixels": {"top1": raw.top1, "interval": list(raw.interval)}}
+        return plain | {"confusion": self.confusion.tolist()} | beside
 
     def shown(self) -> dict[str, str]:
         """Return the accuracies, that of raw pixels too, and what they were measured on."""
@@ -71,49 +83,51 @@ class Judged(Shown):
         return f"top-1 {shown['top-1']}, {shown['classifier']}, {shown['test samples']} test samples{raw}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation(Judged):
-    """What an evaluation found; `to_dict` has it as plain JSON.
+    """What nearest neighbours found.
 
     Attributes
     ----------
-    metric : the classifier, such as "knn".
-    vote, k, temperature : settings of the nearest neighbours, None for other classifiers.
-    top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
-    interval : 95 % Wilson interval of `top1`, (low, high).
-    n_train, n_test, n_classes : what it was measured on; classes are those that occur.
-    confusion : (classes, classes) counts, up to the largest label; rows are true classes, columns predicted ones.
-    raw_pixels : the same of raw pixels in place of representations, by the same classifier; None where none were judged.
+    vote, k, temperature : settings of the nearest neighbours; no temperature but of the vote "exp".
+    metric, top1, top5, interval, n_train, n_test, n_classes, confusion, raw_pixels : as in `Judged`.
     """
 
-    metric: str
-    vote: str | None
-    k: int | None
+    metric: str = "knn"
+    vote: str
+    k: int
     temperature: float | None
-    top1: float
-    top5: float
-    interval: tuple[float, float]
-    n_train: int
-    n_test: int
-    n_classes: int
-    confusion: Labels
-    raw_pixels: Judged | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return every field as plain JSON types; of raw pixels the accuracy and its interval."""
+
+class Tally:
+    """Counts, block by block, what scores of classes get right; `known` are the labels of training, `asked` those of test."""
+
+    def __init__(self, known: Labels, asked: Labels) -> None:
+        self.size = int(max(known.max(initial=0), asked.max())) + 1
+        self._first = self._five = self._rows = 0
+        self._confusion = np.zeros((self.size, self.size), np.int64)
+        self._n_classes = occurring(known, asked)
+
+    def add(self, scores: Scores, labels: Labels, classes: Labels | None = None) -> None:
+        """Count some rows of scores, those of `classes` alone where these are given: others are never chosen."""
+        if classes is not None:
+            every = np.full((len(labels), self.size), -np.inf)
+            every[:, classes] = scores
+            scores = every
+        self._first += int(hits(scores, labels, 1).sum())
+        self._five += int(hits(scores, labels, 5).sum())
+        self._rows += len(labels)
+        self._confusion += confusion_matrix(scores.argmax(axis=1), labels, self.size)
+
+    def found(self) -> dict[str, Any]:
+        """Return the fields of `Judged` that were counted."""
         return {
-            "metric": self.metric,
-            "vote": self.vote,
-            "k": self.k,
-            "temperature": self.temperature,
-            "top1": self.top1,
-            "top5": self.top5,
-            "interval": list(self.interval),
-            "n_train": self.n_train,
-            "n_test": self.n_test,
-            "n_classes": self.n_classes,
-            "confusion": self.confusion.tolist(),
-            **self.beside,
+            "top1": self._first / self._rows,
+            "top5": self._five / self._rows,
+            "interval": wilson(self._first, self._rows),
+            "n_test": self._rows,
+            "n_classes": self._n_classes,
+            "confusion": self._confusion,
         }
 
 
@@ -156,11 +170,6 @@ def top1(scores: Scores, labels: Labels) -> float:
     0.5
     """
     return float(hits(scores, labels, 1).mean())
-
-
-def top5(scores: Scores, labels: Labels) -> float:
-    """Return the share of rows whose label is among the five highest scores; 1 with five classes or fewer."""
-    return float(hits(scores, labels, 5).mean())
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -244,3 +253,11 @@ def checked_labels(labels: Any, n_samples: int, name: str, max_classes: int = MA
             f"{max_classes - 1}; renumber them."
         )
     return array.astype(np.int64)
+
+
+def test_labels(labels: Any, n_samples: int) -> Labels:
+    """Return those of test samples, of which there must be one."""
+    asked = checked_labels(labels, n_samples, "test labels")
+    if not len(asked):
+        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
+    return asked

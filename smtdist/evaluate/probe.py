@@ -24,15 +24,7 @@ from smtdist.evaluate.logistic import (
     n_outputs,
     weight_bytes,
 )
-from smtdist.evaluate.metrics import (
-    Judged,
-    checked_labels,
-    confusion_bytes,
-    confusion_matrix,
-    hits,
-    occurring,
-    wilson,
-)
+from smtdist.evaluate.metrics import Judged, Tally, checked_labels, confusion_bytes, hits, test_labels
 from smtdist.evaluate.span import (
     MOST_DEVICE_ROWS,
     MOST_ROWS,
@@ -86,44 +78,25 @@ class LinearProbe:
         return self.logistic.intercepts - shift
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LinearEvaluation(Judged):
-    """What the linear probe found; `to_dict` has it as plain JSON.
+    """What the linear probe found.
 
     Attributes
     ----------
-    top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
-    interval : 95 % Wilson interval of `top1`, (low, high).
     C : weight of the losses against ½‖W‖², chosen on the validation part.
     n_iter : iterations of the last fit, on all training rows.
     converged : whether that fit ended where its gradient is small; if not, more iterations could change the
         figures.
     path : for every C that was tried, its C, top1 on the validation part, n_iter and converged.
-    n_train, n_test, n_classes, confusion, raw_pixels : as in `smtdist.evaluate.metrics.Evaluation`.
+    metric, top1, top5, interval, n_train, n_test, n_classes, confusion, raw_pixels : as in `smtdist.evaluate.metrics.Judged`.
     """
 
-    top1: float
-    top5: float
-    interval: tuple[float, float]
+    metric: str = "linear"
     C: float
     n_iter: int
     converged: bool
     path: Path
-    n_train: int
-    n_test: int
-    n_classes: int
-    confusion: Int64
-    metric: str = "linear"
-    raw_pixels: Judged | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return every field as plain JSON types."""
-        plain = {
-            name: getattr(self, name) for name in ("metric", "top1", "top5", "C", "n_iter", "converged")
-        }
-        counts = {name: getattr(self, name) for name in ("n_train", "n_test", "n_classes")}
-        lists = {"interval": list(self.interval), "path": list(self.path)}
-        return {**plain, **counts, **lists, "confusion": self.confusion.tolist(), **self.beside}
 
 
 def fit_probe(
@@ -246,33 +219,19 @@ def evaluate_linear(
     (1.0, True)
     """
     _require_alike(train_z, test_z, "test")
-    asked = checked_labels(test_y, len(test_z), "test labels")
-    if not len(asked):
-        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
+    asked = test_labels(test_y, len(test_z))
     probe = fit_probe(train_z, train_y, memory_bytes=memory_bytes, **settings)
-    size = int(max(probe.classes.max(), asked.max())) + 1
-    rows = Rows(test_z, asked, "test", memory_bytes, size)
-    n_first = n_five = 0
-    confusion = np.zeros((size, size), np.int64)
-    for logits, labels in probe.logistic.logits(rows):
-        scores = np.full((len(labels), size), -np.inf)
-        scores[:, probe.classes] = logits
-        n_first += int(hits(scores, labels, 1).sum())
-        n_five += int(hits(scores, labels, 5).sum())
-        confusion += confusion_matrix(scores.argmax(axis=1), labels, size)
+    tally = Tally(probe.classes, asked)
+    for logits, labels in probe.logistic.logits(Rows(test_z, asked, "test", memory_bytes, tally.size)):
+        tally.add(logits, labels, probe.classes)
     final = probe.logistic
     return LinearEvaluation(
-        top1=n_first / len(asked),
-        top5=n_five / len(asked),
-        interval=wilson(n_first, len(asked)),
         C=final.C,
         n_iter=final.n_iter,
         converged=final.converged,
         path=probe.path,
         n_train=probe.n_train,
-        n_test=len(asked),
-        n_classes=occurring(probe.classes, asked),
-        confusion=confusion,
+        **tally.found(),
     )
 
 

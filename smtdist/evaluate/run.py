@@ -16,7 +16,6 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
 from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.opening import EncodedSettings
@@ -37,7 +36,7 @@ from smtdist.evaluate.kernel_ridge import (
     planned_bytes,
     require_classes,
 )
-from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn, knn_bytes
+from smtdist.evaluate.knn import BLOCK_BYTES, SoftNeighbours, knn_bytes
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_bytes
 from smtdist.evaluate.plan import EvaluationPlan, Shape, Stage, multiplied, stages_of
@@ -92,26 +91,6 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """Settings of the soft k-NN."""
-
-    k: int = Configuration.n_neighbors
-    temperature: float = Configuration.temperature
-    vote: str = Configuration.vote
-
-    @classmethod
-    def of(
-        cls,
-        settings: Configuration,
-        k: int | None = None,
-        temperature: float | None = None,
-        vote: str | None = None,
-    ) -> Neighbours:
-        """Return those that a model's settings name, but for what is given."""
-        return cls(k or settings.n_neighbors, temperature or settings.temperature, vote or settings.vote)
-
-
-@dataclass(frozen=True)
 class Linear:
     """Settings of the linear probe."""
 
@@ -149,8 +128,8 @@ class Directions:
     whiten: float = 0.5
 
 
-Settings = Neighbours | Linear | Svm | Kernel
-NAMES: Final[dict[type, str]] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
+Settings = SoftNeighbours | Linear | Svm | Kernel
+NAMES: Final[dict[type, str]] = {SoftNeighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
 LINEAR_STEPS: Final = 10, 60
 """Passes over the rows that a linear probe takes for each penalty, least and most."""
 Found = Evaluation | LinearEvaluation | KernelEvaluation
@@ -354,7 +333,7 @@ def _require(settings: Settings, n_known: int, labels: NDArray[np.int64]) -> Non
 
 def require_neighbours(settings: Settings, n_known: int) -> None:
     """Refuse more neighbours than there are samples to learn from: before anything is represented."""
-    if isinstance(settings, Neighbours) and settings.k > n_known:
+    if isinstance(settings, SoftNeighbours) and settings.k > n_known:
         raise ConfigurationError(
             f"There are {n_known:,} training samples, fewer than {settings.k:,} neighbours; give more samples, or ask for "
             f"fewer neighbours."
@@ -421,7 +400,7 @@ def loaded(name: str) -> None:
     """Classify a few numbers, so that what the classifier loads is in memory before that is measured."""
     z, y = np.tile(np.eye(4, dtype=np.float32), (3, 1)), np.tile(np.arange(2), 6)
     few: dict[str, Settings] = {
-        "knn": Neighbours(1),
+        "knn": SoftNeighbours(1),
         "linear": Linear(),
         "svm": Svm((1.0,), 2),
         "kernel": Kernel(),
@@ -484,7 +463,7 @@ def classified(
 ) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
     name = NAMES[type(settings)]
-    total = len(test_y if isinstance(settings, Neighbours) else train_y)
+    total = len(test_y if isinstance(settings, SoftNeighbours) else train_y)
     loaded(name)
     needed = judging_bytes(settings, train_z, test_z, train_y, test_y)
     with in_pass(engine, name, total, projected(needed)) as progress:
@@ -501,48 +480,18 @@ def judged(
 ) -> Found:
     """Classify within a share of the memory limit."""
     budget = memory_limit() // MEMORY_SHARE
+    data = train_z, train_y, test_z, test_y
     if isinstance(settings, Linear):
-        return evaluate_linear(
-            train_z,
-            train_y,
-            test_z,
-            test_y,
-            validation=settings.validation,
-            memory_bytes=budget,
-            progress=progress,
-        )
+        share = settings.validation
+        return evaluate_linear(*data, validation=share, memory_bytes=budget, progress=progress)
     if isinstance(settings, Svm):
-        return evaluate_svm(
-            train_z,
-            train_y,
-            test_z,
-            test_y,
-            C=settings.C,
-            folds=settings.folds,
-            memory_bytes=budget,
-            progress=progress,
-        )
+        C, folds = settings.C, settings.folds
+        return evaluate_svm(*data, C=C, folds=folds, memory_bytes=budget, progress=progress)
     if isinstance(settings, Kernel):
-        return evaluate_kernel_ridge(
-            settings.sets(train_z),
-            train_y,
-            settings.sets(test_z),
-            test_y,
-            temperature=settings.temperature,
-            memory_bytes=budget,
-            progress=progress,
-        )
-    return evaluate_knn(
-        train_z,
-        train_y,
-        test_z,
-        test_y,
-        k=settings.k,
-        temperature=settings.temperature,
-        vote=settings.vote,
-        block_bytes=min(BLOCK_BYTES, budget),
-        progress=progress,
-    )
+        data = settings.sets(train_z), train_y, settings.sets(test_z), test_y
+        heat = settings.temperature
+        return evaluate_kernel_ridge(*data, temperature=heat, memory_bytes=budget, progress=progress)
+    return replace(settings, block_bytes=min(BLOCK_BYTES, budget))(*data, progress)
 
 
 @contextmanager

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from smtdist.engine.memory import readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
-from smtdist.evaluate.metrics import (
-    checked_labels,
-    confusion_bytes,
-    confusion_matrix,
-    hits,
-    occurring,
-    wilson,
-)
+from smtdist.evaluate.metrics import Tally, checked_labels, confusion_bytes, test_labels
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.kernels import products as ordered_products
 from smtdist.kernels.device import gpu_available, place
@@ -253,7 +246,7 @@ class _Problem:
         return signs
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SvmEvaluation(LinearEvaluation):
     """What the SVM found, as the linear probe says it; `path` is C and its accuracy across folds."""
 
@@ -282,12 +275,8 @@ def evaluate_svm(
     >>> evaluate_svm(z, np.repeat([0, 1, 2], 10), z[::10], [0, 1, 2], C=1.0).top1
     1.0
     """
-    labels, asked = (
-        checked_labels(train_y, len(train_z), "training labels"),
-        checked_labels(test_y, len(test_z), "test labels"),
-    )
-    if not len(asked):
-        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
+    labels = checked_labels(train_y, len(train_z), "training labels")
+    asked = test_labels(test_y, len(test_z))
     grid = sorted({float(value) for value in np.atleast_1d(np.asarray(C, float))})
     path: list[dict[str, Any]] = []
     chosen = grid[0]
@@ -303,28 +292,16 @@ def evaluate_svm(
         )
         chosen = max(path, key=lambda one: one["top1"])["C"]
     fitted = fit_svm(train_z, labels, C=chosen, memory_bytes=memory_bytes, **settings)
-    size = int(max(labels.max(), asked.max())) + 1
-    first = five = 0
-    confusion = np.zeros((size, size), np.int64)
+    tally = Tally(labels, asked)
     for block, here in _plain(test_z, asked, "test", memory_bytes).blocks(*_UNCHANGED):
-        scores = np.full((len(block), size), -np.inf)
-        scores[:, fitted.classes] = fitted.scores(block)
-        first = first + int(hits(scores, here, 1).sum())
-        five = five + int(hits(scores, here, 5).sum())
-        confusion += confusion_matrix(scores.argmax(axis=1), here, size)
-    n = len(asked)
+        tally.add(fitted.scores(block), here, fitted.classes)
     return SvmEvaluation(
-        top1=first / n,
-        top5=five / n,
-        interval=wilson(first, n),
         C=chosen,
         n_iter=fitted.n_iter,
         converged=fitted.converged,
         path=tuple(path),
         n_train=len(labels),
-        n_test=n,
-        n_classes=occurring(labels, asked),
-        confusion=confusion,
+        **tally.found(),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,11 +128,9 @@ class Trials:
         started: float,
     ) -> Tuned:
         """Fit every combination on samples and judge it on others."""
-        votes = run.Neighbours.of(self.votes, neighbours)
         budget = memory_limit() // run.MEMORY_SHARE
-        nearest = knn.SoftNeighbours(
-            votes.k, votes.temperature, votes.vote, block_bytes=min(knn.BLOCK_BYTES, budget)
-        )
+        votes = knn.SoftNeighbours.of(self.votes, neighbours)
+        nearest = replace(votes, block_bytes=min(knn.BLOCK_BYTES, budget))
         classify: trying.Classifier = nearest if metric == "knn" else _probe
         # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself
         at_once = max(1, budget // knn.BLOCK_BYTES) if metric == "knn" else 1
@@ -157,7 +155,7 @@ class Trials:
     def require_neighbours(self, known: Labelled, metric: str, neighbours: int | None) -> None:
         """Refuse more neighbours than there are samples to learn from."""
         if metric == "knn":
-            run.require_neighbours(run.Neighbours.of(self.votes, neighbours), known.source.n_samples)
+            run.require_neighbours(knn.SoftNeighbours.of(self.votes, neighbours), known.source.n_samples)
 
 
 def _probe(train_z: Any, train_y: Any, test_z: Any, test_y: Any) -> run.Found:

@@ -12,36 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from smtdist.errors import ConfigurationError, TooLargeError
-from smtdist.kernels.context import (
-    COARSE_BITS,
-    add_second_order,
-    add_window_cooccurrence,
-    degrees,
-    kept_mask,
-    whole_weights,
-)
+from smtdist.kernels.context import COARSE_BITS, whole_weights
 from smtdist.kernels.cpu import scatter as cpu
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import scatter as generic
 from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.types import Array, Codes
-
-__all__ = [
-    "add_activity",
-    "add_image_outer",
-    "add_moments",
-    "add_outer_of",
-    "add_second_moment",
-    "add_second_order",
-    "add_whole_second_order",
-    "add_window_cooccurrence",
-    "degrees",
-    "from_atom",
-    "image_counts",
-    "kept_mask",
-    "symmetric",
-    "whole_second_order",
-]
 
 DEVIATION_BYTES = 64 << 20
 """Rows of a second-order sum that are made at a time before they are added to two limbs."""
@@ -110,22 +86,16 @@ def image_counts(codes: Codes, images: int) -> Array:
     return body.image_counts(codes, images)
 
 
-def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None = None) -> None:
+def add_outer_of(out: Array, counts: Array, weights: Array | None = None) -> None:
     """Add Σ_b w_b s_b s_bᵀ to the upper triangle of `out`, s_b = A_b 1 (w = 1 where None).
 
     For a whole-image context the first-order scatter is n Σ a aᵀ - s sᵀ. Products run in float32 only while
     max_k Σ_b s_bk² < 2^24 (by Cauchy-Schwarz then every sum is below it, hence exact), else in float64
     below 2^53.
 
-    out : int32 or int64 (K, K); weights : whole numbers (B,). Memory: 8 K bytes an image and row panels of
-        16 MiB.
+    out : int32 or int64 (K, K); counts : of images, (B, K) of `image_counts`, which may be of several pieces; weights : whole
+        numbers (B,). Memory: 8 K bytes an image and row panels of 16 MiB.
     """
-    _check_out(out, codes)
-    add_outer_of(out, image_counts(codes, images), weights)
-
-
-def add_outer_of(out: Array, counts: Array, weights: Array | None = None) -> None:
-    """Add what `add_image_outer` does, from the counts of images, (B, K) of `image_counts`, which may be of several pieces."""
     body = cpu if is_host(out) else generic
     body.add_outer_of(out, counts, weights)
 
@@ -222,16 +192,6 @@ def from_atom(codes: Codes, low: int) -> Codes:
     """
     body = cpu if is_host(codes.indptr) else gpu
     return body.from_atom(codes, low) if low else codes
-
-
-def symmetric(upper: Array) -> Array:
-    """Return the full symmetric matrix of an upper triangle; what lies below the diagonal is ignored.
-
-    >>> import numpy as np
-    >>> symmetric(np.array([[1, 2], [9, 3]])).tolist()
-    [[1, 2], [2, 3]]
-    """
-    return mirror_upper(upper.copy())
 
 
 def mirror_upper(upper: Array) -> Array:

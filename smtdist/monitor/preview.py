@@ -200,11 +200,6 @@ def packed(patches: NDArray[np.float64]) -> dict[str, Any]:
     return {"shape": list(patches.shape), "pixels": base64.b64encode(grey.tobytes()).decode("ascii")}
 
 
-def unpacked(pictured: dict[str, Any]) -> NDArray[np.uint8]:
-    """Return the pictures that `packed` made, (patches, height, width, channels)."""
-    return np.frombuffer(base64.b64decode(pictured["pixels"]), np.uint8).reshape(pictured["shape"])
-
-
 @_seen.register
 def _(moments: PatchMoment, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
     if moments.whitener.geometry.pixels > MOST_PIXELS:

@@ -18,7 +18,6 @@ from smtdist.monitor.tables import number, rate, size, table, unit_of
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 WIDTH: Final = 100
 MOST_WORKERS: Final = 16
-MOST_SUMS: Final = 64
 COLOURS: Final = {"running": "cyan", "finished": "green", "failed": "red", "stopped": "yellow"}
 
 

@@ -87,14 +87,13 @@ def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> 
     cosines, rows = nearest[0][:, :shown], nearest[1][:, :shown]
     if votes.mirrored_votes:  # what is shown are images as they are
         cosines, rows = knn.nearest(flat[1], flat[0][:n], shown)
-    same = run.Neighbours(settings.k, settings.temperature, settings.vote)
     evaluation = judging.with_pixels(
         knn.evaluation_of(*nearest, learnt.labels, asked[1], settings),
         model,
         learnt,
         run.Labelled(*asked),
         engine,
-        same,
+        settings,
     )
     return Looked(
         model,

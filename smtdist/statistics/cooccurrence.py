@@ -275,22 +275,28 @@ class CodeSums(Statistic):
     def _add_equal(self, out: State, sums: State, sites: int) -> None:
         """Add what images of a state, which all keep so many patches, add to A L Aᵀ beyond the usual."""
         usual = self.full_degree + 1
-        if sites == usual:
-            return
-        first = 0 if self.rows is None else self.rows[0]
+        if sites != usual:
+            activity = sums["activity"][0 if self.rows is None else self.rows[0] :]
+            self.add_views(out, sums, activity, sites, 1)
+            self.add_views(out, sums, activity, usual, -1)
+
+    def add_views(self, out: State, sums: State, activity: Array, sites: int, sign: int) -> None:
+        """Add A L Aᵀ of images that all keep so many patches to the limbs of `out`, or take it away, from other sums of them.
+
+        activity : of the rows of the sums.
+        """
         high, low = (out[name] for name in DEVIATION)
-        second, outer, activity = sums.get("second_moment"), sums["outer"], sums["activity"]
+        second, outer = sums.get("second_moment"), sums["outer"]
+        weight = context.whole_weights(sites, self.weight_bits)[1]
         for start in range(0, len(outer), memory.LIMB_ROWS):
             rows = slice(start, start + memory.LIMB_ROWS)
-            for each, sign in ((sites, 1), (usual, -1)):
-                panel = -sign * outer[rows, start:].astype(np.int64)
-                if second is not None:
-                    panel += sign * each * second[rows, start:].astype(np.int64)
-                else:
-                    at = array_module(panel).arange(len(panel))
-                    panel[at, at] += sign * each * activity[first + start : first + start + len(panel)]
-                weight = context.whole_weights(each, self.weight_bits)[1]
-                limbs.add_multiple(high[rows, start:], low[rows, start:], panel, weight)
+            panel = -sign * outer[rows, start:].astype(np.int64)
+            if second is not None:
+                panel += sign * sites * second[rows, start:].astype(np.int64)
+            else:
+                at = array_module(panel).arange(len(panel))
+                panel[at, at] += sign * sites * activity[rows]
+            limbs.add_multiple(high[rows, start:], low[rows, start:], panel, weight)
 
     def _add_beyond(self, state: State, codes: Codes, kept: Array, counts: Array) -> None:
         """Add what whole images add to A L Aᵀ beyond one of which all patches are kept."""

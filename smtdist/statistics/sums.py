@@ -380,34 +380,23 @@ def _squares(state: State, lacking: bool) -> State:
 
 
 def _add_usual(
-    bits: int,
-    sites: int,
-    activity: Integers,
-    second: Matrix | None,
-    cooccurrence: Matrix,
-    scatter: Matrix,
-    low: Matrix | None = None,
+    sites: int, activity: Integers, second: Matrix | None, cooccurrence: Matrix, scatter: Matrix
 ) -> None:
-    """Add what 2^bits A L Aᵀ is if every image keeps so many patches, to int64 `scatter` or two limbs, panel by panel.
+    """Add what 2^`COARSE_BITS` A L Aᵀ is if every image keeps so many patches, to int64 `scatter`, panel by panel.
 
     That is diagonal A Aᵀ - rest (s sᵀ - A Aᵀ) by the weights of L. second : A Aᵀ, or None for one-hot codes, where it is
     the diagonal matrix of `activity`.
     """
-    moment, rest = whole_weights(sites, bits)
-    # in two limbs first n - 1 and 1, then times the rounded weight
-    diagonal, beside, weight = (moment - rest, rest, 1) if low is None else (sites - 1, 1, rest)
+    moment, rest = whole_weights(sites, COARSE_BITS)
     for start in range(0, len(scatter), PANEL_ROWS):
         rows = slice(start, start + PANEL_ROWS)
-        panel = -beside * cooccurrence[rows].astype(np.int64)
+        panel = -rest * cooccurrence[rows].astype(np.int64)
         if second is not None:
-            panel += diagonal * second[rows].astype(np.int64)
+            panel += (moment - rest) * second[rows].astype(np.int64)
         else:
             at = np.arange(len(panel))
-            panel[at, start + at] += diagonal * activity[rows]
-        if low is None:
-            scatter[rows] += panel
-        else:
-            limbs.add_multiple(scatter[rows], low[rows], panel, weight)
+            panel[at, start + at] += (moment - rest) * activity[rows]
+        scatter[rows] += panel
 
 
 def _digits_to_limbs(high: Integers, low: Integers) -> None:
@@ -428,34 +417,34 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
     """
     one_hot = sums.encoder.form == "labels"
     mirrored: Callable[[Any], Any] = mirror_upper if diagonal is None else lambda upper: upper
-    activity = state["activity"]
+    activity, degree = state["activity"], sums.full_degree
+    own = activity if diagonal is None else diagonal
+    views, sites = (int(state["n_views"]) if "n_views" in state else None), None
+    squares = int(state.get("n_squares", 0))
+    if views is not None:
+        sites = equal_sites(views, int(state["n_positions"]), squares)
+        if sites is None:
+            sums.add_views(state, state, own, degree + 1, 1)
     matrices: dict[str, Matrix] = {}
     second = None if one_hot else mirrored(state.pop("second_moment"))
     if "outer" in state:
         cooccurrence = mirrored(state.pop("outer"))
         if second is None:
             at = np.arange(len(cooccurrence))
-            cooccurrence[at, at] -= (activity if diagonal is None else diagonal).astype(cooccurrence.dtype)
+            cooccurrence[at, at] -= own.astype(cooccurrence.dtype)
         else:
             cooccurrence -= second.astype(cooccurrence.dtype, copy=False)
     else:
         cooccurrence = mirrored(state.pop("windows"))
-    degree = sums.full_degree
     deficit = state.pop("deficit", None)
     equal_degree: int | None = degree
     degree_activity = None
-    views = int(state["n_views"]) if "n_views" in state else None
-    squares = int(state.get("n_squares", 0))
-    own = activity if diagonal is None else diagonal
-    usual = sums.weight_bits, degree + 1, own, second, cooccurrence
     if views is not None:
-        high, low = (state.pop(name) for name in DEVIATION)
-        sites = equal_sites(views, int(state["n_positions"]), squares)
+        beyond = [state.pop(name) for name in DEVIATION]
         follows = _degrees(sites, activity if one_hot else None)
         equal_degree, degree_activity = (follows.get(name) for name in ("equal_degree", "degree_activity"))
         if sites is None:
-            matrices |= {name: mirrored(limb) for name, limb in zip(LIMBS, (high, low), strict=True)}
-            _add_usual(*usual, *(matrices[name] for name in LIMBS))
+            matrices |= {name: mirrored(limb) for name, limb in zip(LIMBS, beyond, strict=True)}
     elif sums.second_order:
         if "scatter" in state:
             matrices["context_scatter"] = mirrored(state.pop("scatter"))
@@ -466,7 +455,7 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
             _digits_to_limbs(*(matrices[name] for name in LIMBS))
         else:
             matrices["context_scatter"] = mirrored(state.pop("deviation"))
-            _add_usual(*usual, matrices["context_scatter"])
+            _add_usual(degree + 1, own, second, cooccurrence, matrices["context_scatter"])
         equal_degree = None
     elif one_hot:
         degree_activity = degree * activity

@@ -41,8 +41,9 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.lock import held
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun, MemoryBudgetError
+from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.probe import evaluate_linear
-from smtdist.evaluate.run import Directions, Labelled, Neighbours, evaluated
+from smtdist.evaluate.run import Directions, Labelled, evaluated
 from smtdist.kernels.types import Codes, Geometry
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
@@ -125,7 +126,7 @@ def separately(data, cell):
     parts = [read(data, cell.parts[0].fit, group, count) for group, count in (("train", 40), ("test", 24))]
     known, wanted = (Labelled(as_source(one.array), one.labels) for one in parts)
     together = side_by_side(models[0], models[1:])
-    found = evaluated(together, known, wanted, engine, Neighbours(vote=cell.vote))
+    found = evaluated(together, known, wanted, engine, SoftNeighbours(vote=cell.vote))
     return found, models, known, wanted
 
 
@@ -450,7 +451,7 @@ def test_mirrored_images_may_vote(asked, data):
     np.testing.assert_array_equal(both.array[40:, :, ::-1], images.array)
     _, (model,), _, wanted = separately(data, cell)
     known = Labelled(as_source(both.array), both.labels)
-    alone = evaluated(model, known, wanted, Engine(SerialExecutor()), Neighbours())
+    alone = evaluated(model, known, wanted, Engine(SerialExecutor()), SoftNeighbours())
     assert own["top1"] == alone.top1
 
 
@@ -465,7 +466,7 @@ def test_leading_directions_are_those_of_evaluate(asked, data, tmp_path):
     _, (model,), known, wanted = separately(data, cell)
     known = known.and_mirrored()
     engine = Engine(SerialExecutor())
-    alone = evaluated(model, known, wanted, engine, Neighbours(), directions=Directions(12, 1.0))
+    alone = evaluated(model, known, wanted, engine, SoftNeighbours(), directions=Directions(12, 1.0))
     assert row["ours"]["top1"] == alone.top1
     assert (tmp_path / "work/leading").exists()
     assert not list((tmp_path / "work/leading").glob("*rows*"))

@@ -4,8 +4,9 @@ import numpy as np
 
 from benchmarks.concepts import synthetic
 from benchmarks.concepts.synthetic import hierarchical
+from smtdist.concepts.settings import ConceptSettings
 
-__all__ = ["embedded", "hierarchical", "independent"]
+__all__ = ["descent", "embedded", "hierarchical", "independent", "searching"]
 
 
 def independent(rng, p, b):
@@ -20,3 +21,14 @@ def independent(rng, p, b):
 def embedded(rng, S, n, snr):
     """S Wᵀ with orthonormal W (n x b) and Gaussian noise of 10^(-snr/10) times its energy."""
     return synthetic.embedded(rng, S, n, snr)[0]
+
+
+def descent(n_concepts, **settings):
+    """Settings of a descent alone, warm and without a penalty."""
+    alone = {"method": "hopfield", "penalty": 0.0, "temperature": 0.3, "cooling": 0.95}
+    return ConceptSettings(**alone | {"n_concepts": n_concepts} | settings)
+
+
+def searching(n_concepts, **settings):
+    """Settings of rejection in many rounds."""
+    return ConceptSettings(**{"n_concepts": n_concepts, "tolerance": 0.1, "rounds": 16} | settings)

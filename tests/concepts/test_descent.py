@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import reference_concepts as oracle
-from data_sets import embedded, hierarchical, independent
+from data_sets import descent, embedded, hierarchical, independent
 from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 from smtdist import BinaryConcepts
 from smtdist.concepts import rows
-from smtdist.concepts.descent import DescentSettings, descend
+from smtdist.concepts.descent import descend
 from smtdist.concepts.few_points import FewPoints, are_few
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.keyed import key_of, unit
@@ -130,7 +130,7 @@ def test_the_loss_that_is_monitored_is_equation_3_and_falls_without_noise(engine
     X = embedded(rng, independent(rng, 60, 8), 12, 10)
     scores = prepare(X, engine)
     start = random_projection(scores, range(8), 0, engine)
-    done = descend(scores, start, DescentSettings(8, temperature=0.0, sweeps=20), engine)
+    done = descend(scores, start, descent(8, temperature=0.0, sweeps=20), engine)
     losses = [one.objective for one in done.history]
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
     want = oracle.kernel_loss(done.concepts.astype(float), X, done.weights)
@@ -147,7 +147,7 @@ def test_annealing_recovers_the_geometry(engine, kind):
     S = independent(rng, 64, 11) if kind == "independent" else hierarchical(rng, 64)
     scores = prepare(embedded(rng, S, S.shape[1] + 5, 30), engine)
     start = random_projection(scores, range(S.shape[1]), 0, engine)
-    done = descend(scores, start, DescentSettings(S.shape[1], sweeps=60), engine)
+    done = descend(scores, start, descent(S.shape[1], sweeps=60), engine)
     assert done.history[-1].cka > 0.98
     if kind == "independent":
         assert oracle.hamming_after_matching(done.concepts, S) < 0.1
@@ -157,7 +157,9 @@ def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
     monkeypatch.setattr("smtdist.concepts.scores.CHUNK_BYTES", 20 * 2**10)  # leaves of 256 rows
     rng = np.random.default_rng(3)
     X = embedded(rng, independent(rng, 900, 9), 12, 10).astype(np.float32)
-    options = DescentSettings(9, sweeps=12, blocks=5, penalty=0.01, project_every=3, weights="concept")
+    options = descent(
+        9, sweeps=12, blocks=5, penalty=0.01, project_every=3, method="hybrid", weights="concept"
+    )
 
     def run(executor, spill=2**30):
         engine = Engine(executor)
@@ -202,8 +204,7 @@ def test_sharded_sweeps_end_near_the_sequential_ones(engine):
     scores = prepare(X, engine)
     start = random_projection(scores, range(12), 0, engine)
     ends = [
-        descend(scores, start, DescentSettings(12, sweeps=60, blocks=n), engine).history[-1].cka
-        for n in (1, 8)
+        descend(scores, start, descent(12, sweeps=60, blocks=n), engine).history[-1].cka for n in (1, 8)
     ]
     assert min(ends) > 0.92
     assert abs(ends[0] - ends[1]) < 0.02
@@ -222,7 +223,7 @@ def test_a_penalty_makes_concepts_sparser(engine):
     scores = prepare(np.eye(24) + 0.01 * rng.normal(size=(24, 24)), engine)
     start = random_projection(scores, range(24), 0, engine)
     sizes = [
-        descend(scores, start, DescentSettings(24, penalty=penalty, sweeps=60), engine).concepts.sum()
+        descend(scores, start, descent(24, penalty=penalty, sweeps=60), engine).concepts.sum()
         for penalty in (0.0, 0.05)
     ]
     assert sizes[1] < sizes[0]
@@ -247,7 +248,7 @@ def test_points_whose_products_leave_float64_are_refused(scale):
 def test_settings_without_meaning_are_refused():
     for wrong in ({"temperature": -1}, {"cooling": 0}, {"weights": "none"}, {"blocks": 0}, {"sweeps": 0}):
         with pytest.raises(ConfigurationError):
-            DescentSettings(**{"n_concepts": 2, **wrong})
+            descent(2, **wrong)
 
 
 def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
@@ -255,7 +256,7 @@ def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
     X = embedded(rng, hierarchical(rng, 60), 120, 20)
     scores = prepare(X, Engine(SerialExecutor()))
     start = random_projection(scores, range(12), 0, Engine(SerialExecutor()))
-    setting = DescentSettings(12, penalty=0.02, sweeps=12, cooling=0.6, blocks=4, project_every=5)
+    setting = descent(12, penalty=0.02, sweeps=12, cooling=0.6, blocks=4, project_every=5, method="hybrid")
     want = descend(scores, start, setting, Engine(SerialExecutor()))
     kept, swept = Engine(SerialExecutor(), checkpoint=tmp_path), []
 
@@ -283,7 +284,7 @@ def test_a_lone_block_is_swept_on_end_and_stopped_where_it_was(tmp_path):
     X = embedded(rng, independent(rng, 80, 6), 8, 5)
     scores = prepare(X, Engine(SerialExecutor()))
     start = random_projection(scores, range(6), 0, Engine(SerialExecutor()))
-    setting = DescentSettings(6, sweeps=25, cooling=1.0, temperature=0.2)
+    setting = descent(6, sweeps=25, cooling=1.0, temperature=0.2)
     want, swept = descend(scores, start, setting, Engine(SerialExecutor())), []
     assert len(want.history) == 3  # 10, 20 and 25 sweeps
     kept = Engine(SerialExecutor(), checkpoint=tmp_path)
@@ -307,7 +308,7 @@ def test_a_descent_ends_where_nothing_flips():
     S = independent(rng, 64, 8)
     scores = prepare(embedded(rng, S, 10, 30), Engine(SerialExecutor()))
     # from the truth, at a temperature that moves nothing
-    done = descend(scores, S, DescentSettings(8, temperature=0.01, sweeps=500), Engine(SerialExecutor()))
+    done = descend(scores, S, descent(8, temperature=0.01, sweeps=500), Engine(SerialExecutor()))
     assert len(done.history) == 1
     assert oracle.hamming_after_matching(done.concepts, S) == 0
 
@@ -317,8 +318,5 @@ def test_what_was_kept_and_cannot_be_read_is_named(tmp_path):
     (tmp_path / "descent.npz").write_bytes(b"PK broken")
     with pytest.raises(CheckpointError, match=r"descent\.npz cannot be read"):
         descend(
-            scores,
-            np.eye(8, 3, dtype=np.uint8),
-            DescentSettings(3),
-            Engine(SerialExecutor(), checkpoint=tmp_path),
+            scores, np.eye(8, 3, dtype=np.uint8), descent(3), Engine(SerialExecutor(), checkpoint=tmp_path)
         )

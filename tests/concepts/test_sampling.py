@@ -1,12 +1,10 @@
 """Algorithm 1: recovery, acceptance, and the same concepts however the work is shared."""
 
-import dataclasses
-
 import h5py
 import numpy as np
 import pytest
 import reference_concepts as oracle
-from data_sets import embedded, independent
+from data_sets import embedded, independent, searching
 from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from smtdist.concepts import bits, sampling
 from smtdist.concepts.iteration import RowPasses
 from smtdist.concepts.projection import Annealing, project, signs
-from smtdist.concepts.sampling import SamplingSettings, sample
+from smtdist.concepts.sampling import sample
 from smtdist.concepts.scores import prepare
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
@@ -79,7 +77,7 @@ def test_fixed_points_are_those_found_by_trying_every_vector(engine):
     U = np.linalg.svd(X - X.mean(0), full_matrices=False)[0]
     U = np.column_stack([U, np.full(10, 10**-0.5)])  # S̄ is in the image of X̄, S in that and the constant
     want = {tuple(np.where(s * s[0] > 0, 1, 0)) for s in oracle.energy_fixed_points(U)}
-    got = sample(scores, SamplingSettings(500, tolerance=None, distinct=0.99999, rounds=2), engine).concepts
+    got = sample(scores, searching(500, tolerance=None, distinct=0.99999, rounds=2), engine).concepts
     found = {tuple(1 - (s ^ s[0])) for s in got.T}
     assert found <= want
     assert len(found) > 3
@@ -90,16 +88,16 @@ def test_independent_concepts_are_recovered(engine, p):
     rng = np.random.default_rng(p)
     S = independent(rng, p, int(np.sqrt(2 * p)))
     clean = prepare(S @ rng.normal(size=(S.shape[1], 40)), engine)
-    assert same(sample(clean, SamplingSettings(S.shape[1], tolerance=0.01), engine).concepts, S)
+    assert same(sample(clean, searching(S.shape[1], tolerance=0.01), engine).concepts, S)
     noisy = prepare(embedded(rng, S, 40, 20), engine, rank=S.shape[1])
-    assert same(sample(noisy, SamplingSettings(S.shape[1], tolerance=None, rounds=2), engine).concepts, S)
+    assert same(sample(noisy, searching(S.shape[1], tolerance=None, rounds=2), engine).concepts, S)
 
 
 def test_unbalanced_concepts_need_the_norm_of_the_centred_vector(engine):
     rng = np.random.default_rng(4)
     S = (rng.random((400, 6)) < 0.2).astype(np.uint8)
     scores = prepare(S @ rng.normal(size=(6, 6)), engine)
-    found = sample(scores, SamplingSettings(6, tolerance=1e-3, rounds=30), engine)
+    found = sample(scores, searching(6, tolerance=1e-3, rounds=30), engine)
     assert same(found.concepts, S)
     # against p itself, as printed, a concept of a fifth of the points keeps 1 - 0.6² of the norm and would be turned away
     mean = 2 * S.mean(0) - 1
@@ -111,7 +109,8 @@ def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
     monkeypatch.setattr("smtdist.concepts.scores.CHUNK_BYTES", 20 * 2**10)  # leaves of 256 rows
     rng = np.random.default_rng(5)
     X = embedded(rng, independent(rng, 1500, 12), 20, 10).astype(np.float32)
-    settings = SamplingSettings(12, rank=12, tolerance=None, discourage=0.5, block=64, rounds=2, seed=3)
+    settings = searching(12, rank=12, tolerance=None, discourage=0.5, candidates=256, rounds=2, seed=3)
+    monkeypatch.setattr(sampling, "BLOCK", 64)
 
     def run(executor, shard, spill=2**30):
         engine = Engine(executor)
@@ -177,19 +176,17 @@ def test_candidates_that_do_not_fit_are_refused_before_any_work(engine):
 def test_duplicates_are_replaced_by_further_rounds(engine):
     X = embedded(np.random.default_rng(2), independent(np.random.default_rng(2), 400, 12), 16, 30)
     scores = prepare(X, engine)
-    few = SamplingSettings(12, rank=12, tolerance=0.05, block=8, blocks=1, rounds=2)
+    few = searching(12, rank=12, tolerance=0.05, candidates=8, rounds=2)
     found = sample(scores, few, engine)
     assert found.rounds > 2
     assert found.concepts.shape[1] > 8
     # what the data do not hold is not looked for without end
-    assert (
-        sample(scores, dataclasses.replace(few, n_concepts=100, block=64), engine).concepts.shape[1] == 12
-    )
+    assert sample(scores, few.replace(n_concepts=100, candidates=64), engine).concepts.shape[1] == 12
 
 
 def test_sampling_goes_on_from_its_last_round(tmp_path, monkeypatch):
     X = embedded(np.random.default_rng(4), independent(np.random.default_rng(4), 300, 9), 12, 10)
-    settings = SamplingSettings(9, rank=9, tolerance=None, discourage=0.3, block=16, blocks=1, rounds=4)
+    settings = searching(9, rank=9, tolerance=None, discourage=0.3, candidates=16, rounds=4)
     want = sample(prepare(X, Engine(SerialExecutor())), settings, Engine(SerialExecutor()))
     kept = Engine(SerialExecutor(), checkpoint=tmp_path)
     scores, rounds = prepare(X, Engine(SerialExecutor())), []
@@ -215,7 +212,7 @@ def test_constants_copies_and_complements_are_turned_away(engine):
     S = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [1, 0, 1, 0, 1, 0]], np.uint8)
     packed = bits.sparse_side(bits.pack(S.T), 6)
     assert bits.distinct(packed, 6, 0.99, 9) == [0, 3]
-    found = sample(prepare(S[[0, 3]].T.astype(float), engine), SamplingSettings(9, tolerance=1e-3), engine)
+    found = sample(prepare(S[[0, 3]].T.astype(float), engine), searching(9, tolerance=1e-3), engine)
     assert same(found.concepts, S[[0, 3]].T)
     assert found.rejected["duplicate"] > 0
     assert (2 * found.concepts.sum(0) <= 6).all()
@@ -239,7 +236,7 @@ def test_without_a_tolerance_the_search_ends_where_nothing_better_comes(engine):
     rng = np.random.default_rng(8)
     S = independent(rng, 128, 6)
     scores = prepare(embedded(rng, S, 8, 30), engine, rank=6)
-    found = sample(scores, SamplingSettings(6, tolerance=None, blocks=1, rounds=16), engine)
+    found = sample(scores, searching(6, tolerance=None, candidates=256, rounds=16), engine)
     assert same(found.concepts, S)
     assert 3 <= found.rounds < 16
 
@@ -248,9 +245,9 @@ def test_discouraged_concepts_are_found_less_often(engine):
     rng = np.random.default_rng(6)
     S = independent(rng, 200, 8)
     scores = prepare(S @ np.diag([8, 8, 1, 1, 1, 1, 1, 1]) @ rng.normal(size=(8, 8)), engine)
-    one = {"tolerance": 1e-3, "block": 4, "blocks": 1, "rounds": 12}
-    plain = sample(scores, SamplingSettings(8, **one), engine)
-    pushed = sample(scores, SamplingSettings(8, discourage=1.0, **one), engine)
+    one = {"tolerance": 1e-3, "candidates": 4, "rounds": 12}
+    plain = sample(scores, searching(8, **one), engine)
+    pushed = sample(scores, searching(8, discourage=1.0, **one), engine)
     assert pushed.rejected["duplicate"] / pushed.candidates < plain.rejected["duplicate"] / plain.candidates
     assert same(pushed.concepts, S)
 
@@ -268,7 +265,7 @@ def test_annealed_signs_follow_their_probabilities_and_their_keys(engine):
     assert projected.tolist() == [[1024, -1024]] or abs(projected[0, 0] - 1000) <= 8
     S = independent(np.random.default_rng(1), 128, 8)
     X = embedded(np.random.default_rng(2), S, 20, 20)
-    annealed = SamplingSettings(8, tolerance=0.2, temperature=1.0)
+    annealed = searching(8, tolerance=0.2, annealing=1.0)
     assert same(sample(prepare(X, engine, rank=8), annealed, engine).concepts, S)
 
 
@@ -276,11 +273,11 @@ def test_settings_without_meaning_are_refused(engine):
     for wrong in (
         {"tolerance": 1.5},
         {"distinct": 0},
-        {"temperature": -1},
+        {"annealing": -1},
         {"discourage": 2},
         {"n_concepts": 0},
     ):
         with pytest.raises(ConfigurationError):
-            SamplingSettings(**{"n_concepts": 2, **wrong})
+            searching(**{"n_concepts": 2} | wrong)
     with pytest.raises(ConfigurationError, match="shard is 'both'"):
-        sample(prepare(np.eye(4), engine), SamplingSettings(2), engine, shard="both")
+        sample(prepare(np.eye(4), engine), searching(2), engine, shard="both")

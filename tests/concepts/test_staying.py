@@ -4,12 +4,13 @@ import pickle
 
 import numpy as np
 import pytest
+from data_sets import descent
 from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
 from executors import ThreadsExecutor
 
 from smtdist.concepts.bits import Narrowed
-from smtdist.concepts.descent import DescentSettings, descend
+from smtdist.concepts.descent import descend
 from smtdist.concepts.iteration import Passed, RowPasses
 from smtdist.concepts.scores import prepare
 from smtdist.data.array import ArrayPiece, ArraySource
@@ -89,7 +90,7 @@ def test_rows_that_fit_once_but_not_thrice_stay_in_parts(monkeypatch):
 def test_sweeps_of_a_descent_send_rows_once():
     rng = np.random.default_rng(2)
     scores = prepare(rng.normal(size=(600, 6)), Engine(SerialExecutor(1)))
-    settings = DescentSettings(4, sweeps=6, blocks=4)
+    settings = descent(4, sweeps=6, blocks=4)
     start = rng.integers(0, 2, (600, 4), np.uint8)
     executor = Sending(3)
     found = descend(scores, start, settings, Engine(executor))

@@ -13,7 +13,7 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
-from smtdist.evaluate import run
+from smtdist.evaluate import knn, run
 from smtdist.evaluate.first_look import first_look
 from smtdist.models import store
 from smtdist.models.fit import fit
@@ -55,14 +55,14 @@ def test_a_third_of_the_images_is_classified_by_the_others(data, mirrored):
     parts = [run.Labelled(part.source, LABELS[part.samples]) for part in (known, asked)]
     if mirrored:
         parts[0] = parts[0].and_mirrored()
-    again = run.evaluated(model, *parts, engine, run.Neighbours.of(model.votes))
+    again = run.evaluated(model, *parts, engine, knn.SoftNeighbours.of(model.votes))
     assert found["top1"] == again.top1
     rows = [IMAGES[known.samples], IMAGES[asked.samples]]
     if mirrored:
         rows[0] = np.concatenate([rows[0], rows[0][:, :, ::-1]])
     rows = [np.float32(one.reshape(-1, 36)) / 255 for one in rows]
     labels = [part.labels for part in parts]
-    raw = run.classified(rows[0], labels[0], rows[1], labels[1], engine, run.Neighbours.of(model.votes))
+    raw = run.classified(rows[0], labels[0], rows[1], labels[1], engine, knn.SoftNeighbours.of(model.votes))
     assert found["raw_pixels"]["top1"] == raw.top1
 
 

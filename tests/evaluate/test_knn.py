@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn, knn_bytes, nearest, vote
+from smtdist.evaluate.knn import SoftNeighbours, knn_bytes, nearest, vote
 
 
 def clusters(n: int, seed: int, features: int = 20, classes: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -143,10 +143,10 @@ def test_a_plan_counts_all_blocks_of_test_rows(dtype: type, budget: int) -> None
     rng = np.random.default_rng(0)
     train, test = (rng.standard_normal((n, 300)).astype(dtype) for n in (600, 2000))
     labels = np.arange(2000) % 10
-    evaluate_knn(train, labels[:600], test, labels, k=5)  # what is loaded once
+    SoftNeighbours(k=5)(train, labels[:600], test, labels)  # what is loaded once
     planned = knn_bytes(train, test, 5, 10, block_bytes=budget)
     tracemalloc.start()
-    evaluate_knn(train, labels[:600], test, labels, k=5, block_bytes=budget)
+    SoftNeighbours(k=5, block_bytes=budget)(train, labels[:600], test, labels)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= planned
@@ -171,7 +171,7 @@ def test_votes_agree_with_their_formulas() -> None:
 def test_hard_votes_agree_with_scikit_learn() -> None:
     (train, train_y), (test, test_y) = clusters(400, 1), clusters(150, 2)
     peer = KNeighborsClassifier(7, metric="cosine", algorithm="brute").fit(train, train_y)
-    result = evaluate_knn(train, train_y, test, test_y, k=7, vote="hard")
+    result = SoftNeighbours(k=7, vote="hard")(train, train_y, test, test_y)
     assert result.top1 == pytest.approx(peer.score(test, test_y), abs=1e-12)
     assert np.trace(result.confusion) == round(result.top1 * 150)
 
@@ -183,7 +183,7 @@ def test_evaluation_agrees_with_brute_force(kind: str, block_bytes: int) -> None
     cosines, order = brute_force(test, train, 12)
     weights = {"exp": np.exp(cosines / 0.03), "linear": cosines, "hard": np.ones_like(cosines)}[kind]
     scores = np.einsum("ij,ijc->ic", weights, np.eye(6)[train_y[order]])
-    result = evaluate_knn(train, train_y, test, test_y, k=12, vote=kind, block_bytes=block_bytes)
+    result = SoftNeighbours(k=12, vote=kind, block_bytes=block_bytes)(train, train_y, test, test_y)
     assert result.top1 == (scores.argmax(axis=1) == test_y).mean()
     ranks = np.argsort(-scores, axis=1, kind="stable")
     assert result.top5 == (ranks[:, :5] == test_y[:, None]).any(axis=1).mean()
@@ -216,12 +216,12 @@ def test_what_cannot_be_compared_is_refused() -> None:
         with pytest.raises(DataError, match="Row 3 of the training representation is not finite"):
             nearest(z, broken, 1)
     with pytest.raises(ConfigurationError, match="no vote 'soft'; choose one of exp, linear, hard"):
-        evaluate_knn(z, y, z, y, k=1, vote="soft")
+        SoftNeighbours(k=1, vote="soft")(z, y, z, y)
     with pytest.raises(ConfigurationError, match="temperature is 0"):
-        evaluate_knn(z, y, z, y, k=1, temperature=0)
+        SoftNeighbours(k=1, temperature=0)(z, y, z, y)
     with pytest.raises(DataError, match="one for each of the 5 samples"):
-        evaluate_knn(z, y[:4], z, y, k=1)
+        SoftNeighbours(k=1)(z, y[:4], z, y)
     with pytest.raises(DataError, match="Entry 0 of the test labels is -1"):
-        evaluate_knn(z, y, z, y - 1, k=1)
+        SoftNeighbours(k=1)(z, y, z, y - 1)
     with pytest.raises(DataError, match="no test sample"):
-        evaluate_knn(z, y, z[:0], y[:0], k=1)
+        SoftNeighbours(k=1)(z, y, z[:0], y[:0])

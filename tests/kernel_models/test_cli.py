@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from smtdist.cli.app import app
-from smtdist.evaluate.knn import evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_fit_transform_evaluate(model, changes, data, tmp_path):
     with h5py.File(again) as file:
         # the representation is that of the common format: the same k-NN, the same accuracy
         labels = np.arange(600) % 3
-        assert evaluate_knn(file["z"], labels, embedded, labels[:90], k=5).top1 == top1
+        assert SoftNeighbours(k=5)(file["z"], labels, embedded, labels[:90]).top1 == top1
 
 
 def test_fit_takes_kernel_models_by_name(data, tmp_path):

@@ -37,11 +37,11 @@ def reach_of(context):
     return None if context == "whole" else context
 
 
-def second_order(got, kept, context):
+def second_order(got, kept, d):
     """The sums of windows, or of whole images in as many bits as the oracle has."""
-    if context == "whole":
+    if d == "whole":
         return whole_second_order(got, kept, bits=30 + kept[0].size.bit_length())
-    return added(got.n_atoms, np.int64, lambda out: scatter.add_second_order(out, got, kept, context))
+    return added(got.n_atoms, np.int64, lambda out: context.add_second_order(out, got, kept, d))
 
 
 @contextmanager
@@ -361,14 +361,14 @@ class TestCodes:
         sites = oracle.sites(A, problem.constant, constant_patch, zero_code)
         with running(body):
             coded = codes.encode(problem.images, encoder, problem.mirror)
-            kept, found = scatter.kept_mask(coded, (1, 1, A.shape[1])), dense(coded, B)
+            kept, found = context.kept_mask(coded, (1, 1, A.shape[1])), dense(coded, B)
         np.testing.assert_array_equal(np.hstack(found), A)
         np.testing.assert_array_equal(kept.reshape(-1), sites)
         if feature == "gq":
             grid32 = np.ascontiguousarray(problem.grid.T.astype(np.float32))
             with running(body):
                 coded = codes.gq_codes(grid32, atoms32, cut, problem.constant, constant_patch, zero_code)
-                kept, found = scatter.kept_mask(coded, (1, 1, A.shape[1])), dense(coded, B)
+                kept, found = context.kept_mask(coded, (1, 1, A.shape[1])), dense(coded, B)
             np.testing.assert_array_equal(np.hstack(found), A)
             np.testing.assert_array_equal(kept.reshape(-1), sites)
 
@@ -413,7 +413,7 @@ def added(K, dtype, add):
     add(out)
     below = np.tril_indices(K, -1)
     np.testing.assert_array_equal(out[below], start[below])
-    return scatter.symmetric(out - start)
+    return scatter.mirror_upper(out - start)
 
 
 integers = st.sampled_from([np.int32, np.int64])
@@ -440,12 +440,12 @@ class TestScatter:
             deficit = added(K, np.int64, lambda out: scatter.add_moments(other, out, got, w))
             alone = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, w))
             counts = scatter.image_counts(got, len(images))
-            outer = added(K, dtype, lambda out: scatter.add_image_outer(out, got, len(images)))
-            outer_w = added(K, dtype, lambda out: scatter.add_image_outer(out, got, len(images), v))
+            outer = added(K, dtype, lambda out: scatter.add_outer_of(out, counts))
+            outer_w = added(K, dtype, lambda out: scatter.add_outer_of(out, counts, v))
         np.testing.assert_array_equal(activity - 1, expected["activity"])
         np.testing.assert_array_equal(weighted - 1, A @ w)
         np.testing.assert_array_equal(second, expected["second_moment"])
-        np.testing.assert_array_equal(scatter.symmetric(other), expected["second_moment"])
+        np.testing.assert_array_equal(scatter.mirror_upper(other), expected["second_moment"])
         np.testing.assert_array_equal(deficit, A @ np.diag(w) @ A.T)
         np.testing.assert_array_equal(alone, deficit)
         np.testing.assert_array_equal(counts, s)
@@ -460,7 +460,8 @@ class TestScatter:
         images[1][0, 7] = 0
         s = [A.sum(axis=1) for A in images]
         with running(body):
-            got = added(2, np.int64, lambda out: scatter.add_image_outer(out, sparse(images), 3))
+            counts = scatter.image_counts(sparse(images), 3)
+            got = added(2, np.int64, lambda out: scatter.add_outer_of(out, counts))
         np.testing.assert_array_equal(got, sum(np.outer(x, x) for x in s))
 
     @settings(check, max_examples=80)
@@ -471,18 +472,18 @@ class TestScatter:
         got, K, B = sparse(images), len(images[0]), len(images)
         expected = oracle.statistics(images, rows, columns, d, 1)
         with running(body):
-            kept = scatter.kept_mask(got, (B, rows, columns))
-            degree = scatter.degrees(kept, reach_of(d))
-            n_kept = scatter.degrees(kept, None) + kept
+            kept = context.kept_mask(got, (B, rows, columns))
+            degree = context.degrees(kept, reach_of(d))
+            n_kept = context.degrees(kept, None) + kept
             weighted = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, degree.ravel()))
             if d == "whole":
                 total = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, n_kept.ravel()))
-                outer = added(K, dtype, lambda out: scatter.add_image_outer(out, got, B))
+                outer = added(K, dtype, lambda out: scatter.add_outer_of(out, scatter.image_counts(got, B)))
                 cooccurrence = outer - expected["second_moment"]
                 np.testing.assert_array_equal(total - outer, expected["context_scatter"])
             else:
                 cooccurrence = added(
-                    K, dtype, lambda out: scatter.add_window_cooccurrence(out, got, kept, d)
+                    K, dtype, lambda out: context.add_window_cooccurrence(out, got, kept, d)
                 )
         near = [oracle.neighbours(rows, columns, d, A.any(axis=0)) for A in images]
         np.testing.assert_array_equal(kept, np.reshape([A.any(axis=0) for A in images], kept.shape))
@@ -498,7 +499,7 @@ class TestScatter:
         got = sparse(images)
         expected = oracle.statistics(images, rows, columns, d, 2)
         with running(body):
-            kept = scatter.kept_mask(got, (len(images), rows, columns))
+            kept = context.kept_mask(got, (len(images), rows, columns))
             found = second_order(got, kept, d)
         np.testing.assert_array_equal(found, expected["context_scatter"])
 
@@ -599,7 +600,7 @@ class TestSizes:
             found = added(K, dtype, lambda out: scatter.add_second_moment(out, got))
             deficit = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, w))
             counts = scatter.image_counts(got, B)
-            outer = added(K, np.int64, lambda out: scatter.add_image_outer(out, got, B))
+            outer = added(K, np.int64, lambda out: scatter.add_outer_of(out, counts))
         np.testing.assert_array_equal(found, second)
         np.testing.assert_array_equal(deficit, (wide * w) @ wide.T)
         np.testing.assert_array_equal(activity, np.diag(second))
@@ -616,9 +617,9 @@ class TestSizes:
         second = oracle.statistics(images, rows, columns, d, 2)
         got = sparse(images)
         with running(body, tiny_buffers=False):
-            kept = scatter.kept_mask(got, (2, rows, columns))
+            kept = context.kept_mask(got, (2, rows, columns))
             found = second_order(got, kept, d)
             reach = max(rows, columns) if d == "whole" else d
-            pairs = added(K, np.int32, lambda out: scatter.add_window_cooccurrence(out, got, kept, reach))
+            pairs = added(K, np.int32, lambda out: context.add_window_cooccurrence(out, got, kept, reach))
         np.testing.assert_array_equal(found, second["context_scatter"])
         np.testing.assert_array_equal(pairs, first["cooccurrence"])

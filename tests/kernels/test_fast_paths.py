@@ -8,6 +8,7 @@ from coded import random_codes, same_sums, whole_second_order
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, memory, patches, pixels, representation, scatter, threads, whitening
+from smtdist.kernels.context import add_second_order, add_window_cooccurrence, kept_mask
 from smtdist.kernels.cpu.table import columns_of, table_of
 from smtdist.kernels.generic import codes as plain_codes
 from smtdist.kernels.generic import context as plain_context
@@ -149,7 +150,7 @@ def test_sums(shape, k, share, dtype):
     rng = np.random.default_rng(k)
     n, images = int(np.prod(shape)), shape[0]
     sparse = random_codes(rng, n, k, share)
-    kept = scatter.kept_mask(sparse, shape)
+    kept = kept_mask(sparse, shape)
     weights = rng.integers(-3, 4, n) * (rng.random(n) < 0.3)
     factors = rng.integers(-5, 6, images)
     pairs = [
@@ -162,15 +163,15 @@ def test_sums(shape, k, share, dtype):
             lambda o: plain_scatter.add_weighted_moment(o, sparse, weights),
         ),
         (
-            lambda o: scatter.add_image_outer(o, sparse, images),
-            lambda o: plain_scatter.add_image_outer(o, sparse, images, None),
+            lambda o: scatter.add_outer_of(o, scatter.image_counts(sparse, images)),
+            lambda o: plain_scatter.add_outer_of(o, plain_scatter.image_counts(sparse, images), None),
         ),
         (
-            lambda o: scatter.add_image_outer(o, sparse, images, factors),
-            lambda o: plain_scatter.add_image_outer(o, sparse, images, factors),
+            lambda o: scatter.add_outer_of(o, scatter.image_counts(sparse, images), factors),
+            lambda o: plain_scatter.add_outer_of(o, plain_scatter.image_counts(sparse, images), factors),
         ),
         (
-            lambda o: scatter.add_window_cooccurrence(o, sparse, kept, 2),
+            lambda o: add_window_cooccurrence(o, sparse, kept, 2),
             lambda o: plain_context.add_window_cooccurrence(o, sparse, kept, min(2, max(shape[1:]))),
         ),
     ]
@@ -178,7 +179,7 @@ def test_sums(shape, k, share, dtype):
         same_sums(fast, plain, k, dtype)
     if dtype == np.int64:
         same_sums(
-            lambda o: scatter.add_second_order(o, sparse, kept, 1),
+            lambda o: add_second_order(o, sparse, kept, 1),
             lambda o: plain_context.add_second_order(o, sparse, kept, 1),
             k,
         )
@@ -223,14 +224,14 @@ def test_moments_of_many_weights(lowest, monkeypatch):
 
 def test_no_codes_at_all():
     empty = Codes(np.zeros(10, np.int64), np.zeros(0, np.uint16), 70)
-    kept = scatter.kept_mask(empty, (1, 3, 3))
+    kept = kept_mask(empty, (1, 3, 3))
     assert not kept.any()
     out = np.zeros((70, 70), np.int64)
     scatter.add_second_moment(out, empty)
     scatter.add_moments(out, out, empty, np.ones(9, np.int64))
-    scatter.add_image_outer(out, empty, 1)
-    scatter.add_window_cooccurrence(out, empty, kept, 1)
-    scatter.add_second_order(out, empty, kept, 1)
+    scatter.add_outer_of(out, scatter.image_counts(empty, 1))
+    add_window_cooccurrence(out, empty, kept, 1)
+    add_second_order(out, empty, kept, 1)
     assert not whole_second_order(empty, kept).any()
     assert not out.any()
 
@@ -284,9 +285,9 @@ def test_neighbours_of_frequent_atoms_and_in_wide_windows(images, side, reach, s
     """Counters have room for the sums of all patches of a run, and windows may be as wide as the image."""
     shape = images, side, side
     sparse = random_codes(np.random.default_rng(3), images * side * side, 20, share)
-    kept = scatter.kept_mask(sparse, shape)
+    kept = kept_mask(sparse, shape)
     same_sums(
-        lambda o: scatter.add_window_cooccurrence(o, sparse, kept, reach),
+        lambda o: add_window_cooccurrence(o, sparse, kept, reach),
         lambda o: plain_context.add_window_cooccurrence(o, sparse, kept, reach),
         20,
     )

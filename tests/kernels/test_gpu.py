@@ -97,7 +97,7 @@ def test_the_other_sums():
         scatter.add_activity(activity, codes)
         scatter.add_activity(weighted, codes, to(weights))
         scatter.add_moments(None, deficit, codes, to(weights))
-        scatter.add_image_outer(outer, codes, images)
+        scatter.add_outer_of(outer, scatter.image_counts(codes, images))
         return activity, weighted, deficit, outer, scatter.image_counts(codes, images)
 
     for here, there in zip(sums(np.array, codes), sums(device.to_device, on_device(codes)), strict=True):

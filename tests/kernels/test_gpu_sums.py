@@ -35,16 +35,13 @@ def test_the_other_sums(fake_cupy, monkeypatch, sparse, dtype):
     weights = rng.integers(-3, 9, 300) * (rng.random(300) < 0.5)
 
     def sums(to, codes):
-        weighted, activity, both = (
-            to(np.full(97, 5)),
-            to(np.full(97, 7)),
-            to(np.zeros((97, 97), dtype)),
-        )
+        weighted, activity = to(np.full(97, 5)), to(np.full(97, 7))
+        both = to(np.zeros((97, 97), dtype))
         deficit, outer = to(np.ones((40, 97), dtype)), to(np.ones((97, 97), dtype))
         scatter.add_activity(activity, codes)
         scatter.add_activity(weighted, codes, to(weights))
         scatter.add_moments(both, deficit, codes, to(weights))
-        scatter.add_image_outer(outer, codes, images)
+        scatter.add_outer_of(outer, scatter.image_counts(codes, images))
         return weighted, activity, both, deficit, outer, scatter.image_counts(codes, images)
 
     wanted = sums(np.array, codes)

@@ -58,7 +58,7 @@ def test_both_ways(monkeypatch, sums, share, d):
     monkeypatch.setattr(second_order, "SHIFT_BYTES", 2 * 4 * 72 * (4 * d + 1) ** 2)
     monkeypatch.setattr(second_order, "patches_at_once", lambda n_atoms: 100)
     codes = random_codes(np.random.default_rng(0), 360, k, share)
-    kept = scatter.kept_mask(codes, shape)
+    kept = context.kept_mask(codes, shape)
     same_sums(
         lambda out: context.add_second_order(out, codes, kept, d),
         lambda out: plain.add_second_order(out, codes, kept, d),
@@ -82,13 +82,14 @@ def test_what_whole_images_add_beyond_the_usual(seed, usual, share, bits):
     """With what follows from the second moment and the counts it is all that they add, and of usual images it is nothing."""
     shape, k = (4, 5, 4), 12
     codes = random_codes(np.random.default_rng(seed), 80, k, share)
-    kept, counts = scatter.kept_mask(codes, shape), scatter.image_counts(codes, 4)
+    kept, counts = context.kept_mask(codes, shape), scatter.image_counts(codes, 4)
     moment, outer = np.zeros((k, k), np.int64), np.zeros((k, k), np.int64)
     scatter.add_second_moment(moment, codes)
-    scatter.add_image_outer(outer, codes, 4)
+    scatter.add_outer_of(outer, counts)
     moments, rest = context.whole_weights(usual, bits)
     follows = (
-        scatter.symmetric(moment).astype(object) * moments - scatter.symmetric(outer).astype(object) * rest
+        scatter.mirror_upper(moment).astype(object) * moments
+        - scatter.mirror_upper(outer).astype(object) * rest
     )
     wanted = whole_second_order(codes, kept, 1, bits)
     assert (whole_second_order(codes, kept, usual, bits) + follows == wanted).all()
@@ -101,9 +102,9 @@ def test_what_whole_images_add_beyond_the_usual(seed, usual, share, bits):
     if bits == 20:  # as in older files
         found = np.zeros((k, k), np.int64)
         scatter.add_whole_second_order(found, codes, kept, counts, usual)
-        assert (scatter.symmetric(found) + follows == wanted).all()
+        assert (scatter.mirror_upper(found) + follows == wanted).all()
     full = Codes(codes.indptr, codes.indices, k, sites=np.ones(80, bool))
-    assert not whole_second_order(full, scatter.kept_mask(full, shape), 20, bits).any()
+    assert not whole_second_order(full, context.kept_mask(full, shape), 20, bits).any()
 
 
 def test_weights_of_whole_images():
@@ -133,7 +134,7 @@ def test_digits_of_large_images(size, monkeypatch):
     active[0, n // 2 :] = False
     flat = active.reshape(-1, k)
     codes = Codes(np.r_[0, np.cumsum(flat.sum(axis=1))], np.nonzero(flat)[1].astype(np.uint16), k)
-    kept, bits = scatter.kept_mask(codes, (size, 1, n)), context.weight_bits(n)
+    kept, bits = context.kept_mask(codes, (size, 1, n)), context.weight_bits(n)
     assert int(scatter.image_counts(codes, size).max()) ** 2 * context.whole_weights(n, bits)[1] > 2**60
     exact = np.zeros((k, k), object)
     for image, own in enumerate(active):
@@ -151,7 +152,7 @@ def test_rows_of_sums_beyond_a_block_of_columns():
     active = np.zeros((225, k), bool)
     active[:, [0, 3, second_order.COLUMNS - 1, second_order.COLUMNS, k - 1]] = True
     codes = Codes(np.arange(226) * 5, np.nonzero(active)[1].astype(np.uint16), k)
-    kept = scatter.kept_mask(codes, shape)
+    kept = context.kept_mask(codes, shape)
     assert second_order.FLUSHED < 225
     assert second_order.pays(codes, shape, 5)
     found, expected = np.zeros((k, k), np.int64), np.zeros((k, k), np.int64)
@@ -183,7 +184,7 @@ def test_what_it_takes_is_stated(images):
     geometry, k, d = Geometry(20, 20, 1, 2), 4096, 6
     shape = (images, geometry.rows, geometry.columns)
     codes = random_codes(np.random.default_rng(0), int(np.prod(shape)), k, 0.03)
-    kept, out = scatter.kept_mask(codes, shape), np.zeros((k, k), np.int64)
+    kept, out = context.kept_mask(codes, shape), np.zeros((k, k), np.int64)
     assert second_order.pays(codes, shape, d)
     stated = batch_bytes(geometry, k, "bits", images, context=d, second_order=True).scatter
     tracemalloc.start()

@@ -11,7 +11,7 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, InterruptedRun, ModelError
-from smtdist.evaluate import run
+from smtdist.evaluate import knn, run
 from smtdist.kernels import mirrored, representation
 from smtdist.kernels.codes import encode, grid_patches
 from smtdist.kernels.pixels import pixel_scale
@@ -302,6 +302,6 @@ def test_votes_of_mirror_images_are_those_of_images_that_are_mirrored(model, tog
     kept = []
     monkeypatch.setattr(run, "classified", lambda near, *rest: kept.append((np.array(near), rest[0])))
     for part in (known.and_mirrored(), twice):
-        run.evaluated(seen, part, asked, engine(), run.Neighbours(k=3), 2)
+        run.evaluated(seen, part, asked, engine(), knn.SoftNeighbours(k=3), 2)
     assert np.array_equal(kept[0][0], kept[1][0])
     assert np.array_equal(kept[0][1], kept[1][1])

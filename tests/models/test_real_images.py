@@ -9,7 +9,7 @@ from smtdist.data.array import as_source
 from smtdist.data.views import First
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.evaluate.knn import evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 
@@ -40,8 +40,8 @@ def test_a_small_dictionary_beats_raw_pixels_on_mnist(mnist):
             ]
         )
     flat = {name: values.reshape(len(values), -1) for name, values in z.items()}
-    found = evaluate_knn(flat["train"], train_labels, flat["test"], test_labels)
-    raw = evaluate_knn(
+    found = SoftNeighbours()(flat["train"], train_labels, flat["test"], test_labels)
+    raw = SoftNeighbours()(
         train.reshape(2000, -1) / np.float32(255),
         train_labels,
         test.reshape(1000, -1) / np.float32(255),

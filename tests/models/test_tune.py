@@ -17,7 +17,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.context import kept_mask
 from smtdist.kernels.nested import nested_pieces, nests
@@ -37,6 +37,7 @@ from smtdist.statistics.together import NestedSums, Together
 SMALL = {"patch": 3, "dictionary": 20, "n_components": 5, "pool_size": 2, "threshold": 0.4}
 TRAIN = small_images(3, 300, 9, 8)
 ASKED = small_images(4, 40, 9, 8)
+PARTS = (ArraySource(TRAIN), np.arange(300) % 3), (ArraySource(ASKED), np.arange(40) % 3)
 
 GRIDS = {
     "sharing": ({}, ["ridge=0.001,0.1", "threshold=0.3,0.5", "dictionary=12,20", "drop=0,2"]),
@@ -52,6 +53,10 @@ GRIDS = {
 
 def engine(executor=None):
     return Engine(executor or SerialExecutor())
+
+
+def at_once(*data):
+    return SoftNeighbours()(*data)  # a judge that learns block by block is another way
 
 
 def represented(model, images):
@@ -135,17 +140,9 @@ def test_reads_once_where_memory_allows_and_the_same_otherwise(monkeypatch):
 
 def test_a_temporary_file_where_memory_does_not_suffice(monkeypatch, tmp_path):
     trials = combinations(Configuration(**SMALL), parse_grid(["threshold=0.3,0.4", "drop=0,1"]))
-    labels = np.arange(300) % 3, np.arange(40) % 3
 
     def accuracies(**how):
-        rows = tune(
-            trials,
-            (ArraySource(TRAIN), labels[0]),
-            (ArraySource(ASKED), labels[1]),
-            evaluate_knn,
-            engine(),
-            **how,
-        )
+        rows = tune(trials, *PARTS, at_once, engine(), **how)
         return [(row.changes, row.top1) for row in rows]
 
     expected = accuracies()
@@ -162,13 +159,12 @@ def test_learning_by_blocks_is_learning_at_once(monkeypatch, executor, block_byt
     monkeypatch.setattr(scores, "BLOCK_BYTES", block_bytes)
     grid = ["threshold=0.3,0.4", "drop=0,1", "n_components=2,5", "dtype=float32,float16"]
     trials = combinations(Configuration(**SMALL), parse_grid(grid))
-    parts = (ArraySource(TRAIN), np.arange(300) % 3), (ArraySource(ASKED), np.arange(40) % 3)
 
     def accuracies(classify):
-        rows = tune(trials, *parts, classify, engine(executor()), at_once=2)
+        rows = tune(trials, *PARTS, classify, engine(executor()), at_once=2)
         return [(row.changes, row.top1, row.top5, row.interval) for row in rows]
 
-    assert accuracies(SoftNeighbours()) == accuracies(evaluate_knn)
+    assert accuracies(SoftNeighbours()) == accuracies(at_once)
 
 
 def test_workers_and_files_do_not_matter(tmp_path):
@@ -209,18 +205,18 @@ def test_the_best_comes_first_and_its_equals_are_marked():
     images[labels == 1, :4] //= 3
     trials = combinations(Configuration(**SMALL), parse_grid(["n_components=3,5", "threshold=0.3,0.6"]))
     known, asked = ArraySource(images[:300]), ArraySource(images[300:])
-    rows = tune(trials, (known, labels[:300]), (asked, labels[300:]), evaluate_knn, engine())
+    rows = tune(trials, (known, labels[:300]), (asked, labels[300:]), at_once, engine())
     assert len(rows) == 4
     assert [row.top1 for row in rows] == sorted((row.top1 for row in rows), reverse=True)
     assert rows[0].within
     for row in rows:
         model, _ = fit(known, row.settings, engine())
         z = represented(model, images[:300]), represented(model, images[300:])
-        alone = evaluate_knn(z[0], labels[:300], z[1], labels[300:])
+        alone = SoftNeighbours()(z[0], labels[:300], z[1], labels[300:])
         assert abs(alone.top1 - row.top1) < 1.5 / 40  # a tie that rounding breaks
         assert row.within == (row.top1 >= rows[0].interval[0])
     with pytest.raises(DataError, match="2 labels for 300 training images"):
-        tune(trials, (known, labels[:2]), (asked, labels[300:]), evaluate_knn, engine())
+        tune(trials, (known, labels[:2]), (asked, labels[300:]), at_once, engine())
 
 
 def encoders(cuts, sizes, zero_code, constant_patch):

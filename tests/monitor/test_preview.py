@@ -1,5 +1,6 @@
 """A preview of sums so far is the statistic of the samples so far, and making one changes nothing."""
 
+import base64
 import threading
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
-from smtdist.monitor.preview import MOST_ATOMS, Chosen, part, preview, unpacked
+from smtdist.monitor.preview import MOST_ATOMS, Chosen, part, preview
 from smtdist.monitor.previewer import Previewer
 
 IMAGES = np.random.default_rng(1).integers(0, 256, (1280, 9, 9), dtype=np.uint8)
@@ -71,7 +72,8 @@ def test_neighbours_are_those_of_the_embedding():
     for row in neighbours["atoms"]:
         assert len(set(row)) == len(row)
     assert neighbours["shape"] == [6 * 7, 3, 3, 1]
-    pictures = unpacked(neighbours)
+    pixels = np.frombuffer(base64.b64decode(neighbours["pixels"]), np.uint8)
+    pictures = pixels.reshape(neighbours["shape"])
     assert pictures.shape == (42, 3, 3, 1)
     assert pictures.min() == 0
     assert pictures.max() == 255

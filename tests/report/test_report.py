@@ -13,7 +13,7 @@ from report_pages import assert_complete, make_files, page_of, run
 import smtdist
 from smtdist import plot
 from smtdist.data.video import open_clips
-from smtdist.evaluate.knn import evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.models import store
 from smtdist.models.functional.video import sequences_of
 from smtdist.report.looks import matching_windows
@@ -97,13 +97,13 @@ def test_a_model_of_images_and_its_images(at):
         )
         with h5py.File(out) as file, h5py.File(at / "data.h5") as data:
             z[group], labels[group] = file["z"][()], data[f"{group}/labels"][()]
-    alone = evaluate_knn(z["train"], labels["train"], z["test"], labels["test"])
+    alone = SoftNeighbours()(z["train"], labels["train"], z["test"], labels["test"])
     judged = page.facts["evaluation"]
     raw = judged.pop("raw_pixels")
     assert judged == alone.to_dict()
     with h5py.File(at / "data.h5") as data:
         rows = [data[f"{group}/images"][()].reshape(len(labels[group]), -1) for group in ("train", "test")]
-    pixels = evaluate_knn(
+    pixels = SoftNeighbours()(
         rows[0].astype(np.float32), labels["train"], rows[1].astype(np.float32), labels["test"]
     )
     assert raw == {"top1": pixels.top1, "interval": list(pixels.interval)}

@@ -6,6 +6,13 @@ import reference as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.s3c.steps import (
+    iterate_conjugate,
+    iterate_conjugate_tile,
+    iterate_sequential,
+    log_likelihood,
+    sequential,
+)
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.spike_slab import (
     Padded,
@@ -17,13 +24,6 @@ from smtdist.kernels.spike_slab import (
     tile_rows,
 )
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.kernels.spike_slab_steps import (
-    iterate_conjugate,
-    iterate_conjugate_tile,
-    iterate_sequential,
-    log_likelihood,
-    sequential,
-)
 from smtdist.kernels.threads import set_threads, threads
 
 

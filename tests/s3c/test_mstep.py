@@ -6,12 +6,12 @@ import reference as oracle
 from s3c.test_inference import model_of, parts, rows_of
 from scipy.optimize import linear_sum_assignment
 
+from benchmarks.s3c.steps import log_likelihood, sequential
 from smtdist.codes.s3c import S3CSettings
 from smtdist.codes.s3c_steps import closed_form, gradient_step, gradients
 from smtdist.errors import DataError
 from smtdist.kernels.spike_slab import PARAMETERS, Posterior, SpikeSlab, energy, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.kernels.spike_slab_steps import log_likelihood, sequential
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.spike_slab import SpikeSlabSums
 

@@ -269,36 +269,3 @@ def _sigmoid(builder: Any, drive: Any) -> Any:
     scale = builder.bitcast(builder.shl(exponent, ir.Constant(WHOLE, [23] * LANES)), VECTOR)
     one = _constant(1.0)
     return builder.fdiv(one, builder.fadd(one, builder.fmul(value, scale)))
-
-
-@compiled
-def sweep(
-    h: Array,
-    s: Array,
-    residual: Array,
-    atoms: Array,
-    beta: Array,
-    mu: Array,
-    alpha: Array,
-    gains: Array,
-    gamma: Array,
-    offsets: Array,
-    damping: float,
-) -> None:
-    """Take every unit of every row in order: the best ŝ_i, then the best ĥ_i; the residual v - Wx follows."""
-    inputs = atoms.shape[1]
-    for row in range(h.shape[0]):
-        for unit in range(h.shape[1]):
-            pull = h[row, unit] * s[row, unit] * gains[unit]
-            for d in range(inputs):
-                pull += residual[row, d] * beta[d] * atoms[unit, d]
-            best = (alpha[unit] * mu[unit] + pull) / gamma[unit]
-            drive = best * (pull - gains[unit] * best / 2) + offsets[unit]
-            drive -= alpha[unit] / 2 * (best - mu[unit]) ** 2
-            active = 1 / (1 + np.exp(-drive)) if drive >= 0 else np.exp(drive) / (1 + np.exp(drive))
-            active = h[row, unit] + damping * (active - h[row, unit])
-            change = h[row, unit] * s[row, unit] - active * best
-            for d in range(inputs):
-                residual[row, d] += change * atoms[unit, d]
-            h[row, unit] = active
-            s[row, unit] = best

@@ -93,11 +93,6 @@ def image_counts(codes: Codes, images: int) -> Array:
     return counts
 
 
-def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None) -> None:
-    """Add Σ_b w_b s_b s_bᵀ."""
-    add_outer_of(out, image_counts(codes, images), weights)
-
-
 def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
     """Add Σ_b w_b s_b s_bᵀ of counts (B, K), in groups of images whose sums are provably exact."""
     xp = array_module(out)

@@ -195,8 +195,7 @@ def epoch_batch(source: Source, size: int, seed: int, number: int) -> Source:
     order = np.argsort(hashing.position_hashes(seed + epoch, 0, rows, 1, EPOCH_VIEW)[:, 0], kind="stable")
     last = part + 1 == rows // each
     chosen = tuple(sorted(int(row) for row in order[part * each : None if last else (part + 1) * each]))
-    shape = (len(chosen) * source.chunk_samples, *source.shape[1:])
-    return ChunkSubset(source, chosen, shape, source.dtype, source.chunk_samples, source.name)
+    return ChunkSubset(source, chosen, source.chunk_samples)
 
 
 def step(

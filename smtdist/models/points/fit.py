@@ -145,7 +145,7 @@ class PointModel(ValuedTransform):
         self._require_local()
         if self.kind is not None:
             return  # the pass looks at the rows of samples itself
-        table = source.table if isinstance(source, NeighbourSource | NoisePairs) else source
+        table = source.source if isinstance(source, NeighbourSource | NoisePairs) else source
         if table.shape[1:] != (self.n_inputs,):
             found = " x ".join(map(str, table.shape[1:]))
             raise DataError(

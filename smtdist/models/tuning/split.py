@@ -80,6 +80,5 @@ def _part(source: Source, order: NDArray[np.int64], samples: int, grain: int) ->
     numbers = (chosen[:, None] * grain + np.arange(grain)).reshape(-1)[:samples]
     if isinstance(source, ArraySource):
         return Part(ArraySource(source.array[numbers], source.name, source.eight), numbers)
-    shape = (len(numbers), *source.shape[1:])
     rows = tuple(int(row) for row in chosen)
-    return Part(ChunkSubset(source, rows, shape, source.dtype, grain, source.name), numbers)
+    return Part(ChunkSubset(source, rows, grain, len(rows) * grain - len(numbers)), numbers)

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.cpu import conjugate
 from smtdist.kernels.cpu import spike_slab as cpu
+from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.device import array_module, to_host
 from smtdist.kernels.spike_slab import Padded, Posterior, SpikeSlab, sigmoid
 from smtdist.kernels.threads import even_ranges, run_ranges
@@ -19,6 +19,8 @@ from smtdist.kernels.types import Array
 MOST_UNITS: Final = 14
 """Units of which all 2^N states are still enumerated."""
 ROWS: Final = 16
+SMALLEST: Final = np.float32(1e-30)
+"""What a product ĥ γ that divides is taken for where it is less."""
 
 
 def sequential(rows: Array, model: SpikeSlab, sweeps: int = 20) -> Posterior:
@@ -51,7 +53,7 @@ def iterate_sequential(
 
         def work(start: int, stop: int) -> None:
             here = slice(start, stop)
-            cpu.sweep(h[here], s[here], residual[here], *parts, damping)
+            _sweep(h[here], s[here], residual[here], *parts, damping)
 
         run_ranges(work, even_ranges(len(rows), ROWS))
         yield Posterior(h.copy(), s.copy())
@@ -132,24 +134,24 @@ def iterate_conjugate_tile(
             np.matmul(np.matmul(x, atoms, out=into), weighted, out=reach)
         else:
             reach[:] = padded.start @ weighted
-        conjugate.begin(h, s, reach, drive, gains, gamma, rest)
+        _begin(h, s, reach, drive, gains, gamma, rest)
         old = share = length = none
         for step in range(steps):
             if step:
-                conjugate.advance(rest, -length, moved)
+                _advance(rest, -length, moved)
             if preconditioned:
-                conjugate.prepare(h, rest, gamma, ready)
+                _prepare(h, rest, gamma, ready)
             new = np.einsum("nu,nu->n", rest, ready)
             if step:
                 share = new / np.maximum(old, tiny)
             old = new
-            conjugate.turn(h, ready, share, direction, x)
+            _turn(h, ready, share, direction, x)
             reached = np.matmul(np.matmul(x, atoms, out=into), weighted, out=x)
-            conjugate.move(h, direction, reached, gains, gamma, moved)
+            _move(h, direction, reached, gains, gamma, moved)
             length = old / np.maximum(np.einsum("nu,nu->n", direction, moved), tiny)
-            conjugate.advance(s, length, direction)
-            conjugate.advance(reach, length, reached)
-        conjugate.less(drive, reach, prior, x)
+            _advance(s, length, direction)
+            _advance(reach, length, reached)
+        _less(drive, reach, prior, x)
         cpu.update_h(h, s, x, table, np.float32(eta))
         yield Posterior(h[:, : model.n_units], s[:, : model.n_units])
 
@@ -182,3 +184,95 @@ def log_likelihood(rows: Array, model: SpikeSlab) -> Array:
         terms.append(prior - size / 2 - (away * np.linalg.solve(cover, away.T).T).sum(axis=1) / 2)
     total: Array = np.logaddexp.reduce(terms, axis=0)
     return total
+
+
+@compiled
+def _sweep(
+    h: Array,
+    s: Array,
+    residual: Array,
+    atoms: Array,
+    beta: Array,
+    mu: Array,
+    alpha: Array,
+    gains: Array,
+    gamma: Array,
+    offsets: Array,
+    damping: float,
+) -> None:
+    """Take every unit of every row in order: the best ŝ_i, then the best ĥ_i; the residual v - Wx follows."""
+    inputs = atoms.shape[1]
+    for row in range(h.shape[0]):
+        for unit in range(h.shape[1]):
+            pull = h[row, unit] * s[row, unit] * gains[unit]
+            for d in range(inputs):
+                pull += residual[row, d] * beta[d] * atoms[unit, d]
+            best = (alpha[unit] * mu[unit] + pull) / gamma[unit]
+            drive = best * (pull - gains[unit] * best / 2) + offsets[unit]
+            drive -= alpha[unit] / 2 * (best - mu[unit]) ** 2
+            active = 1 / (1 + np.exp(-drive)) if drive >= 0 else np.exp(drive) / (1 + np.exp(drive))
+            active = h[row, unit] + damping * (active - h[row, unit])
+            change = h[row, unit] * s[row, unit] - active * best
+            for d in range(inputs):
+                residual[row, d] += change * atoms[unit, d]
+            h[row, unit] = active
+            s[row, unit] = best
+
+
+# The elementwise steps of conjugate gradients in ŝ, fused and compiled for float32; sums over units are not taken here.
+# Arrays are (rows, units), the model's (units,). A loop writes one array only: LLVM then finds it safe to take many at once.
+
+
+@compiled
+def _begin(h: Array, s: Array, reach: Array, drive: Array, gains: Array, gamma: Array, rest: Array) -> None:
+    """Set rest = c - A ŝ = ĥ (drive - reach + a ĥ ŝ - γ ŝ), from drive = Wᵀβv + αμ and reach = WᵀβW(ĥ∘ŝ)."""
+    for row in range(h.shape[0]):
+        for i in range(h.shape[1]):
+            own = (gains[i] * h[row, i] - gamma[i]) * s[row, i]
+            rest[row, i] = h[row, i] * (drive[row, i] - reach[row, i] + own)
+
+
+@compiled
+def _prepare(h: Array, rest: Array, gamma: Array, ready: Array) -> None:
+    """Set ready = rest / (ĥ γ), the residual divided by the diagonal of A."""
+    for row in range(h.shape[0]):
+        for i in range(h.shape[1]):
+            own = h[row, i] * gamma[i]
+            ready[row, i] = rest[row, i] / (own if own > SMALLEST else SMALLEST)
+
+
+@compiled
+def _turn(h: Array, ready: Array, share: Array, direction: Array, x: Array) -> None:
+    """Set p = ready + share p, a share for each row, and x = ĥ∘p."""
+    for row in range(h.shape[0]):
+        old = share[row]
+        for i in range(h.shape[1]):
+            direction[row, i] = ready[row, i] + old * direction[row, i]
+        for i in range(h.shape[1]):
+            x[row, i] = h[row, i] * direction[row, i]
+
+
+@compiled
+def _move(h: Array, direction: Array, reached: Array, gains: Array, gamma: Array, moved: Array) -> None:
+    """Set moved = A p, from reached = WᵀβW(ĥ∘p)."""
+    for row in range(h.shape[0]):
+        for i in range(h.shape[1]):
+            own = (gamma[i] - gains[i] * h[row, i]) * direction[row, i]
+            moved[row, i] = h[row, i] * (reached[row, i] + own)
+
+
+@compiled
+def _advance(to: Array, step: Array, along: Array) -> None:
+    """Add step along to an array, a step for each row."""
+    for row in range(to.shape[0]):
+        length = step[row]
+        for i in range(to.shape[1]):
+            to[row, i] += length * along[row, i]
+
+
+@compiled
+def _less(drive: Array, reach: Array, prior: Array, out: Array) -> None:
+    """Set out = drive - prior - reach = Wᵀβ(v - Wx)."""
+    for row in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[row, i] = drive[row, i] - prior[i] - reach[row, i]
