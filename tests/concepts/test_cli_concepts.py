@@ -1,6 +1,7 @@
 """`smtdist concepts` as a script sees it."""
 
 import json
+import sys
 
 import h5py
 import numpy as np
@@ -92,7 +93,7 @@ def test_a_search_goes_on_and_refuses_the_folder_of_another(table, tmp_path):
     assert "penalty is 0.5, was 0.0001" in stderr
 
 
-def test_points_are_drawn_by_name(table, tmp_path):
+def test_points_are_drawn_by_name(table, tmp_path, monkeypatch):
     path, _ = table
     out = tmp_path / "concepts.h5"
     run(path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=5", "--out", out, "-q")
@@ -118,3 +119,7 @@ def test_points_are_drawn_by_name(table, tmp_path):
     ):
         _, stderr = run(out, *arguments, code=code)
         assert sentence in stderr
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    _, stderr = run(out, "--draw", "3,7,11", "--figure", tmp_path / "none", code=2)
+    assert "Analograms need networkx; install smtdist[analogram]." in stderr
+    assert list(tmp_path.glob("none*")) == []
