@@ -50,12 +50,12 @@ def test_concepts_are_written_and_searched(table, tmp_path):
     assert "exists already" in stderr
 
 
-def test_the_same_concepts_on_two_worker_processes(table, tmp_path):
+def test_the_same_concepts_on_two_worker_processes(table, cluster, tmp_path):
     path, _ = table
     common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=2", "--set", "blocks=2", "-q"]
-    for workers in (0, 2):
-        run(*common, "--workers", workers, "--out", tmp_path / f"{workers}.h5")
-    alone, spread = (store.load(tmp_path / f"{workers}.h5") for workers in (0, 2))
+    run(*common, "--out", tmp_path / "alone.h5")
+    run(*common, "--cluster", cluster.client.scheduler.address, "--out", tmp_path / "spread.h5")
+    alone, spread = (store.load(tmp_path / f"{name}.h5") for name in ("alone", "spread"))
     np.testing.assert_array_equal(alone.concepts, spread.concepts, strict=True)
     np.testing.assert_array_equal(alone.weights, spread.weights, strict=True)
 

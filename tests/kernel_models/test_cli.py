@@ -136,12 +136,14 @@ def test_images_and_the_linear_probe(data, tmp_path):
     assert "linear (C =" in judged.stdout
 
 
-def test_the_same_bits_with_workers_and_from_a_checkpoint(data, tmp_path):
+def test_the_same_bits_with_workers_and_from_a_checkpoint(data, cluster, tmp_path):
     common = ["--dataset", "train/x", "--set", "features=fourier", "--set", "n_features=64", "--quiet"]
-    bits = []
-    for number, extra in enumerate(
-        ([], ["--workers", 2], ["--checkpoint", tmp_path / "c"], ["--checkpoint", tmp_path / "c"])
-    ):
+    there, kept, bits = (
+        ["--cluster", cluster.client.scheduler.address],
+        ["--checkpoint", tmp_path / "c"],
+        [],
+    )
+    for number, extra in enumerate(([], there, kept, kept)):
         out = tmp_path / f"{number}.h5"
         assert run("fit", data, "--out", out, *common, *extra).exit_code == 0
         with h5py.File(out) as file:
