@@ -21,6 +21,8 @@ def pytest_configure(config):
 
     The processes of xdist are started after this, so that theirs is set before NumPy is loaded.
     """
+    # where it is set, each of the many processes that tests start would compile the whole package anew
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if getattr(config.option, "numprocesses", None):
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
@@ -52,6 +54,15 @@ def sums_stored_at_once():
         patch.setattr(plan, "UNSAVED_SECONDS", 0.0)
         patch.setattr(plan, "UNSAVED_WRITES", 0)
         yield
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Two worker processes, started once: for tests that need some cluster and leave it as it is."""
+    from smtdist.engine.local_cluster import local_executor
+
+    with local_executor(2, threads=1) as executor:
+        yield executor
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
+from smtdist.engine import calibration
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
@@ -22,7 +23,7 @@ from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.models import calibrate
-from smtdist.models.calibrate import measured
+from smtdist.models.calibrate import measured, probed
 from smtdist.models.fit import fit
 from smtdist.models.forecast import Planner, local_machines
 from smtdist.models.plan import finished_bytes
@@ -54,6 +55,27 @@ def data(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr("smtdist.engine.calibration.SECONDS", 2.0)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return {}
+
+
+@pytest.fixture
+def asked_once(answers, monkeypatch):
+    """Ask one process for what is in its memory before the passes of a fit: warm-up copies have no size of the fit."""
+    afresh = calibration.on_processes
+
+    def remembered(count, function, question, *more, deadline):
+        if function is not probed:
+            return afresh(count, function, question, *more, deadline=deadline)
+        passes = tuple(step.name for step in question.steps)
+        if passes not in answers:
+            answers[passes] = afresh(count, function, question, deadline=deadline)
+        return answers[passes]
+
+    monkeypatch.setattr(calibration, "on_processes", remembered)
 
 
 def run(data, *arguments, code=0, **changes):
@@ -155,6 +177,7 @@ def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data):
         more.planned()
 
 
+@pytest.mark.usefixtures("asked_once")
 def test_a_refusal_says_which_memory_would_do(data):
     large = {"dictionary": 8192, "code": 1}
     # even tiles of rows are too large there
@@ -183,6 +206,7 @@ def test_who_does_what_would_do_is_not_refused(data, dictionary, memory):
         run_afresh(data, "--no-calibrate", *alone, memory, dictionary=fewer)
 
 
+@pytest.mark.usefixtures("asked_once")
 def test_sums_that_a_worker_cannot_hold_are_planned_in_tiles(data):
     few = ("--no-calibrate", "--workers", 2, "--threads", 1, "--memory")
     found = planned(data, *few, "1GB", dictionary=8192)
@@ -197,6 +221,7 @@ def test_sums_that_a_worker_cannot_hold_are_planned_in_tiles(data):
     assert roomy["passes"][2]["tiles"] == 1
 
 
+@pytest.mark.usefixtures("asked_once")
 def test_what_the_driver_keeps_in_files_is_said(data):
     few = ("--no-calibrate", "--workers", 2, "--threads", 1, "--memory", "16GB", "--driver-memory")
     small, large = (" ".join(run(data, *few, size, dictionary=16384).split()) for size in ("2.5GB", "64GB"))

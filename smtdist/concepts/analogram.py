@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.partial_cube import concepts_of_graph, hamming
+from smtdist.concepts.partial_cube import concepts_of_graph, hamming, networkx
 from smtdist.errors import DataError
 
 MOST_NODES: Final = 2000
@@ -27,7 +26,7 @@ def analogram(concepts: NDArray[np.generic], *, most_nodes: int = MOST_NODES) ->
     Nodes are tuples of 0/1 of the b concepts, with attributes `points` (rows of S that are there, none for
     a hidden node); edges carry `concept`, the column that changes along them. Constant columns appear on no
     edge. Always exact on trees; on other partial cubes the heuristic may leave distances too long: see
-    `is_exact`. Raises DataError beyond `most_nodes`.
+    `is_exact`. Raises DataError beyond `most_nodes`, and ConfigurationError without the extra `analogram`.
 
     >>> graph = analogram(np.eye(3))
     >>> len(graph), sorted(degree for _, degree in graph.degree)
@@ -96,8 +95,7 @@ def _with_paths(nodes: NDArray[np.uint8], items: NDArray[np.uint8], most: int) -
     """Lay paths between neighbours that are more than one class apart, until distances are those of S (local rule)."""
     for _ in range(nodes.shape[1] + 1):
         apart = hamming(nodes)
-        graph = nx.from_numpy_array(apart == 1)
-        around = _path_lengths(graph, len(nodes))
+        around = _path_lengths(apart == 1)
         late = np.argwhere(np.triu(around > apart))
         if not len(late):
             break
@@ -122,7 +120,7 @@ def _with_paths(nodes: NDArray[np.uint8], items: NDArray[np.uint8], most: int) -
 def _isometric(nodes: NDArray[np.uint8]) -> bool:
     """Tell whether distances along edges of one concept are those of S."""
     apart = hamming(nodes)
-    return bool((_path_lengths(nx.from_numpy_array(apart == 1), len(nodes)) == apart).all())
+    return bool((_path_lengths(apart == 1) == apart).all())
 
 
 def _pruned(nodes: NDArray[np.uint8], items: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -140,9 +138,11 @@ def _pruned(nodes: NDArray[np.uint8], items: NDArray[np.uint8]) -> NDArray[np.ui
     return nodes
 
 
-def _path_lengths(graph: Any, count: int) -> NDArray[np.int64]:
-    lengths = np.full((count, count), np.iinfo(np.int32).max, np.int64)
-    for node, reached in nx.all_pairs_shortest_path_length(graph):
+def _path_lengths(near: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the lengths of shortest paths over edges between nodes that are near (v, v); a huge number where there is none."""
+    nx = networkx()
+    lengths = np.full(near.shape, np.iinfo(np.int32).max, np.int64)
+    for node, reached in nx.all_pairs_shortest_path_length(nx.from_numpy_array(near)):
         lengths[node, list(reached)] = list(reached.values())
     return lengths
 
@@ -163,7 +163,7 @@ def _expanded(
     nodes: NDArray[np.uint8], s: NDArray[np.uint8], columns: NDArray[np.int64], lengths: list[list[int]]
 ) -> Any:
     """Return the graph over all columns: an edge of a class is a path with an edge for each of its columns."""
-    graph = nx.Graph()
+    graph = networkx().Graph()
     full = np.tile(s[0], (len(nodes), 1))
     for c, members in enumerate(lengths):
         flipped = nodes[:, c] != s[0, columns[c]]

@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 import matplotlib as mpl
-import networkx as nx
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from smtdist.concepts.analogram import analogram
 from smtdist.concepts.model import ConceptModel
+from smtdist.concepts.partial_cube import networkx
 from smtdist.concepts.reading import SubConcept, sub_concepts
 from smtdist.data.writing import whole_file
 from smtdist.errors import DataError
@@ -27,6 +27,7 @@ def draw_analogram(
     overwrite: bool = False,
 ) -> None:
     """Draw an analogram to a PNG file: observed points named, hidden nodes small, an edge in the colour of its concept."""
+    nx = networkx()
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
     place = nx.kamada_kawai_layout(graph)

@@ -9,18 +9,26 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
+
+
+def networkx() -> Any:
+    """Return the package of graphs; ConfigurationError where it is not installed."""
+    try:
+        import networkx
+    except ImportError:
+        raise ConfigurationError("Analograms need networkx; install smtdist[analogram].") from None
+    return networkx
 
 
 def distances_of(graph: Any, nodes: list[Hashable]) -> NDArray[np.int64]:
     """Return the numbers of edges between nodes (v, v); DataError where the graph is not connected."""
     place = {node: i for i, node in enumerate(nodes)}
     found = np.full((len(nodes), len(nodes)), -1, np.int64)
-    for node, lengths in nx.all_pairs_shortest_path_length(graph):
+    for node, lengths in networkx().all_pairs_shortest_path_length(graph):
         for other, length in lengths.items():
             found[place[node], place[other]] = length
     if (found < 0).any():
@@ -37,7 +45,7 @@ def concepts_of_graph(graph: Any) -> tuple[list[Hashable], NDArray[np.uint8]]:
     goes on with an edge that no cut crosses. Exact: a graph that is not a partial cube, whose Hamming
     distances would differ from its own, is a DataError. Memory: v² and v b numbers.
 
-    >>> nodes, S = concepts_of_graph(nx.cycle_graph(6))
+    >>> nodes, S = concepts_of_graph(networkx().cycle_graph(6))
     >>> S.shape, int((S[0] != S[3]).sum())
     ((6, 3), 3)
     """

@@ -13,7 +13,7 @@ from smtdist import plot
 from smtdist.concepts import drawing
 from smtdist.concepts.analogram import analogram
 from smtdist.concepts.model import ConceptModel
-from smtdist.errors import DataError, counted
+from smtdist.errors import ConfigurationError, DataError, counted
 from smtdist.evaluate import metrics
 from smtdist.models import store
 from smtdist.models.coders.manifold import Manifold
@@ -251,8 +251,8 @@ def of_concepts(path: Path) -> list[Section]:
     ]
     columns = ["concept", "members", "share", "weight"]
     blocks: list[Any] = [sizes_picture(model), Table("Concepts", columns, lines)]
-    picture = analogram_picture(model)
-    return [Section("Concepts", blocks), *([Section("Analogram", [picture])] if picture else [])]
+    graph = analogram_block(model)
+    return [Section("Concepts", blocks), *([Section("Analogram", [graph])] if graph else [])]
 
 
 def of_coder(path: Path) -> list[Section]:
@@ -295,12 +295,14 @@ def sizes_picture(model: ConceptModel) -> Picture:
     )
 
 
-def analogram_picture(model: ConceptModel) -> Picture | None:
-    """Return the analogram of the largest concepts over all points; None where it would be too large to read."""
+def analogram_block(model: ConceptModel) -> Picture | Text | None:
+    """Return the analogram of the largest concepts over all points, or what it needs; None if it is too large to read."""
     chosen = np.argsort(-model.members, kind="stable")[:LARGEST]
     kinds, counts = np.unique(model.concepts[:, chosen], axis=0, return_counts=True)
     try:
         graph = analogram(kinds, most_nodes=MOST_NODES)
+    except ConfigurationError as missing:
+        return Text(str(missing))
     except DataError:
         return None
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 """`smtdist concepts` as a script sees it."""
 
 import json
+import sys
 
 import h5py
 import numpy as np
@@ -49,12 +50,12 @@ def test_concepts_are_written_and_searched(table, tmp_path):
     assert "exists already" in stderr
 
 
-def test_the_same_concepts_on_two_worker_processes(table, tmp_path):
+def test_the_same_concepts_on_two_worker_processes(table, cluster, tmp_path):
     path, _ = table
-    common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=5", "--set", "blocks=3", "-q"]
-    for workers in (0, 2):
-        run(*common, "--workers", workers, "--out", tmp_path / f"{workers}.h5")
-    alone, spread = (store.load(tmp_path / f"{workers}.h5") for workers in (0, 2))
+    common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=2", "--set", "blocks=2", "-q"]
+    run(*common, "--out", tmp_path / "alone.h5")
+    run(*common, "--cluster", cluster.client.scheduler.address, "--out", tmp_path / "spread.h5")
+    alone, spread = (store.load(tmp_path / f"{name}.h5") for name in ("alone", "spread"))
     np.testing.assert_array_equal(alone.concepts, spread.concepts, strict=True)
     np.testing.assert_array_equal(alone.weights, spread.weights, strict=True)
 
@@ -77,22 +78,7 @@ def test_npy_files_and_wrong_usage(table, tmp_path):
     assert not (tmp_path / "o.h5").exists()
 
 
-def test_a_search_goes_on_and_refuses_the_folder_of_another(table, tmp_path):
-    path, _ = table
-    common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=8", "-q"]
-    folder = tmp_path / "kept"
-    for name in ("first", "again"):
-        run(*common, "--checkpoint", folder, "--out", tmp_path / f"{name}.h5")
-    first, again = (store.load(tmp_path / f"{name}.h5") for name in ("first", "again"))
-    np.testing.assert_array_equal(first.concepts, again.concepts, strict=True)
-    assert (folder / "descent.npz").exists()
-    _, stderr = run(
-        *common, "--set", "penalty=0.5", "--checkpoint", folder, "--out", tmp_path / "o.h5", code=1
-    )
-    assert "penalty is 0.5, was 0.0001" in stderr
-
-
-def test_points_are_drawn_by_name(table, tmp_path):
+def test_points_are_drawn_by_name(table, tmp_path, monkeypatch):
     path, _ = table
     out = tmp_path / "concepts.h5"
     run(path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=5", "--out", out, "-q")
@@ -118,3 +104,7 @@ def test_points_are_drawn_by_name(table, tmp_path):
     ):
         _, stderr = run(out, *arguments, code=code)
         assert sentence in stderr
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    _, stderr = run(out, "--draw", "3,7,11", "--figure", tmp_path / "none", code=2)
+    assert "Analograms need networkx; install smtdist[analogram]." in stderr
+    assert list(tmp_path.glob("none*")) == []

@@ -90,7 +90,13 @@ def pins():
 def test_every_package_of_the_images_is_pinned_as_the_project_allows():
     pinned = {canonicalize_name(name): version for name, version in pins().items()}
     extras = PROJECT["optional-dependencies"]
-    asked = [*PROJECT["dependencies"], *extras["remote"], *extras["zarr"], *extras["gpu"]]
+    asked = [
+        *PROJECT["dependencies"],
+        *extras["analogram"],
+        *extras["remote"],
+        *extras["zarr"],
+        *extras["gpu"],
+    ]
     for text in asked:
         requirement = Requirement(text)
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), text

@@ -14,7 +14,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
-from smtdist.engine import session
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError, OutputExistsError
 from smtdist.evaluate import kernel_head, stored
 from smtdist.evaluate.cosine_rows import parts_of
@@ -163,16 +162,15 @@ def test_changes_have_checkpoints_of_their_own(data, tmp_path):
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("change-")]) == 2
 
 
-def test_workers_fit_and_change_the_same_bits(data, tmp_path):
+def test_workers_fit_and_change_the_same_bits(data, cluster, tmp_path):
     z = write(tmp_path / "z.h5", *data), "z"
     more, more_labels = made(90, 2)
     one = RidgeHead(landmarks=20, layout=LAYOUT).fit(z, data[1])
-    with session.executor_for("local", 2) as executor:
-        two = RidgeHead(landmarks=20, layout=LAYOUT, cluster=executor).fit(z, data[1])
-        assert same(one, two)
-        two.save(tmp_path / "two.h5")
-        two = RidgeHead.load(tmp_path / "two.h5").set_params(cluster=executor)
-        assert same(one.partial_fit(more, more_labels), two.partial_fit(more, more_labels))
+    two = RidgeHead(landmarks=20, layout=LAYOUT, cluster=cluster).fit(z, data[1])
+    assert same(one, two)
+    two.save(tmp_path / "two.h5")
+    two = RidgeHead.load(tmp_path / "two.h5").set_params(cluster=cluster)
+    assert same(one.partial_fit(more, more_labels), two.partial_fit(more, more_labels))
 
 
 def test_the_kernel_head_is_kernel_ridge_regression(data, tmp_path):

@@ -145,12 +145,12 @@ def test_all_rows_as_landmarks_are_the_kernel(data):
     np.testing.assert_allclose(head.decision_function(rows), expected, atol=2e-4)
 
 
-def test_landmarks_give_the_same_bits_anywhere(data, tmp_path):
+def test_landmarks_give_the_same_bits_anywhere(data, cluster, tmp_path):
     rows, labels = data
     with h5py.File(tmp_path / "z.h5", "w") as file:
         file.create_dataset("z", data=rows, chunks=(64, 20))
     whole = RidgeHead(landmarks=50).fit((tmp_path / "z.h5", "z"), labels)
-    two = RidgeHead(landmarks=50, workers=2).fit((tmp_path / "z.h5", "z"), labels)
+    two = RidgeHead(landmarks=50, cluster=cluster).fit((tmp_path / "z.h5", "z"), labels)
     assert all((whole.sums_[name] == two.sums_[name]).all() for name in whole.sums_)
     assert (whole.coef_ == two.coef_).all()
     assert whole.score((tmp_path / "z.h5", "z"), labels) > 0.6

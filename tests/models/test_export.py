@@ -135,7 +135,7 @@ def models(draw):
         return None, images
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(drawn=models())
 def test_codes_are_equal_and_representations_close(drawn):
     model, images = drawn
@@ -145,9 +145,9 @@ def test_codes_are_equal_and_representations_close(drawn):
 
 @pytest.fixture(scope="module")
 def cifar(real_data):
-    """1,000 colour images of 32 x 32, decoded by Pillow."""
+    """200 colour images of 32 x 32, decoded by Pillow."""
     with h5py.File(real_data("cifar10_jpeg.h5")) as file:
-        offsets = file["test/offsets"][:1001]
+        offsets = file["test/offsets"][:201]
         content = file["test/bytes"][: offsets[-1]].tobytes()
     ends = pairwise(offsets)
     return np.stack([np.asarray(Image.open(io.BytesIO(content[a:b])).convert("RGB")) for a, b in ends])
@@ -156,7 +156,7 @@ def cifar(real_data):
 @pytest.fixture(scope="module")
 def digits(real_data):
     with h5py.File(real_data("mnist.h5")) as file:
-        return file["test/images"][:1000][..., None]
+        return file["test/images"][:200][..., None]
 
 
 def by_hundreds(model, images):
@@ -173,7 +173,7 @@ def test_colour_photographs(cifar):
         "pool_size": 4,
         "pool_stride": 2,
     }
-    by_hundreds(fitted(cifar[:200], **changes), cifar[:400])
+    by_hundreds(fitted(cifar[:200], **changes), cifar)
 
 
 def test_digits(digits):
@@ -181,7 +181,7 @@ def test_digits(digits):
     changes = {"patch": 6, "feature": "vq", "dictionary": 64, "n_components": 16, "drop": 1, "context": 3}
     changes |= {"dictionary_method": "kmeans", "dictionary_rounds": 2, "constant_patch": "activate_best"}
     model = fitted(digits[:200], mean="patch", pool_size=4, pool_stride=2, **changes)
-    by_hundreds(model, digits[:400])
+    by_hundreds(model, digits)
 
 
 @pytest.fixture(scope="module")

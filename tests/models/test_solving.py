@@ -11,7 +11,6 @@ from smtdist.data.array import as_source
 from smtdist.data.spilled import Spill
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE, WorkerLimits
@@ -87,12 +86,11 @@ def test_workers_hold_the_matrices(name):
     np.testing.assert_array_equal(found[0].components, found[1].components)
 
 
-def test_a_cluster_solves():
+def test_a_cluster_solves(cluster):
     sums = sums_of("gq")
     expected, _ = timed_solve(sums, GQ, Engine(SerialExecutor(1)))
-    with local_executor(2, 1) as executor:
-        found, _ = timed_solve(sums, GQ, Engine(executor, solve_on="workers"))
-        assert executor.running() == 0
+    found, _ = timed_solve(sums, GQ, Engine(cluster, solve_on="workers"))
+    assert cluster.running() == 0
     np.testing.assert_allclose(found.components, expected.components, atol=1e-5)
 
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import smtdist
 from smtdist.cli.app import app
+from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.features import Landmarks
 from smtdist.models import store
@@ -69,14 +69,11 @@ def test_settings_choose_the_neighbours(context):
     np.testing.assert_array_equal(model.embedding.components, want.embedding.components)
 
 
-def test_new_points_are_embedded_in_any_pieces(tmp_path, monkeypatch):
+def test_new_points_are_embedded_in_any_pieces(cluster, monkeypatch):
     monkeypatch.setattr("smtdist.models.transform.RANGE", 256)
     model, _ = fit_table(POINTS, SMALL, engine())
     new = np.random.default_rng(2).uniform(-1, 1, (1000, 3))
-    with executor_for(workers=2) as executor:
-        from smtdist.data.table import as_table
-
-        pieces = dict(embedded(model, as_table(new), Engine(executor)))
+    pieces = dict(embedded(model, as_table(new), Engine(cluster)))
     assert len(pieces) == 4
     np.testing.assert_array_equal(
         np.concatenate([pieces[at] for at in sorted(pieces)]), model.transform(new)

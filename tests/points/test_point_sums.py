@@ -13,7 +13,6 @@ from smtdist.data.neighbours import NeighbourSource
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.models.merge import update
@@ -217,14 +216,12 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     assert found.scatter[0, 0] == crossings / 8000
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_any_number_of_workers_gives_the_same_bits(workers):
+def test_workers_give_the_same_bits(cluster):
     points = np.random.default_rng(0).uniform(-1, 1, (1500, 2))
     near = symmetric_context(nearest_neighbours(points, 4))
     sums = point_sums(FEATURES["rbf"], 1)
     alone, _ = Engine(SerialExecutor()).reduce("points", sums, in_context(points, near))
-    with executor_for(workers=workers) as executor:
-        many, _ = Engine(executor).reduce("points", sums, in_context(points, near))
+    many, _ = Engine(cluster).reduce("points", sums, in_context(points, near))
     for key, value in alone.state.items():
         np.testing.assert_array_equal(many.state[key], value, strict=True)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 import time
 
 import h5py
@@ -16,7 +17,9 @@ from smtdist.data.video import open_clips
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.models import store
 from smtdist.models.functional.video import sequences_of
+from smtdist.report import sections
 from smtdist.report.looks import matching_windows
+from smtdist.report.page import Text as Paragraph
 from smtdist.statistics.operators import temporal_differences
 from smtdist.statistics.sites import NEW
 
@@ -178,7 +181,7 @@ def test_numbers_of_words_are_those_of_the_file(at):
     assert f"{len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}" in text
 
 
-def test_numbers_of_concepts_are_those_of_the_file(at):
+def test_numbers_of_concepts_are_those_of_the_file(at, monkeypatch):
     _, page = page_of(at, "concepts.h5")
     with h5py.File(at / "concepts.h5") as file:
         sizes, weights = file["size"][()], file["weight"][()]
@@ -191,6 +194,12 @@ def test_numbers_of_concepts_are_those_of_the_file(at):
     holds = dict(page.tables["The file"])
     assert holds["concepts"].startswith(f"{len(sizes)} of {points} points")
     assert holds["members"].startswith(f"{sizes.min()} to {sizes.max()}, median")
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    last = sections.of_concepts(at / "concepts.h5")[-1]
+    assert (last.title, last.blocks) == (
+        "Analogram",
+        [Paragraph("Analograms need networkx; install smtdist[analogram].")],
+    )
 
 
 def test_numbers_of_kernels_are_those_of_the_file(at):

@@ -10,7 +10,6 @@ from smtdist.data.text import BLOCK, TextSource
 from smtdist.data.text_cut import line_bytes
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import store
 from smtdist.models.merge import update
@@ -100,11 +99,10 @@ def test_documents_follow_one_another_through_files(lines, fitted, tmp_path):
         withdraw_lines(model, source, [(1, 1200)], engine())
 
 
-def test_workers_change_nothing(fitted):
+def test_workers_change_nothing(fitted, cluster):
     model, source = fitted
     want, _ = withdraw_lines(model, source, [(50, 1000)], engine())
-    with executor_for(workers=2) as executor:
-        found, _ = withdraw_lines(model, source, [(50, 1000)], Engine(executor))
+    found, _ = withdraw_lines(model, source, [(50, 1000)], Engine(cluster))
     assert_same(found, want)
     np.testing.assert_array_equal(found.statistics.origin.samples, want.statistics.origin.samples)
 

@@ -1,8 +1,6 @@
 """`words` as a script sees it."""
 
 import json
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
@@ -115,26 +113,22 @@ def test_an_existing_model_is_kept_and_help_has_an_example(texts):
     assert "--lines 120-480" in " ".join(shown.split())
 
 
-def test_words_runs_as_a_program(texts):
-    command = [sys.executable, "-c", "from smtdist.cli import main; main()", "words", "a.txt", "--json"]
-    done = subprocess.run([*command, *map(str, SMALL)], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["n_components"] == 3
-
-
 def test_lines_of_a_file_are_withdrawn_by_number(texts):
     run("a.txt", "b.txt", *SMALL, "--window", 2)
     run(
-        "a.txt",
-        "--model",
-        "words.h5",
-        "--withdraw",
-        "--lines",
-        "4-6",
-        "--lines",
-        9,
-        "--out",
-        "c.h5",
-        "--quiet",
+        *[
+            "a.txt",
+            "--model",
+            "words.h5",
+            "--withdraw",
+            "--lines",
+            "4-6",
+            "--lines",
+            "9",
+            "--out",
+            "c.h5",
+            "--quiet",
+        ]
     )
     (texts / "a.txt").write_text(LINES * 28 + "".join(LINES.splitlines(True)[:2]))
     run("a.txt", "b.txt", "--from-model", "words.h5", "--out", "d.h5", "--quiet")

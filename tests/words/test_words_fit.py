@@ -22,7 +22,6 @@ from examples.word_rivals import (
 from smtdist.data.text import TextSource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.pairs import largest_part
 from smtdist.models import store
@@ -102,11 +101,9 @@ def oracle_counts(texts, words, window):
     return activity, near
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_any_number_of_workers_gives_the_same_bits(documents, fitted, workers):
+def test_workers_give_the_same_bits(documents, fitted, cluster):
     source = TextSource.open(documents[0])
-    with executor_for(workers=workers) as executor:
-        model, _ = fit_words(source, SETTINGS, Engine(executor))
+    model, _ = fit_words(source, SETTINGS, Engine(cluster))
     assert model.vocabulary.words == fitted.vocabulary.words
     assert_same_sums(model.statistics, fitted.statistics)
     np.testing.assert_array_equal(model.statistics.origin.samples, fitted.statistics.origin.samples)
