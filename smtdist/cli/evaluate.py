@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import json as json_text
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
@@ -29,8 +28,16 @@ from smtdist.models import readout, store
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 
-Metric = enum.StrEnum("Metric", "knn linear svm kernel")
-Vote = enum.StrEnum("Vote", "exp linear hard")
+SETTINGS = opt.SettingOptions(
+    judging.Asked,
+    tuple(name for name in judging.Asked.declared() if name not in ("mirrored", "others", "labels")),
+)
+
+
+SEEN: Final = frozenset(
+    ("leading", "whiten", "features", "pool", "n_components", "drop_components", "others")
+)
+"""Settings that say what is seen of an image."""
 
 
 def evaluate(
@@ -50,49 +57,13 @@ def evaluate(
             metavar="DATA", help="Where --test is, if not in DATA. Many files: as for DATA, or repeat it."
         ),
     ] = None,
-    metric: Annotated[
-        Metric | None,
-        typer.Option(
-            help="Classifier: soft k-NN (default), linear probe, linear SVM, or kernel ridge regression.",
-        ),
-    ] = None,
-    neighbours: opt.NeighboursThatVote = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="T of the votes exp(cosine / T) of knn (default: the model's setting), or of the kernel (default: 0.5).",
-        ),
-    ] = None,
-    vote: Annotated[
-        Vote | None,
-        typer.Option(
-            help="Weight of a neighbour (knn): exp(cosine / T), the cosine, or 1. Default: the model's setting."
-        ),
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help=f"Number of folds of the cross-validation that chooses the penalty (svm). Default: {run.Svm.folds}.",
-        ),
-    ] = None,
-    validation: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the training images that is held out to choose the penalty (linear). "
-            f"Default: {run.Linear.validation}.",
-        ),
-    ] = None,
+    given: Annotated[dict[str, Any], SETTINGS] = opt.NOTHING,
     labels: Annotated[
         list[int] | None,
         typer.Option(
             min=2,
             help="Use only this many labels, in several draws (svm, kernel). Repeat it for a learning curve.",
         ),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"Number of draws for each number of labels. Default: {judging.DRAWS}."),
     ] = None,
     mirrored: Annotated[
         bool | None,
@@ -102,28 +73,9 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    leading: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Compare only the first N principal components of the training representations.",
-            metavar="N",
-        ),
-    ] = None,
-    whiten: Annotated[
-        float | None,
-        typer.Option(
-            help="Whitening of the components of --leading: 0 keeps their variances, 1 makes them equal. "
-            f"Default: {run.Directions.whiten}.",
-        ),
-    ] = None,
-    features: opt.Features = None,
-    pool: opt.Pool = None,
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Use only the first N training images.")
     ] = None,
-    components: opt.Components = None,
-    drop: opt.Drop = None,
     with_: opt.With = None,
     set_: opt.SetAfter = None,
     where: opt.Where = opt.HERE,
@@ -135,62 +87,23 @@ def evaluate(
     You can also give two files of smtdist transform, one with training and one with test images, or a head and such
     a file, without --train and --test.
     """
-    changes = (
-        components,
-        drop,
-        with_,
-        set_,
-        features,
-        pool,
-        limit,
-        train,
-        test,
-        test_data,
-        leading,
-        whiten,
-    )
+    given = given | {"mirrored": mirrored, "labels": labels, "others": with_}
+    given = {name: value for name, value in given.items() if value not in (None, [])}
+    places = (train, test, test_data, limit, set_)
+    # what a file of representations has settled
+    settled = any(one not in (None, []) for one in places) or not SEEN.isdisjoint(given)
     kind = store.kind_at(model)
     if kind == "head":
-        given = (
-            *changes,
-            metric,
-            neighbours,
-            temperature,
-            vote,
-            folds,
-            validation,
-            labels,
-            draws,
-            mirrored,
-            plan or None,
-        )
-        if any(one is not None and one != [] for one in given) or len(data) > 1:
+        if settled or given or plan or len(data) > 1:
             raise WrongUsage(
                 "A head is evaluated with the settings of its fit, on one file of smtdist transform; leave out other options."
             )
         _evaluate_head(model, Path(data[0]), where, json)
         return
     with usage():
-        how = judging.Asked(
-            metric=metric or Metric.knn,
-            neighbours=neighbours,
-            temperature=temperature,
-            vote=vote,
-            folds=folds,
-            validation=validation,
-            mirrored=mirrored,
-            leading=leading,
-            whiten=whiten,
-            features=opt.features(features),
-            pool=pool,
-            n_components=components,
-            drop=drop,
-            others=tuple(with_ or ()),
-            labels=tuple(labels or ()),
-            draws=draws,
-        )
+        how = judging.Asked(**given)
     if kind == "representation":
-        if any(one is not None and one != [] for one in changes) or len(data) > 1:
+        if settled or len(data) > 1:
             raise WrongUsage(
                 "Two files of smtdist transform (training and test) are classified as they are; leave out --train, --test, "
                 "--test-data and options that change representations."
@@ -210,9 +123,8 @@ def evaluate(
             "smtdist transform without them."
         )
     if kind == "kernel":
-        chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
-        files = max(len(data), len(test_data or ()))
-        if any(one is not None and one is not False and one != [] for one in chosen) or files > 1:
+        idle = not (SEEN | {"mirrored", "labels"}).isdisjoint(name for name, one in given.items() if one)
+        if idle or set_ or limit is not None or max(len(data), len(test_data or ())) > 1:
             raise WrongUsage(
                 "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components "
                 "and no second model; leave out --components, --drop, --with, --mirrored, --leading, --labels, --features, "
@@ -220,8 +132,8 @@ def evaluate(
             )
         from smtdist.cli.kernel import judged
 
-        places = [(data[0], train), ((test_data or data)[0], test)]
-        by_kernel = judged(model, places, how.settings(Configuration()), where, plan=plan)
+        groups = [(data[0], train), ((test_data or data)[0], test)]
+        by_kernel = judged(model, groups, how.settings(Configuration()), where, plan=plan)
         if isinstance(by_kernel, EvaluationPlan):
             say_evaluation_plan(by_kernel, json, model=str(model.absolute()))
         else:

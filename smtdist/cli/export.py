@@ -6,7 +6,7 @@ import math
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from smtdist.cli.errors import usage
 from smtdist.cli.session import print_json, result_console
 from smtdist.data.writing import check_target
 from smtdist.models import export as exporting
+from smtdist.models import readout
 from smtdist.monitor import tables
 
 Format = StrEnum("Format", "onnx word2vec")
@@ -29,10 +30,7 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")],
-    features: opt.Features = None,
-    pool: opt.Pool = None,
-    components: opt.Components = None,
-    drop: opt.Drop = None,
+    seen: Annotated[dict[str, Any], opt.SettingOptions(readout.ReadoutSettings)] = opt.NOTHING,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
@@ -44,10 +42,7 @@ def export(
             model,
             out,
             format.value,
-            features=opt.features(features),
-            pool=pool,
-            n_components=components,
-            drop=drop,
+            **seen,
             overwrite=overwrite,
         )
     result = {

@@ -197,7 +197,7 @@ def evaluate(
 ) -> None:
     """Classify test samples in the embedding, with k-NN or a linear probe, as smtdist evaluate does."""
     with usage():
-        judging.refuse_idle(metric, neighbours=neighbours)
+        judging.refuse_idle(metric, n_neighbors=neighbours)
     settings: run.Settings = (
         run.Linear()
         if metric is Metric.linear

@@ -278,36 +278,10 @@ Follow = Annotated[
         "May be repeated.",
     ),
 ]
-Components = Annotated[
-    int | None,
-    typer.Option(
-        "--components", min=1, help="Number of components to use. Default: as the model was fitted."
-    ),
-]
-Drop = Annotated[
-    int | None,
-    typer.Option(
-        min=0, help="Number of leading components to leave out. Default: as the model was fitted."
-    ),
-]
 NeighboursThatVote = Annotated[
     int | None,
     typer.Option(
         min=1, help="Number of neighbours that vote (knn). Default: the model's setting, else 30."
-    ),
-]
-Features = Annotated[
-    str | None,
-    typer.Option(
-        help="Features of an image: embedding; codes (square roots of how often each atom is active, in 2 x 2 cells); or both."
-    ),
-]
-Pool = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="G",
-        help="Pool the embedding over G x G windows that cover the image. Default with --features both: 4.",
     ),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Use only the first N samples.")]
@@ -480,11 +454,6 @@ def other_models(paths: list[Path] | None) -> list[Represents]:
     from smtdist.models import loading
 
     return [loading.load_encoder(path) for path in paths or []]
-
-
-def features(asked: str | None) -> str | None:
-    """Return what of an image's codes is seen; another word is wrong usage."""
-    return _one_of("--features", asked, ("embedding", "codes", "both"))
 
 
 def bad_chunk(asked: str | None) -> str | None:

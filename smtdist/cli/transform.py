@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.costs import Plan, say_transform_plan
+from smtdist.cli.errors import usage
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data import opening
@@ -44,8 +45,7 @@ def transform(
     out: Annotated[
         Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
     ],
-    features: opt.Features = None,
-    pool: opt.Pool = None,
+    read_out: Annotated[dict[str, Any], opt.SettingOptions(readout.ReadoutSettings)] = opt.NOTHING,
     mirrored: Annotated[
         bool,
         typer.Option(
@@ -56,8 +56,6 @@ def transform(
         bool, typer.Option("--half", help="Write float16, which takes half the space.")
     ] = False,
     limit: opt.Limit = None,
-    components: opt.Components = None,
-    drop: opt.Drop = None,
     with_: opt.With = None,
     set_: opt.SetAfter = None,
     where: opt.Where = opt.HERE,
@@ -70,8 +68,11 @@ def transform(
     if not plan:
         check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
 
+    with usage():
+        asked = readout.ReadoutSettings(**read_out)
+
     def seen(one: Represents) -> Represents:
-        return readout.with_readout(one, opt.features(features), pool, mirrored=mirrored, half=half)
+        return readout.with_readout(one, asked.features, asked.pool, mirrored=mirrored, half=half)
 
     write_representations(
         seen(encoder_at(model, set_)),
@@ -80,8 +81,8 @@ def transform(
         dataset,
         out,
         where,
-        components=components,
-        drop=drop,
+        components=asked.n_components,
+        drop=asked.drop_components,
         beside=with_,
         seen=seen,
         limit=limit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json as json_text
 import time
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.evaluate import Metric
 from smtdist.cli.fit import coded_feature, read_atoms
 from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.configuration import Configuration
@@ -30,6 +30,7 @@ from smtdist.monitor import tables
 from smtdist.monitor.console import Sheet
 
 SHARE = "0.2"
+Metric = enum.StrEnum("Metric", "knn linear")
 
 
 def tune(
@@ -72,7 +73,7 @@ def tune(
     """Try every combination of a grid of settings on held-out images, in far less time than separate fits."""
     started = time.perf_counter()
     with usage():
-        judging.refuse_idle(metric, neighbours=neighbours)
+        judging.refuse_idle(metric, n_neighbors=neighbours)
     for target in (out, plot):
         if target is not None:
             check_target(target, overwrite, inputs=(atoms,), data=data)

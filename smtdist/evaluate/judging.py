@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.adapted import Scaling
 from smtdist.data.array import ArraySource, as_source
@@ -26,33 +26,18 @@ from smtdist.evaluate.classes import Named
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import joined, loading, readout
 from smtdist.models.model import Model
+from smtdist.models.readout import ReadoutSettings
 from smtdist.models.transform import Represents
+from smtdist.settings import ANYTHING, FLAG, NULL, number, one_of, setting, several, whole
 
 Found = TypeVar("Found", bound=run.Found)
 
 METRICS: Final = ("knn", "linear", "svm", "kernel")
-VOTES: Final = ("exp", "linear", "hard")
 DRAWS: Final = 5
 RAW_KERNEL_SAMPLES: Final = 10_000
 """Training samples up to which the kernel judges raw pixels, too: they would take half of the time again."""
-_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "validation": (
-        lambda share: 0 < share < 1,
-        "The validation share is {}; it must be a number between 0 and 1.",
-    ),
-    "temperature": (
-        lambda T: 0 < T < float("inf"),
-        "The temperature is {}; it must be a positive number.",
-    ),
-    "whiten": (lambda power: 0 <= power <= 1, "Whitening is {}; it must be a number from 0 to 1."),
-    "neighbours": (lambda k: k >= 1, "neighbours is {}; it must be at least 1."),
-    "folds": (lambda n: n >= 2, "folds is {}; it must be at least 2."),
-    "leading": (lambda n: n >= 1, "leading is {}; it must be at least 1."),
-    "draws": (lambda n: n >= 1, "draws is {}; it must be at least 1."),
-    "vote": (lambda vote: vote in VOTES, "The vote is {!r}; choose exp, linear or hard."),
-}
 _OF_METRICS: Final = {
-    "neighbours": ("knn",),
+    "n_neighbors": ("knn",),
     "temperature": ("knn", "kernel"),
     "vote": ("knn",),
     "folds": ("svm",),
@@ -62,48 +47,72 @@ _OF_METRICS: Final = {
 BATCH: Final = 256  # images whose raw pixels are taken at once
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What an evaluation is asked, beside the data.
+class Asked(ReadoutSettings):
+    """What an evaluation is asked, beside the data. Raises ConfigurationError for what has no meaning, alone or together."""
 
-    metric : "knn", "linear", "svm" or "kernel". neighbours, temperature, vote : of the k-NN (temperature: of the
-        kernel too); None: as the model says. folds : of the cross-validation of the SVM. validation : share of
-        the training samples that chooses the penalty of the linear classifier.
-    mirrored : whether mirror images are learned from too; None: as the model says (knn), no (linear, svm), yes
-        (kernel).
-    leading, whiten : compare in so many leading directions of the training representations, whitened from 0
-        (not) to 1; whiten is None without directions, else 0.5.
-    features, pool : see `SMT.transform`. n_components, drop : of the stored components.
-    others : models, estimators or files whose representations are appended.
-    labels, draws : judge by so many labels, in so many draws, by the SVM or the kernel.
+    OF: ClassVar[str] = "an evaluation"
 
-    Raises ConfigurationError for what has no meaning, alone or together.
-    """
+    metric: str = setting(
+        one_of(*METRICS),
+        "the classifier: soft k-NN (knn), a linear probe (linear), a linear SVM (svm), or kernel ridge regression (kernel).",
+        default="knn",
+    )
+    n_neighbors: int | None = setting(
+        whole(1) | NULL,
+        "number of neighbours that vote (knn); None: as the model says, else 30.",
+        default=None,
+        aliases=("neighbours",),
+    )
+    temperature: float | None = setting(
+        number(above=0) | NULL,
+        "T of the votes exp(cosine / T) of knn (None: as the model says), or of the kernel (None: 0.5).",
+        default=None,
+    )
+    vote: str | None = setting(
+        one_of(*configuration.VOTES) | NULL,
+        "weight of a neighbour (knn): exp(cosine / T), the cosine (linear), or 1 (hard). None: as the model says.",
+        default=None,
+    )
+    folds: int | None = setting(
+        whole(2) | NULL,
+        f"folds of the cross-validation that chooses the penalty (svm). None: {run.Svm.folds}.",
+        default=None,
+    )
+    validation: float | None = setting(
+        number(above=0, below=1) | NULL,
+        f"share of the training samples that is held out to choose the penalty (linear). None: {run.Linear.validation}.",
+        default=None,
+    )
+    mirrored: bool | None = setting(
+        FLAG | NULL,
+        "also use mirrored training images. None: as the model says (knn), no (linear, svm), yes (kernel).",
+        default=None,
+    )
+    leading: int | None = setting(
+        whole(1) | NULL,
+        "compare only in this many leading principal components of the training representations.",
+        default=None,
+    )
+    whiten: float | None = setting(
+        number(0, 1) | NULL,
+        "whitening of the components of `leading`: 0 keeps their variances, 1 makes them equal. "
+        f"None: {run.Directions.whiten}.",
+        default=None,
+    )
+    others: tuple[Any, ...] = setting(
+        ANYTHING, "models, estimators or files whose representations are appended.", default=()
+    )
+    labels: tuple[int, ...] = setting(
+        several(whole(2), "numbers of labels, each at least 2"),
+        "use only this many labels, in several draws (svm, kernel); several numbers make a learning curve.",
+        default=(),
+    )
+    draws: int | None = setting(
+        whole(1) | NULL, f"draws for each number of labels. None: {DRAWS}.", default=None
+    )
 
-    metric: str = "knn"
-    neighbours: int | None = None
-    temperature: float | None = None
-    vote: str | None = None
-    folds: int | None = None
-    validation: float | None = None
-    mirrored: bool | None = None
-    leading: int | None = None
-    whiten: float | None = None
-    features: str | None = None
-    pool: int | None = None
-    n_components: int | None = None
-    drop: int | None = None
-    others: tuple[Any, ...] = ()
-    labels: tuple[int, ...] = ()
-    draws: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise ConfigurationError(f"The metric is {self.metric!r}; choose {', '.join(METRICS)}.")
-        for name, (good, sentence) in _RULES.items():
-            value = getattr(self, name)
-            if value is not None and not good(value):
-                raise ConfigurationError(sentence.format(value))
+    def check_together(self) -> None:
+        """Refuse what another metric would heed, and what has no meaning together."""
         refuse_idle(self.metric, **{name: getattr(self, name) for name in _OF_METRICS})
         if self.whiten is not None and self.leading is None:
             raise ConfigurationError("--whiten needs --leading; give it too.")
@@ -132,7 +141,7 @@ class Asked:
     def settings(self, votes: Configuration) -> run.Settings:
         """Return the settings of the classifier: as asked, else as a model with these settings says."""
         if self.metric == "knn":
-            return knn.SoftNeighbours.of(votes, self.neighbours, self.temperature, self.vote)
+            return knn.SoftNeighbours.of(votes, self.n_neighbors, self.temperature, self.vote)
         if self.metric == "kernel":
             return run.Kernel(self.temperature or run.Kernel.temperature)
         if self.metric == "svm":
@@ -158,7 +167,7 @@ class Asked:
         settings = self.settings(seen.votes)
         if isinstance(settings, run.Kernel):
             settings = run.Kernel(
-                settings.temperature, readout.layout_of(seen, self.n_components, self.drop)
+                settings.temperature, readout.layout_of(seen, self.n_components, self.drop_components)
             )
         return Seen(seen, settings, mirrored)
 
@@ -206,7 +215,7 @@ def refuse_idle(metric: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None and metric not in _OF_METRICS[name]:
             raise ConfigurationError(
-                f"--{name} is for --metric {' or '.join(_OF_METRICS[name])} and --metric is {metric}; leave --{name} out."
+                f"{name} is for --metric {' or '.join(_OF_METRICS[name])} and --metric is {metric}; leave {name} out."
             )
 
 
@@ -228,7 +237,7 @@ def judged(
             f"judge by"
         )
     if not how.labels:
-        beside = how.n_components, how.drop
+        beside = how.n_components, how.drop_components
         found = run.evaluated(*both, engine, seen.settings, *beside, how.directions)
         return with_pixels(found, *both, engine, seen.settings, mirrored=seen.mirrored)
     costs = planned(seen, known, asked, engine, how)
@@ -284,7 +293,7 @@ def planned(
         from smtdist.evaluate import few_labels
 
         few_labels.draw_labelled(known.labels, max(how.labels), 0, 0)  # refused before an image is coded
-    beside = how.n_components, how.drop, how.directions, how.labels
+    beside = how.n_components, how.drop_components, how.directions, how.labels
     return run.planned(seen.model, known, asked, engine, seen.settings, *beside, timed=timed)
 
 
@@ -297,12 +306,7 @@ def evaluate(
     `asked` is as in `Asked`. Estimators whose models do not represent images are judged by what `transform`
     returns. Returns a list with `labels`, one entry a number.
     """
-    try:
-        how = Asked(**{**asked, "labels": tuple(asked.get("labels") or ())})
-    except TypeError as error:
-        raise ConfigurationError(
-            f"An evaluation has no such setting ({error}); see smtdist.SMT.evaluate."
-        ) from error
+    how = Asked(**{**asked, "labels": asked.get("labels") or ()})
     model = loading.encoder_of(estimator)
     with session.executor_for(estimator.cluster, estimator.n_workers) as executor:
         on_event = getattr(estimator, "on_event", None)

@@ -193,7 +193,7 @@ def tune(
 
     learnt = estimator.is_learned
     started = time.perf_counter()
-    judging.refuse_idle(metric, neighbours=neighbours)
+    judging.refuse_idle(metric, n_neighbors=neighbours)
     if metric not in ("knn", "linear"):
         raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
     values = grids.checked_grid(grid, learnt=learnt)

@@ -63,7 +63,7 @@ def export(
     features: str | None = None,
     pool: int | None = None,
     n_components: int | None = None,
-    drop: int | None = None,
+    drop_components: int | None = None,
     overwrite: bool = False,
 ) -> Exported:
     """Write a fitted transform of images for ONNX Runtime, or vectors of words as word2vec's text, which gensim reads.
@@ -72,7 +72,7 @@ def export(
     ----------
     model : an estimator, a model, or a model's file.
     format : "onnx" or "word2vec". None: by the end of the name, .onnx or .txt.
-    features, pool, n_components, drop : as in `SMT.transform`; for onnx.
+    features, pool, n_components, drop_components : as in `SMT.transform`; for onnx.
 
     Raises
     ------
@@ -81,6 +81,9 @@ def export(
     OutputExistsError
         If the file exists.
     """
+    asked = readout.ReadoutSettings(
+        features=features, pool=pool, n_components=n_components, drop_components=drop_components
+    )
     target = Path(path)
     chosen = format or FORMATS.get(target.suffix.lower())
     if chosen not in FORMATS.values():
@@ -100,9 +103,9 @@ def export(
             raise ConfigurationError(
                 "word2vec's text holds words; export a model of smtdist words, or choose onnx."
             )
-        if features or pool or n_components is not None or drop is not None:
+        if asked != readout.ReadoutSettings():
             raise ConfigurationError(
-                "features, pool, n_components and drop are for onnx; word2vec's text holds all components."
+                f"{', '.join(asked.declared())} are for onnx; word2vec's text holds all components."
             )
         return Exported(write_word2vec(fitted, target, overwrite=overwrite), fitted.vectors().shape[1:])
     if not isinstance(fitted, Model):
@@ -112,10 +115,10 @@ def export(
         )
     seen = readout.with_readout(fitted, features, pool)
     assert isinstance(seen, Model | readout.ModelReadout)  # a model of images gives no other
-    content = as_graph(seen, n_components, drop).SerializeToString()
+    content = as_graph(seen, n_components, drop_components).SerializeToString()
     with whole_file(target, overwrite) as temporary, open(temporary, "wb") as file:
         file.write(content)
-    return Exported(len(content), seen.representation_shape(n_components, drop))
+    return Exported(len(content), seen.representation_shape(n_components, drop_components))
 
 
 @dataclass(frozen=True)

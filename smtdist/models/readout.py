@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,36 @@ from smtdist.models.joined import Joined, each, parts_of
 from smtdist.models.model import Model
 from smtdist.models.represent import Represent, Representer
 from smtdist.models.transform import Represents
+from smtdist.settings import NULL, Settings, one_of, setting, whole
 
 FEATURES: Final = ("embedding", "codes", "both")
 DTYPES: Final = ("float16", "float32")
+
+
+class ReadoutSettings(Settings):
+    """What is read out of a fitted model for an image."""
+
+    OF: ClassVar[str] = "representations"
+
+    features: str | None = setting(
+        one_of(*FEATURES) | NULL,
+        'features of an image: "embedding"; "codes" (square roots of how often each atom is active, in 2 x 2 cells); or "both".',
+        default=None,
+    )
+    pool: int | None = setting(
+        whole(1) | NULL,
+        "pool the embedding over so many windows a side, which cover the image. None with features=both: 4.",
+        default=None,
+    )
+    n_components: int | None = setting(
+        whole(1) | NULL, "number of components to use. None: as the model was fitted.", default=None
+    )
+    drop_components: int | None = setting(
+        whole(0) | NULL,
+        "number of leading components to leave out. None: as the model was fitted.",
+        default=None,
+        aliases=("drop",),
+    )
 
 
 @dataclass(frozen=True)

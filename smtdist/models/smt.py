@@ -326,7 +326,7 @@ class SMT(
         X: Any,
         *,
         n_components: int | None = None,
-        drop: int | None = None,
+        drop_components: int | None = None,
         features: str | None = None,
         pool: int | None = None,
         mirrored: bool = False,
@@ -334,7 +334,7 @@ class SMT(
     ) -> NDArray[np.floating[Any]]:
         """Return representations (samples, features) in memory; `smtdist transform` writes them out of core.
 
-        n_components, drop : use other components than the fit, among those stored; this costs nothing.
+        n_components, drop_components : use other components than the fit, among those stored; this costs nothing.
             features : "embedding" (default), "codes" (square roots of how often each atom is active in each
             quarter of an image) or "both", one after the other.
         pool : pool the embedding over pool x pool windows. mirrored : append the features of the mirror
@@ -345,7 +345,7 @@ class SMT(
         model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)
         source = as_source(X, self.model_.scaling, fitted=True, image_shape=self.image_shape)
         with self._engine() as engine, engine.run(("transform",)):
-            result = represented(model, source, engine, n_components=n_components, drop=drop)
+            result = represented(model, source, engine, n_components=n_components, drop=drop_components)
         return result.reshape(len(result), -1)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
