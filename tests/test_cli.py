@@ -501,19 +501,19 @@ def test_wrong_usage_of_evaluate(data, model):
     run(*common, "--vote", "loud", code=2)
     run(*common, "--temperature", "0", code=2)
     for metric, option, value in (
-        ("linear", "--temperature", "0.5"),
-        ("linear", "--neighbours", "5"),
-        ("svm", "--vote", "hard"),
-        ("knn", "--folds", "3"),
-        ("svm", "--validation", "0.2"),
+        ("linear", "temperature", "0.5"),
+        ("linear", "n_neighbors", "5"),
+        ("svm", "vote", "hard"),
+        ("knn", "folds", "3"),
+        ("svm", "validation", "0.2"),
     ):
-        _, err = run(*common, "--metric", metric, option, value, code=2)
+        _, err = run(*common, "--metric", metric, f"--{option.replace('_', '-')}", value, code=2)
         assert f"and --metric is {metric}; leave {option} out." in err
     _, err = run("kernel", *common, "--metric", "linear", "--neighbours", "5", code=2)
-    assert "leave --neighbours out" in err
+    assert "leave n_neighbors out" in err
     tune = ("tune", data, "--train", "train", "--grid", "ridge=0.1,1", "--metric", "linear")
     _, err = run(*tune, "--neighbours", "5", code=2)
-    assert "leave --neighbours out" in err
+    assert "leave n_neighbors out" in err
     folds = ("--metric", "svm", "--folds", "1000")
     _, err = run(*common, *folds, code=1)
     assert "training samples, fewer than 1000 folds" in err

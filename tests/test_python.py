@@ -110,9 +110,9 @@ def test_all_classifiers_judge_all_estimators(smt):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"metric": "linear", "neighbours": 5}, "neighbours is for metric"),
+        ({"metric": "linear", "neighbours": 5}, "n_neighbors is for metric"),
         ({"labels": [6]}, 'labels needs metric="svm"'),
-        ({"metric": "near"}, "choose knn, linear, svm, kernel"),
+        ({"metric": "near"}, "one of knn, linear, svm, kernel"),
         ({"folds": 1, "metric": "svm"}, "at least 2"),
         ({"neighbors": 5}, "neighbors"),
     ],

@@ -78,7 +78,7 @@ def test_the_directions_are_told_and_wrong_ones_refused(given):
     assert json.loads(run(folder, "--json").stdout)["leading"] is None
     for words, code, sentence in (
         (("--whiten", 0.5), 2, "needs --leading"),
-        (("--leading", 4, "--whiten", 2), 2, "from 0 to 1"),
+        (("--leading", 4, "--whiten", 2), 2, "at least 0 and at most 1"),
         (("--leading", 10**6), 1, "there are at most"),
     ):
         assert sentence in " ".join(run(folder, *words, code=code).stderr.split())
