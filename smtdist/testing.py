@@ -34,8 +34,6 @@ from smtdist.statistics.operators import Factors
 from smtdist.statistics.sites import Group
 from smtdist.statistics.values import ValueSums
 
-Int64 = NDArray[np.int64]
-
 
 def check_encoder(cls: type[PatchEncoder], images: NDArray[np.generic], **settings: Any) -> None:
     """Fit an encoder on images (n, H, W[, C]), n >= 20, with settings by name, and check what smtdist relies on.

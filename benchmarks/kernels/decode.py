@@ -30,7 +30,7 @@ from benchmarks.kernels.pass3 import read_images, seconds
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
-from smtdist.data.encoded import EncodedSource
+from smtdist.data.opening import open_source
 from smtdist.data.source import Reader, Source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -126,7 +126,7 @@ def medians(turns: int, **actions: Callable[[], object]) -> dict[str, float]:
 
 def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Time decoding alone, the update alone, and the pass with and without decoding."""
-    source = EncodedSource.open(path, "train")
+    source = open_source(path, "train")
     count, n_threads = source.n_samples, options.threads
     alone = medians(
         options.repeats,

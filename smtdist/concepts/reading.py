@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.partial_cube import hamming
-from smtdist.data.leaves import leaf_bounds
+from smtdist.concepts.state import leaves
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.errors import ConfigurationError, DataError
@@ -62,7 +61,7 @@ def parallelism(
     s = concepts[:, chosen]
     b, n = s.shape[1], source.shape[1]
     sums, total = np.zeros((b, b, n)), np.zeros(n)
-    for start, stop in _ranges(source):
+    for start, stop in leaves(source):
         rows = read_rows(source, start, stop).astype(np.float64)
         part = s[start:stop].astype(np.float64)
         total += rows.sum(0)
@@ -234,17 +233,12 @@ def typical_members(model: ConceptModel, table: Any, concept: int, *, count: int
     values = np.concatenate(
         [
             (read_rows(source, start, stop) - model.coordinates.mean) @ feature / norm
-            for start, stop in _ranges(source)
+            for start, stop in leaves(source)
         ]
     )
     members = np.flatnonzero(model.concepts[:, concept])
     order = np.argsort(-values[members], kind="stable")[:count]
     return np.asarray(members[order], np.int64)
-
-
-def _ranges(source: Source) -> list[tuple[int, int]]:
-    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
-    return list(pairwise(bounds))
 
 
 def _require_points(source: Source, points: int) -> None:

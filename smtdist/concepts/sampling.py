@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -25,9 +24,8 @@ from smtdist.concepts.progress import Progress
 from smtdist.concepts.projection import Annealing, project, signs
 from smtdist.concepts.scores import Scores, rank_above_noise
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.concepts.state import blocks_of, state_of
+from smtdist.concepts.state import blocks_of, leaves, state_of
 from smtdist.data.array import ArraySource
-from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.passes import Engine
@@ -185,20 +183,19 @@ def _by_candidates(
     stand_in = as_table(np.zeros((len(numbers), 1)))
     ends: list[_Fixed | None] = [None] * len(numbers)
     ranges = [(i, i + 1) for i in range(len(numbers))]
-    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
-    shared = (rows, bounds, block, numbers.start)
+    shared = (rows, leaves(source), block, numbers.start)
     for (at, _), end in engine.map(_iterate_range, shared, stand_in, ranges):
         ends[at] = end
     return [end for end in ends if end is not None]
 
 
 def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed:
-    rows, bounds, block, first = shared
+    rows, parts, block, first = shared
 
     def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
         projected = np.zeros((rows.shape[1], aim.shape[1]), np.int64)
         total = np.zeros(aim.shape[1], np.int64)
-        for begin, end in pairwise(bounds):
+        for begin, end in parts:
             part, count = project(rows[begin:end], aim, begin, annealing)
             projected += part
             total += count
@@ -386,10 +383,9 @@ def _heaviest(
 
 def _members(source: Source, used: int, aim: NDArray[np.float32], engine: Engine) -> Packed:
     """Return the members of fixed points, sign(U y) > 0: made where the rows are, sent as bits."""
-    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
     packed = np.zeros((aim.shape[1], -(-source.n_samples // 8)), np.uint8)
     if aim.shape[1]:
-        for (start, _), part in engine.map(_member_range, (aim, used), source, list(pairwise(bounds))):
+        for (start, _), part in engine.map(_member_range, (aim, used), source, leaves(source)):
             packed[:, start // 8 : start // 8 + part.shape[1]] = part
     return words(packed)
 
@@ -407,10 +403,8 @@ def _member_range(shared: Any, source: Source, start: int, stop: int) -> NDArray
 
 def _crossed(source: Source, used: int, concepts: NDArray[np.uint8], engine: Engine) -> Matrix:
     """Return Sᵀ(scores on the grid), exact: (k, r)."""
-    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
     total = np.zeros((concepts.shape[1], used))
-    ranges = list(pairwise(bounds))
-    for _, part in engine.map(_crossed_range, (concepts, used), source, ranges):
+    for _, part in engine.map(_crossed_range, (concepts, used), source, leaves(source)):
         total += part
     return total
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ LONGEST: Final = 16
 
 @dataclass(frozen=True)
 class EncodedSource(Source):
-    """Encoded images in an HDF5 group; make it with `EncodedSource.open`.
+    """Encoded images in an HDF5 group; make it with `EncodedSource.seen`.
 
     The group holds `bytes` (uint8, all images end to end) and `offsets` (samples + 1 whole numbers; image i
     is bytes offsets[i] to offsets[i + 1]). Holds names and numbers only: a reader fetches the offsets it
@@ -79,28 +78,6 @@ class EncodedSource(Source):
     dtype = np.dtype(np.uint8)
 
     @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        group: str,
-        resize: int | None = None,
-        crop: int | None = None,
-        channels: int | None = None,
-        *,
-        skip_damaged: bool = False,
-    ) -> EncodedSource:
-        """Check the offsets and look at up to 32 headers; no pixel is decoded.
-
-        `resize`, `crop`: see `smtdist.data.decode.resized`; with neither, all images must have the size of
-        the first. `channels`: 1 or 3; None takes the group's attribute, else 3 if any header looked at is
-        in colour, else 1. `skip_damaged`: leave damaged images out of that look; with none that is sound,
-        they are refused all the same. Memory: 2 MiB, for the offsets of 65,536 images at a time. Raises
-        DataError for a group without such images, ConfigurationError for a `crop` larger than `resize`.
-        """
-        require_crop(resize, crop)
-        return cls.seen(EncodedLook.at(path, group), resize, crop, channels)
-
-    @classmethod
     def seen(
         cls,
         look: EncodedLook,
@@ -111,10 +88,15 @@ class EncodedSource(Source):
     ) -> EncodedSource:
         """Return the source of a group that was looked at before; no file is opened.
 
-        `depth`: channels where none are asked for; None: as the look says. Raises what `open` raises of the
-        sizes.
+        `resize`, `crop`: see `smtdist.data.decode.resized`; with neither, all images must have the size of
+        the first. `channels`: 1 or 3; None takes `depth`, else what the look says: the group's attribute, else 3
+        if any header looked at is in colour, else 1. Raises DataError for images of several sizes where nothing is scaled,
+        ConfigurationError for a `crop` larger than `resize`.
         """
-        require_crop(resize, crop)
+        if resize is not None and crop is not None and crop > resize:
+            raise ConfigurationError(
+                f"crop is {crop}, larger than resize = {resize}, the shorter side it is cut from; lower crop."
+            )
         height, width = look.sample_shape(resize, crop)
         depth = channels or depth or look.depth
         return cls(
@@ -302,11 +284,3 @@ def _pieces(bounds: list[int]) -> Iterator[tuple[int, int]]:
             yield first, index
             first = index
     yield first, len(bounds) - 1
-
-
-def require_crop(resize: int | None, crop: int | None) -> None:
-    """Refuse a crop that is larger than what it is cut from."""
-    if resize is not None and crop is not None and crop > resize:
-        raise ConfigurationError(
-            f"crop is {crop}, larger than resize = {resize}, the shorter side it is cut from; lower crop."
-        )

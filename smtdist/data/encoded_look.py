@@ -61,8 +61,8 @@ class EncodedLook:
     def at(cls, path: str | os.PathLike[str], group: str, skip_damaged: bool = False) -> Self:
         """Check the offsets and look at up to 32 headers, passing by damaged ones if asked; no pixel is decoded.
 
-        Memory: 2 MiB, for the offsets of 65,536 images at a time. Raises DataError for a group without such
-        images.
+        Images of which none is sound are refused all the same. Memory: 2 MiB, for the offsets of 65,536 images at
+        a time. Raises DataError for a group without such images.
         """
         where, group = full_path(path), group.strip("/")
         name = f"{where}:{group}"

@@ -13,7 +13,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any
 
 import dask
@@ -80,12 +80,8 @@ def executor_of(
 @contextmanager
 def _address(choice: ClusterChoice) -> Iterator[Executor]:
     """Connect to a scheduler that runs already."""
-    with client_of(choice) as client:
-        executor = DaskExecutor(client)
-        try:
-            yield executor
-        finally:
-            executor.close()
+    with client_of(choice) as client, closing(DaskExecutor(client)) as executor:
+        yield executor
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +94,11 @@ def executor_on(
     **options: Any,
 ) -> Iterator[DaskExecutor]:
     """Connect to a cluster, or to the address of one (`options` are the Client's), and close what was opened."""
-    with Client(cluster, set_as_default=False, **options) as client:
-        executor = DaskExecutor(client, demand, waiting)
-        try:
-            yield executor
-        finally:
-            executor.close()
+    with (
+        Client(cluster, set_as_default=False, **options) as client,
+        closing(DaskExecutor(client, demand, waiting)) as executor,
+    ):
+        yield executor
 
 
 def on_this_machine(make: Callable[..., Any], workers: int, **options: Any) -> Any:

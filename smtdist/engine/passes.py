@@ -276,8 +276,8 @@ class Engine:
             unit=source.unit,
             data=source.name,
         )
-        counted = Tally(PassProgress(name, self.events))
-        counted.watch(LastWords(name, plan.projected_bytes, self.events))
+        words = LastWords(name, plan.projected_bytes, self.events)
+        counted = Tally(PassProgress(name, self.events), words)
         reduction = None
         if result is None:
             job = worker.Job(
@@ -613,21 +613,15 @@ class Staying:
 
 
 class Tally:
-    """Passes reports on and adds up what this run itself has read."""
+    """Passes reports on, those of the ends of workers too, and adds up what this run itself has read."""
 
-    def __init__(self, progress: PassProgress) -> None:
-        self._progress = progress
+    def __init__(self, progress: PassProgress, words: LastWords) -> None:
+        self._progress, self._words = progress, words
         self._read: dict[str, int] = {}
-        self._watch: LastWords | None = None
-
-    def watch(self, words: LastWords) -> None:
-        """Let the losses of workers be told."""
-        self._watch = words
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Take one report of a task, or of a worker's end."""
-        if self._watch is not None:
-            self._watch(event)
+        self._words(event)
         if "task" not in event:
             return
         self._read[event["task"]] = event["read_bytes"]

@@ -6,7 +6,7 @@ Dask takes half a second to load, so that it is loaded only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -99,12 +99,5 @@ def _connected(cluster: Any) -> Iterator[Executor]:
     status = getattr(cluster.status, "name", cluster.status)
     if status != "running":
         raise ConfigurationError(f"The {name} is {status}; give one that is running.")
-    if ours:
-        with executor_on(cluster) as executor:
-            yield executor
-        return
-    executor = DaskExecutor(cluster)
-    try:
+    with executor_on(cluster) if ours else closing(DaskExecutor(cluster)) as executor:
         yield executor
-    finally:
-        executor.close()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import CheckpointError, ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
-from smtdist.evaluate.metrics import Judged, Tally, checked_labels, test_labels
+from smtdist.evaluate.metrics import Judged, Tally, checked_labels, labels_to_judge
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
@@ -573,7 +573,7 @@ def evaluate_kernel_ridge(
 
     `settings` are those of `fit_kernel_ridge`. Test labels that training lacks count as wrong.
     """
-    labels = test_labels(test_y, require_alike(asked))
+    labels = labels_to_judge(test_y, require_alike(asked))
     fitted = fit_kernel_ridge(known, train_y, memory_bytes=memory_bytes, **settings)
     return judged(
         fitted.decision(asked), fitted.classes, labels, **fitted.told(), n_train=require_alike(known)
@@ -584,4 +584,4 @@ def judged(decision: Float64, classes: Int64, labels: Int64, **about: Any) -> Ke
     """Return what decisions (m, c) of test images with these labels are worth, with what is known of the classifier."""
     tally = Tally(classes, labels)
     tally.add(decision, labels, classes)
-    return KernelEvaluation(**tally.found(), **about)
+    return KernelEvaluation(**tally.fields(), **about)

@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from smtdist.configuration import VOTES, Configuration
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate.metrics import Evaluation, Tally, checked_labels, confusion_bytes, test_labels
+from smtdist.evaluate.metrics import (
+    Evaluation,
+    Tally,
+    checked_labels,
+    confusion_bytes,
+    labels_to_judge,
+    require_alike,
+)
 from smtdist.kernels import neighbours
 from smtdist.kernels.device import place, to_host
 
@@ -123,7 +130,7 @@ def evaluation_of(
         near = train_labels[indices[rows]]
         tally.add(_vote(cosines[rows], near, tally.size, vote, temperature), asked[rows])
     heat = temperature if vote == "exp" else None
-    return Evaluation(vote=vote, k=k, temperature=heat, n_train=len(train_labels), **tally.found())
+    return Evaluation(vote=vote, k=k, temperature=heat, n_train=len(train_labels), **tally.fields())
 
 
 def knn_bytes(train: Any, test: Any, k: int, n_classes: int, *, block_bytes: int = BLOCK_BYTES) -> int:
@@ -178,9 +185,9 @@ class SoftNeighbours:
         """
         check_vote(self.vote, self.temperature)
         train_labels = checked_labels(train_y, len(train_z), "training labels")
-        asked = test_labels(test_y, len(test_z))
-        found = nearest(test_z, train_z, self.k, block_bytes=self.block_bytes, progress=progress)
-        return evaluation_of(*found, train_labels, asked, self)
+        asked = labels_to_judge(test_y, len(test_z))
+        near = nearest(test_z, train_z, self.k, block_bytes=self.block_bytes, progress=progress)
+        return evaluation_of(*near, train_labels, asked, self)
 
     def begin(self, test_z: Any, train_y: Any, test_y: Any, rows: int) -> GradualNeighbours:
         """Begin with test rows, kept as they are; training rows follow, at most `rows` at a time."""
@@ -324,11 +331,7 @@ def _rows(source: Any, start: int, stop: int, name: str, room: Float32 | None, b
 
 
 def _checked(test: Any, train: Any, k: int) -> tuple[int, int, int]:
-    if test.shape[1:] != train.shape[1:] or len(train.shape) < 2:
-        raise DataError(
-            f"The test representation has the shape {test.shape} and the training one {train.shape}; both "
-            f"must be (samples, features) with the same features: transform both with the same model."
-        )
+    require_alike(train, test, "test")
     n_train = train.shape[0]
     if not 1 <= k <= n_train:
         raise _wrong_k(k, n_train)

@@ -119,7 +119,7 @@ class Tally:
         self._rows += len(labels)
         self._confusion += confusion_matrix(scores.argmax(axis=1), labels, self.size)
 
-    def found(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Return the fields of `Judged` that were counted."""
         return {
             "top1": self._first / self._rows,
@@ -255,9 +255,18 @@ def checked_labels(labels: Any, n_samples: int, name: str, max_classes: int = MA
     return array.astype(np.int64)
 
 
-def test_labels(labels: Any, n_samples: int) -> Labels:
+def labels_to_judge(labels: Any, n_samples: int) -> Labels:
     """Return those of test samples, of which there must be one."""
     asked = checked_labels(labels, n_samples, "test labels")
     if not len(asked):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     return asked
+
+
+def require_alike(train_z: Any, other_z: Any, name: str) -> None:
+    """Refuse representations of other features than those of training."""
+    if tuple(train_z.shape[1:]) != tuple(other_z.shape[1:]) or len(train_z.shape) < 2:
+        raise DataError(
+            f"The {name} representation has the shape {other_z.shape} and the training one {train_z.shape}; both "
+            f"must be (samples, features) with the same features: transform both with the same model."
+        )

@@ -24,7 +24,15 @@ from smtdist.evaluate.logistic import (
     n_outputs,
     weight_bytes,
 )
-from smtdist.evaluate.metrics import Judged, Tally, checked_labels, confusion_bytes, hits, test_labels
+from smtdist.evaluate.metrics import (
+    Judged,
+    Tally,
+    checked_labels,
+    confusion_bytes,
+    hits,
+    labels_to_judge,
+    require_alike,
+)
 from smtdist.evaluate.span import (
     MOST_DEVICE_ROWS,
     MOST_ROWS,
@@ -218,8 +226,8 @@ def evaluate_linear(
     >>> found.top1, found.converged
     (1.0, True)
     """
-    _require_alike(train_z, test_z, "test")
-    asked = test_labels(test_y, len(test_z))
+    require_alike(train_z, test_z, "test")
+    asked = labels_to_judge(test_y, len(test_z))
     probe = fit_probe(train_z, train_y, memory_bytes=memory_bytes, **settings)
     tally = Tally(probe.classes, asked)
     for logits, labels in probe.logistic.logits(Rows(test_z, asked, "test", memory_bytes, tally.size)):
@@ -231,7 +239,7 @@ def evaluate_linear(
         converged=final.converged,
         path=probe.path,
         n_train=probe.n_train,
-        **tally.found(),
+        **tally.fields(),
     )
 
 
@@ -318,7 +326,7 @@ def _fit_features(
     path, start = Path(), None
     if len(grid) > 1:
         if isinstance(validation, tuple):
-            _require_alike(z, validation[0], "validation")
+            require_alike(z, validation[0], "validation")
             known = part(z, targets, "training", keep=True)
             held = part(validation[0], _as_targets(validation, classes), "validation")
         else:
@@ -431,14 +439,6 @@ def held_out(targets: Int64, classes: Int64, share: float, seed: int) -> npt.NDA
             )
         result[generator.permutation(rows)[:count]] = True
     return result
-
-
-def _require_alike(train_z: Any, other_z: Any, name: str) -> None:
-    if tuple(train_z.shape[1:]) != tuple(other_z.shape[1:]) or len(train_z.shape) < 2:
-        raise DataError(
-            f"The {name} representation has the shape {other_z.shape} and the training one {train_z.shape}; both "
-            f"must be (samples, features) with the same features: transform both with the same model."
-        )
 
 
 def _as_targets(validation: tuple[Any, Any], classes: Int64) -> Int64:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smtdist.engine.memory import readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
-from smtdist.evaluate.metrics import Tally, checked_labels, confusion_bytes, test_labels
+from smtdist.evaluate.metrics import Tally, checked_labels, confusion_bytes, labels_to_judge
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.kernels import products as ordered_products
 from smtdist.kernels.device import gpu_available, place
@@ -276,7 +276,7 @@ def evaluate_svm(
     1.0
     """
     labels = checked_labels(train_y, len(train_z), "training labels")
-    asked = test_labels(test_y, len(test_z))
+    asked = labels_to_judge(test_y, len(test_z))
     grid = sorted({float(value) for value in np.atleast_1d(np.asarray(C, float))})
     path: list[dict[str, Any]] = []
     chosen = grid[0]
@@ -301,7 +301,7 @@ def evaluate_svm(
         converged=fitted.converged,
         path=tuple(path),
         n_train=len(labels),
-        **tally.found(),
+        **tally.fields(),
     )
 
 

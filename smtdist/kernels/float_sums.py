@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.cpu import float_sums as cpu
+from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.threads import even_ranges, run_ranges, threads
 from smtdist.kernels.types import Array
 
@@ -39,7 +39,7 @@ def add_pairs(total: NDArray[np.float64], found: Entries) -> None:
     >>> total.tolist()
     [[9.0, 6.0], [6.0, 4.0]]
     """
-    run_ranges(lambda start, stop: cpu.add_pairs(*found, start, stop, total), _ranges(len(total)))
+    run_ranges(lambda start, stop: _add_pairs(*found, start, stop, total), _ranges(len(total)))
 
 
 def add_weighted_pairs(
@@ -54,7 +54,7 @@ def add_weighted_pairs(
     """
 
     def part(start: int, stop: int) -> None:
-        cpu.add_weighted_pairs(*found, weights, start, stop, total, weighted)
+        _add_weighted_pairs(*found, weights, start, stop, total, weighted)
 
     run_ranges(part, _ranges(len(total)))
 
@@ -67,9 +67,64 @@ def add_rows(total: NDArray[np.float64], found: Entries, rows: Array) -> None:
     >>> total.tolist()
     [[6.0], [0.0]]
     """
-    run_ranges(lambda start, stop: cpu.add_rows(*found, rows, start, stop, total), _ranges(len(total)))
+    run_ranges(lambda start, stop: _add_rows(*found, rows, start, stop, total), _ranges(len(total)))
 
 
 def _ranges(size: int) -> list[tuple[int, int]]:
     # each atom's sum runs in the order of the rows, whoever makes it
     return even_ranges(size, -(-size // (2 * threads())) if threads() > 1 else max(1, size))
+
+
+# only what is not zero is touched, in float64 and in the order of the rows
+
+
+@compiled
+def _add_pairs(bounds: Array, atoms: Array, values: Array, start: int, stop: int, total: Array) -> None:
+    """Add Σ a_i a_j over rows to total[i, j], for start <= i < stop and all j; row r has entries bounds[r] to bounds[r + 1]."""
+    for row in range(len(bounds) - 1):
+        first, last = bounds[row], bounds[row + 1]
+        for one in range(first, last):
+            i = atoms[one]
+            if start <= i < stop:
+                value, line = np.float64(values[one]), total[i]
+                for other in range(first, last):
+                    line[atoms[other]] += value * values[other]
+
+
+@compiled
+def _add_weighted_pairs(
+    bounds: Array,
+    atoms: Array,
+    values: Array,
+    weights: Array,
+    start: int,
+    stop: int,
+    total: Array,
+    weighted: Array,
+) -> None:
+    """Add Σ a_i a_j to total[i, j] and Σ w a_i a_j to weighted[i, j] over rows, for start <= i < stop, of whole numbers."""
+    for row in range(len(bounds) - 1):
+        first, last, weight = bounds[row], bounds[row + 1], weights[row]
+        for one in range(first, last):
+            i = atoms[one]
+            if start <= i < stop:
+                value, line, other_line = values[one], total[i], weighted[i]
+                for other in range(first, last):
+                    product = value * values[other]
+                    line[atoms[other]] += product
+                    other_line[atoms[other]] += weight * product
+
+
+@compiled
+def _add_rows(
+    bounds: Array, atoms: Array, values: Array, rows: Array, start: int, stop: int, total: Array
+) -> None:
+    """Add Σ a_i x over rows to total[i], for start <= i < stop."""
+    for row in range(len(bounds) - 1):
+        x = rows[row]
+        for one in range(bounds[row], bounds[row + 1]):
+            i = atoms[one]
+            if start <= i < stop:
+                value, line = np.float64(values[one]), total[i]
+                for at in range(len(x)):
+                    line[at] += value * x[at]

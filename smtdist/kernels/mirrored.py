@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.cpu import mirrored as cpu
+from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.device import array_module, is_host
+from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes, Geometry, Whitener
+
+IMAGES = 8
+"""Images that a thread takes at a time."""
 
 
 def is_symmetric(whitener: Whitener) -> bool:
@@ -61,7 +65,7 @@ def mirrored_codes(codes: Codes, columns: int) -> Codes:
     begins = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(counts)])
     sites = None if codes.sites is None else reversed_rows(codes.sites)
     if is_host(codes.indptr):
-        found = cpu.mirrored_lists(codes.indptr, codes.indices, columns, codes.n_atoms, begins)
+        found = _mirrored_lists(codes.indptr, codes.indices, columns, codes.n_atoms, begins)
         return Codes(begins, found, codes.n_atoms, sites=sites)
     indices, half = codes.indices.astype(xp.int64), codes.n_atoms // 2
     firsts = reversed_rows(codes.indptr[:-1])
@@ -73,3 +77,45 @@ def mirrored_codes(codes: Codes, columns: int) -> Codes:
     taken = indices[firsts[patch] + (place + low[patch]) % counts[patch]]
     found = xp.where(taken < half, taken + half, taken - half).astype(xp.uint16)
     return Codes(begins, found, codes.n_atoms, sites=sites)
+
+
+def _mirrored_lists(indptr: Array, indices: Array, columns: int, n_atoms: int, begins: Array) -> Array:
+    """Return the atoms of all patches of mirror images, which begin at `begins`."""
+    found = np.empty(len(indices), np.uint16)
+    rows = (len(indptr) - 1) // columns
+    run_ranges(
+        lambda start, stop: _write_mirrored(
+            indptr, indices, columns, n_atoms // 2, begins, found, start, stop
+        ),
+        even_ranges(rows, IMAGES * columns),
+    )
+    return found
+
+
+@compiled
+def _write_mirrored(
+    indptr: Array,
+    indices: Array,
+    columns: int,
+    half: int,
+    begins: Array,
+    found: Array,
+    start: int,
+    stop: int,
+) -> None:
+    """Write the atoms of rows of patches start to stop, from the last patch of a row to the first."""
+    for row in range(start, stop):
+        for column in range(columns):
+            own = row * columns + columns - 1 - column
+            at = begins[row * columns + column]
+            first, last = indptr[own], indptr[own + 1]
+            # atoms ascend, so those of the second half come first: they become those of the first half
+            cut = first
+            while cut < last and indices[cut] < half:
+                cut += 1
+            for entry in range(cut, last):
+                found[at] = indices[entry] - half
+                at += 1
+            for entry in range(first, cut):
+                found[at] = indices[entry] + half
+                at += 1

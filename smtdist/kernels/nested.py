@@ -17,11 +17,12 @@ from smtdist.kernels.codes import (
     sites,
 )
 from smtdist.kernels.cpu import codes as cpu
-from smtdist.kernels.cpu.dictionary import dictionary_of
+from smtdist.kernels.cpu.dictionary import best_atoms, dictionary_of, mark_reaching, scoring_norms
+from smtdist.kernels.cpu.jit import compiled, popcount
 from smtdist.kernels.cpu.marked import listed
-from smtdist.kernels.cpu.nested import mark_all_nested
 from smtdist.kernels.device import is_host
 from smtdist.kernels.positions import lattice_positions, on_grid
+from smtdist.kernels.threads import run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes, Encoder
 
 
@@ -96,7 +97,7 @@ def nested_pieces(
             constants[first * n : last * n] = constant
         return grid, constant
 
-    marked = mark_all_nested(source, image_slices(len(images), n), n, len(images) * n, rules)
+    marked = _mark_all_nested(source, image_slices(len(images), n), n, len(images) * n, rules)
     together = sum(indptr for _, indptr in marked)
     for start, stop in image_cuts(together, len(images), capacity * len(encoders)):
         listed = [
@@ -118,3 +119,56 @@ def nested_pieces(
 def _listed(bits: Array, indptr: Array, constant: Array, encoder: Encoder) -> Codes:
     own = sites(indptr, constant, encoder.constant_patch, encoder.zero_code)
     return Codes(indptr - indptr[0], listed(bits[None], 0, indptr), len(encoder.atoms), sites=own)
+
+
+def _mark_nested(
+    grid: Array, constant: Array, rules: list[cpu.Rule], bits: list[Array], counts: list[Array]
+) -> None:
+    """Fill the bits (N, words) and counts (N,) of every rule, policies applied; the longest dictionary comes first."""
+    n, longest = grid.shape[1], rules[0].dictionary
+    cuts = sorted({rule.cut for rule in rules})
+    full = np.empty((len(cuts), 1, n, -(-len(longest.atoms) // 64)), np.uint64)
+    mark_reaching(grid, longest, cuts, full, 0)
+    for rule, own, active in zip(rules, bits, counts, strict=True):
+        _take_prefix(full[cuts.index(rule.cut), 0], len(rule.dictionary.atoms), own, active)
+        lost = cpu.apply_policies(own[None], 0, active, constant, rule.best_constant, rule.best_zero)
+        if len(lost):
+            norms = scoring_norms(rule.dictionary.atoms, False)
+            labels, _ = best_atoms(grid[:, lost], rule.dictionary, norms)
+            own[lost, labels >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
+            active[lost] = 1
+
+
+def _mark_all_nested(
+    source: cpu.PatchSource, units: list[tuple[int, int]], per_unit: int, total: int, rules: list[cpu.Rule]
+) -> list[tuple[Array, Array]]:
+    """Return (bits, indptr) of all units for every rule; see `smtdist.kernels.cpu.codes.mark_all`."""
+    bits = [np.empty((total, -(-len(rule.dictionary.atoms) // 64)), np.uint64) for rule in rules]
+    ends = [np.zeros(total + 1, np.int64) for _ in rules]
+
+    def work(first: int, last: int) -> None:
+        grid, constant = source(first, last)
+        here = slice(first * per_unit, last * per_unit)
+        _mark_nested(grid, constant, rules, [one[here] for one in bits], [one[1:][here] for one in ends])
+
+    with single_blas():
+        run_ranges(work, units)
+    for indptr in ends:
+        np.cumsum(indptr, out=indptr)
+    return list(zip(bits, ends, strict=True))
+
+
+@compiled
+def _take_prefix(full: Array, n_atoms: int, bits: Array, counts: Array) -> None:
+    """Copy the bits of the first `n_atoms` atoms of every patch, and count them."""
+    words = bits.shape[1]
+    last = ~np.uint64(0) >> np.uint64(64 * words - n_atoms)
+    for patch in range(bits.shape[0]):
+        active = 0
+        for word in range(words):
+            mask = full[patch, word]
+            if word == words - 1:
+                mask &= last
+            bits[patch, word] = mask
+            active += popcount(mask)
+        counts[patch] = active

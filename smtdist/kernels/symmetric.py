@@ -12,11 +12,13 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.cpu import symmetric
+from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.types import Array
 
 COLUMNS = 512  # rows of one panel of a product, which one thread makes
 ROWS = 128  # rows of the sum that one thread adds to
+TILE = 32  # rows and columns that are turned at a time
 KEPT = 2  # arrays that are kept: features of a tile, and the product they are for
 
 _lock = threading.Lock()
@@ -79,9 +81,7 @@ def add_symmetrised(
             np.matmul(left[:, start:stop].T, right, out=product[start:stop])
 
         run_ranges(panel, even_ranges(n, COLUMNS))
-        run_ranges(
-            lambda start, stop: symmetric.add_both_ways(product, start, stop, total), even_ranges(n, ROWS)
-        )
+        run_ranges(lambda start, stop: _add_both_ways(product, start, stop, total), even_ranges(n, ROWS))
 
 
 def unpacked(total: NDArray[np.float64], n: int, scale: float = 1.0) -> NDArray[np.float64]:
@@ -92,5 +92,49 @@ def unpacked(total: NDArray[np.float64], n: int, scale: float = 1.0) -> NDArray[
            [5., 8.]])
     """
     result = np.empty((n, n))
-    symmetric.spread(total, float(scale), result)
+    _spread(total, float(scale), result)
     return result
+
+
+@compiled
+def _add_both_ways(product: Array, start: int, stop: int, total: Array) -> None:
+    """Add P[i, j] + P[j, i] of a float32 matrix (n, n) to a packed float64 sum, for start <= i < stop and j >= i.
+
+    Row i of the sum begins at i n - i (i - 1) / 2 with its diagonal. Columns of P are turned a tile at a
+    time: walked down one by one they would miss the cache at every step.
+    """
+    n = product.shape[0]
+    turned = np.empty((TILE, TILE), np.float32)
+    for top in range(start, stop, TILE):
+        bottom = min(top + TILE, stop)
+        for left in range(top, n, TILE):
+            right = min(left + TILE, n)
+            for j in range(right - left):
+                line, copy = product[left + j, top:bottom], turned[j]
+                for i in range(bottom - top):
+                    copy[i] = line[i]
+            for i in range(top, bottom):
+                first = max(i, left)
+                at = i * n - i * (i - 1) // 2 - i
+                row, column, sums = (
+                    product[i, first:right],
+                    turned[first - left :, i - top],
+                    total[at + first : at + right],
+                )
+                for j in range(right - first):
+                    sums[j] += np.float64(row[j]) + np.float64(column[j])
+
+
+@compiled
+def _spread(total: Array, scale: float, result: Array) -> None:
+    """Write a packed sum, scaled, to both triangles of a matrix (n, n)."""
+    n = result.shape[0]
+    for top in range(0, n, TILE):
+        bottom = min(top + TILE, n)
+        for left in range(top, n, TILE):
+            for i in range(top, bottom):
+                at = i * n - i * (i - 1) // 2 - i
+                for j in range(max(i, left), min(left + TILE, n)):
+                    value = scale * total[at + j]
+                    result[i, j] = value
+                    result[j, i] = value

@@ -80,7 +80,7 @@ class WordTable:
     """Words and their exact counts, found by their bytes; grows as words come, up to a limit."""
 
     def __init__(self, words: int = 0, size: int = 0) -> None:
-        self.n_words, self.n_tokens = 0, 0
+        self.n_words = 0
         self._hashes = np.zeros(0, np.uint64)
         self._offsets = np.zeros(1, np.int64)
         self._counts = np.zeros(0, np.int64)

@@ -39,17 +39,6 @@ def printed_row_problem(S, X, x):
     return J, h
 
 
-def weighted_row_problem(S, X, x, pi, penalty=0.0):
-    """J, h and t of equations (4), (9), (10) with the weights and the penalty of section 2.1.1: the loss is t (sᵀJs - 2hᵀs)."""
-    t = len(S) / (len(S) + 1)
-    mean, x_bar = S.mean(0), x - X.mean(0)
-    tilted = pi * (2 * mean - 1)
-    inner = pi[:, None] * ((S - mean).T @ (S - mean)) * pi
-    J = 2 * inner + t * np.outer(tilted, tilted)
-    h = 2 * inner @ mean + t * (pi @ mean**2 - x_bar @ x_bar) * tilted
-    return J, h + 2 * pi * ((S - mean).T @ ((X - X.mean(0)) @ x_bar)) - penalty / (2 * t), t
-
-
 def hopfield_input(J, h, s, i):
     """The input of unit i with every other unit held, from the definition of a quadratic's difference."""
     on, off = s.copy(), s.copy()

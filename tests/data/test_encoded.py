@@ -39,6 +39,10 @@ def _as_many_threads_as_before():
     threads.set_threads(before)
 
 
+def source_of(path, group, *scaling, **settings):
+    return EncodedSource.seen(encoded_look.EncodedLook.at(path, group), *scaling, **settings)
+
+
 def read_all(source):
     with source.opened() as reader:
         return reader.read(0, source.n_samples)
@@ -68,7 +72,7 @@ def test_png_copies_read_as_the_array_they_were_made_of(
     blobs = pngs(images)
     options = {"chunks": (chunk,), "maxshape": (None,), **({"compression": "gzip"} if gzip else {})}
     path = write_encoded(tmp_path_factory.mktemp("png") / "a.h5", blobs, **options)
-    source, plain = EncodedSource.open(path, "/train/"), ArraySource(images)
+    source, plain = source_of(path, "/train/"), ArraySource(images)
     assert (source.shape, source.dtype, source.chunk_samples) == (shape, np.uint8, plain.chunk_samples)
     assert pickle.loads(pickle.dumps(source)) == source
     counted = 0
@@ -107,26 +111,26 @@ def test_a_fit_has_the_bits_of_one_on_plain_images(path, images, workers):
     assert np.array_equal(plain.components_, found.components_)
     assert plain.model_.provenance["fingerprint"] == found.model_.provenance["fingerprint"]
     assert np.array_equal(plain.transform(images), found.transform((path, "encoded")))
-    size = EncodedSource.open(path, "encoded").stored_bytes
+    size = source_of(path, "encoded").stored_bytes
     assert [record["read_bytes"] for record in found.passes_[:3]] == [size] * 3
 
 
 def test_threads_do_not_matter(path, images):
-    source = EncodedSource.open(path, "encoded")
+    source = source_of(path, "encoded")
     for count in (1, 2, 5):
         threads.set_threads(count)
         assert np.array_equal(read_all(source), images)
 
 
 def test_a_pass_counts_encoded_bytes_and_the_memory_of_its_reader(path):
-    source = EncodedSource.open(path, "encoded", resize=4)
+    source = source_of(path, "encoded", resize=4)
     limits = WorkerLimits(2**40, 0, 3, 1)
     plan = plan_pass("x", Total(), source, limits)
     assert plan.read_bytes == source.stored_bytes < 600 * 81 * 4
     more = plan_pass("x", Total(), source, replace(limits, threads=4))
     assert more.working_bytes - plan.working_bytes == source.thread_bytes
     assert source.thread_bytes >= 12 * encoded_look.UNSEEN_PIXELS
-    assert EncodedSource.open(path, "encoded").thread_bytes == 12 * 81
+    assert source_of(path, "encoded").thread_bytes == 12 * 81
     assert source.reader_bytes >= source.stored_bytes
     part = chunk_subset(source, 256, seed=0)
     assert part.stored_bytes == source.stored_bytes * 256 // 600
@@ -145,8 +149,8 @@ def test_grey_and_colour_together_are_colour(tmp_path):
     blobs = [*pngs(grey), *pngs(colour), pillow_bytes(grey[0], "JPEG")]
     path = write(tmp_path, blobs)
     expected = np.stack([pillow_pixels(blob) for blob in blobs])
-    assert np.array_equal(read_all(EncodedSource.open(path, "train")), expected)
-    one = EncodedSource.open(path, "train", channels=1)
+    assert np.array_equal(read_all(source_of(path, "train")), expected)
+    one = source_of(path, "train", channels=1)
     assert one.shape == (6, 8, 8, 1)
     assert np.array_equal(read_all(one)[:3], grey)
     assert open_source(path, "train", SMT(channels=1).configuration) == one
@@ -156,14 +160,14 @@ def test_colour_where_grey_was_concluded_is_refused(tmp_path):
     blobs = pngs(random_images(0, 100, 4))
     blobs[50] = pillow_bytes(random_images(1, 1, 4, 3)[0])  # not among the 32 looked at
     path = write(tmp_path, blobs)
-    source = EncodedSource.open(path, "train")
+    source = source_of(path, "train")
     assert source.shape[3] == 1
     with pytest.raises(DataError, match=r"a\.h5:train, sample 50: the image is in colour.* set channels=3"):
         read_all(source)
-    assert read_all(EncodedSource.open(path, "train", channels=1)).shape == (100, 4, 4, 1)
+    assert read_all(source_of(path, "train", channels=1)).shape == (100, 4, 4, 1)
     with h5py.File(path, "a") as file:
         file["train"].attrs["channels"] = 3
-    assert read_all(EncodedSource.open(path, "train")).shape == (100, 4, 4, 3)
+    assert read_all(source_of(path, "train")).shape == (100, 4, 4, 3)
 
 
 def differing(seed):
@@ -178,7 +182,7 @@ def differing(seed):
 )
 def test_images_of_different_sizes_are_scaled_and_cut(tmp_path, resize, crop, side):
     pictures = differing(0)
-    source = EncodedSource.open(write(tmp_path, pngs(pictures)), "train", resize, crop)
+    source = source_of(write(tmp_path, pngs(pictures)), "train", resize, crop)
     assert source.shape == (7, side, side, 3)
     assert (source.describe()["resize"], source.describe()["crop"]) == (resize, crop)
     found = read_all(source)
@@ -196,7 +200,7 @@ def test_images_of_different_sizes_are_scaled_and_cut(tmp_path, resize, crop, si
 def test_images_of_different_sizes_need_resize(tmp_path):
     blobs = pngs(random_images(0, 100, 32))
     blobs[50] = pillow_bytes(np.zeros((48, 64), np.uint8))
-    source = EncodedSource.open(write(tmp_path, blobs), "train")
+    source = source_of(write(tmp_path, blobs), "train")
     with pytest.raises(
         DataError,
         match="sample 50: the image is 64 x 48, the first is 32 x 32; make all 32 x 32 with resize=32",
@@ -205,7 +209,7 @@ def test_images_of_different_sizes_need_resize(tmp_path):
     blobs[-1] = blobs[50]
     (tmp_path / "a.h5").unlink()
     with pytest.raises(DataError, match="sample 99: the image is 64 x 48"):  # among those looked at
-        EncodedSource.open(write(tmp_path, blobs), "train")
+        source_of(write(tmp_path, blobs), "train")
 
 
 def test_a_crop_larger_than_an_image_is_refused(tmp_path):
@@ -213,11 +217,11 @@ def test_a_crop_larger_than_an_image_is_refused(tmp_path):
     blobs[50] = pillow_bytes(np.zeros((16, 64), np.uint8))
     path = write(tmp_path, blobs)
     with pytest.raises(DataError, match="sample 50: the image is 64 x 16, too small for crop = 24"):
-        read_all(EncodedSource.open(path, "train", crop=24))
+        read_all(source_of(path, "train", crop=24))
     with pytest.raises(DataError, match="sample 0: the image is 32 x 32, too small for crop = 40"):
-        EncodedSource.open(path, "train", crop=40)
+        source_of(path, "train", crop=40)
     with pytest.raises(ConfigurationError, match="crop is 40, larger than resize = 24"):
-        EncodedSource.open(path, "train", 24, 40)
+        source_of(path, "train", 24, 40)
 
 
 def test_no_image_may_take_more_memory_than_was_planned(tmp_path):
@@ -227,10 +231,10 @@ def test_no_image_may_take_more_memory_than_was_planned(tmp_path):
     with pytest.raises(
         DataError, match="sample 50: the image is 3000 x 3000, more than the 4,194,304 pixels"
     ):
-        read_all(EncodedSource.open(path, "train", 8))
+        read_all(source_of(path, "train", 8))
     with h5py.File(path, "a") as file:
         file["train"].attrs["max_pixels"] = 9_000_000
-    source = EncodedSource.open(path, "train", 8)
+    source = source_of(path, "train", 8)
     assert source.thread_bytes >= 12 * 9_000_000
     assert not read_all(source)[50].any()
 
@@ -239,9 +243,7 @@ def test_reading_takes_no_more_memory_than_was_planned(tmp_path):
     threads.set_threads(2)
     image = np.zeros((1700, 1300, 3), np.uint8)
     blobs = [pillow_bytes(image, "JPEG", progressive=True, subsampling=0), pillow_bytes(image)] * 3
-    source = EncodedSource.open(
-        write(tmp_path, blobs, attributes={"max_pixels": 1700 * 1300}), "train", 64, 60
-    )
+    source = source_of(write(tmp_path, blobs, attributes={"max_pixels": 1700 * 1300}), "train", 64, 60)
     assert source.thread_bytes == 12 * (1700 * 1300 + 16 * 64 * 64)
     read_all(source)  # what libraries allocate once is not what is measured
     reset_peak()
@@ -255,7 +257,7 @@ def test_an_image_too_long_to_be_scaled_in_bounded_memory_is_refused(tmp_path):
     with pytest.raises(
         DataError, match="sample 0: the image is 200 x 9, more than 16 times as long as wide"
     ):
-        read_all(EncodedSource.open(path, "train", 64))
+        read_all(source_of(path, "train", 64))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_an_image_too_long_to_be_scaled_in_bounded_memory_is_refused(tmp_path):
 def test_attributes_without_sense_are_refused(tmp_path, key, value):
     path = write(tmp_path, pngs(random_images(0, 3)), attributes={key: value})
     with pytest.raises(DataError, match=f"a.h5:train has the attribute {key} ="):
-        EncodedSource.open(path, "train", 8)
+        source_of(path, "train", 8)
 
 
 BROKEN = {"no image": b"nonsense", "empty": b"", "cut": pillow_bytes(np.zeros((6, 6), np.uint8))[:-5]}
@@ -275,7 +277,7 @@ def test_a_broken_image_is_named(tmp_path, name):
     blobs = pngs(random_images(0, 100))
     blobs[50] = BROKEN[name]  # not among the 32 looked at
     blobs[52] = b""
-    source = EncodedSource.open(write(tmp_path, blobs), "train")
+    source = source_of(write(tmp_path, blobs), "train")
     with pytest.raises(DataError, match=r"a\.h5:train, sample 50: the \w+") as raised:
         read_all(source)
     assert str(raised.value).endswith(".")
@@ -285,16 +287,16 @@ def test_a_broken_image_is_named(tmp_path, name):
 
 def test_a_broken_image_among_those_looked_at_is_named_at_once(tmp_path):
     with pytest.raises(DataError, match="sample 0: the bytes are no image in a known format"):
-        EncodedSource.open(write(tmp_path, [b"nonsense", *pngs(random_images(0, 3))]), "train")
+        source_of(write(tmp_path, [b"nonsense", *pngs(random_images(0, 3))]), "train")
 
 
 def test_other_formats_stand_beside_png_and_jpeg(tmp_path):
     images = random_images(0, 3, 6, 3)
     kinds = [("WEBP", {"lossless": True}), ("PNG", {}), ("BMP", {})]
     blobs = [pillow_bytes(image, kind, **how) for image, (kind, how) in zip(images, kinds, strict=True)]
-    source = EncodedSource.open(write(tmp_path, blobs), "train")
+    source = source_of(write(tmp_path, blobs), "train")
     assert np.array_equal(read_all(source), images)
-    alone = EncodedSource.open(write_encoded(tmp_path / "b.h5", [blobs[1]]), "train")
+    alone = source_of(write_encoded(tmp_path / "b.h5", [blobs[1]]), "train")
     assert source.thread_bytes == 2 * alone.thread_bytes  # as measured of decoders
 
 
@@ -303,10 +305,10 @@ def test_a_format_that_memory_was_not_planned_for_is_refused(tmp_path):
     blobs[50] = pillow_bytes(random_images(1, 1)[0], "BMP")  # not among the 32 looked at
     whole = write(tmp_path, blobs)
     with pytest.raises(DataError, match=r"sample 50: the image is a BMP .* max_pixels to at least 72\.$"):
-        read_all(EncodedSource.open(whole, "train"))
+        read_all(source_of(whole, "train"))
     with h5py.File(whole, "a") as file:
         file["train"].attrs["max_pixels"] = 72
-    assert read_all(EncodedSource.open(whole, "train", resize=6)).shape == (100, 6, 6, 1)
+    assert read_all(source_of(whole, "train", resize=6)).shape == (100, 6, 6, 1)
 
 
 def test_decoding_webp_stays_within_its_plan(tmp_path):
@@ -359,7 +361,7 @@ def test_offsets_are_checked_when_the_group_is_opened(tmp_path, name):
         del file["train/offsets"]
         file["train/offsets"] = offsets
     with pytest.raises(DataError, match=f"train/offsets.*{sentence}"):
-        EncodedSource.open(path, "train")
+        source_of(path, "train")
 
 
 def test_a_group_of_encoded_and_plain_images_is_asked_about(tmp_path):
@@ -391,7 +393,7 @@ def test_bytes_are_checked_when_the_group_is_opened(tmp_path):
 
 def test_a_file_that_was_changed_meanwhile_is_refused(tmp_path):
     path = write(tmp_path, pngs(random_images(0, 3)))
-    source = EncodedSource.open(path, "train")
+    source = source_of(path, "train")
     with h5py.File(path, "a") as file:
         file["more"] = np.zeros(999)
     with pytest.raises(DataError, match="was changed meanwhile"), source.opened():
@@ -400,7 +402,7 @@ def test_a_file_that_was_changed_meanwhile_is_refused(tmp_path):
 
 def test_a_damaged_chunk_is_named(tmp_path):
     path = write(tmp_path, pngs(random_images(0, 50)), chunks=(512,), compression="gzip", fletcher32=True)
-    source = EncodedSource.open(path, "train")
+    source = source_of(path, "train")
     with h5py.File(path) as file:
         where = file["train/bytes"].id.get_chunk_info(3).byte_offset
     with path.open("r+b") as file:
@@ -411,7 +413,7 @@ def test_a_damaged_chunk_is_named(tmp_path):
 
 
 def test_a_name_means_a_dataset_or_a_group_in_either_layout(path):
-    assert open_source(path, "encoded") == EncodedSource.open(path, "encoded")
+    assert open_source(path, "encoded") == source_of(path, "encoded")
     plain = Hdf5Source.open(path, "plain/images")
     assert (
         open_source(path, "plain/images")
@@ -437,12 +439,12 @@ def test_scaling_is_for_encoded_images(path, images):
     scaled = SMT(**SMALL, resize=8).fit((path, "encoded"))
     expected = scaled.transform((path, "encoded"))
     # what the model has seen already lies in memory at its size
-    assert np.array_equal(scaled.transform(read_all(EncodedSource.open(path, "encoded", 8))), expected)
+    assert np.array_equal(scaled.transform(read_all(source_of(path, "encoded", 8))), expected)
 
 
 def test_cifar10_has_the_pixels_of_pillow(real_data):
     path = real_data("cifar10_jpeg.h5")
-    source = EncodedSource.open(path, "test")
+    source = source_of(path, "test")
     with h5py.File(path) as file:
         assert source.shape == (len(file["test/labels"]), 32, 32, 3)
         offsets = file["test/offsets"][:301]

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smtdist.kernels.cpu.waves import waves
-from smtdist.kernels.feature_maps import FourierFeatures, random_features
+from smtdist.kernels.feature_maps import FourierFeatures, random_features, waves
 from smtdist.kernels.gram import Kernel
 
 

@@ -159,3 +159,14 @@ def skip(stream: BinaryIO, nbytes: int, name: str) -> None:
     """Pass over bytes of a stream that may not seek, with constant memory."""
     while nbytes:
         nbytes -= len(take(stream, min(nbytes, _SKIPPED), name))
+
+
+def rows_of(
+    stream: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any], first: int, rows: int, name: str
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield blocks of rows from `first` on of an array whose first value comes next in a stream."""
+    row = math.prod(shape[1:]) * dtype.itemsize
+    skip(stream, first * row, name)
+    for start in range(first, shape[0], rows):
+        count = min(rows, shape[0] - start)
+        yield np.frombuffer(take(stream, count * row, name), dtype).reshape(count, *shape[1:])

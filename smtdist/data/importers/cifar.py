@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.importers.arrays import ArrayListing, ArrayPart, check_label_count, skip, take
+from smtdist.data.importers.arrays import ArrayListing, ArrayPart, check_label_count, rows_of
 from smtdist.data.importers.inert_pickle import read_pickle
 from smtdist.data.importers.items import Labels, unreadable
 from smtdist.errors import DataError
@@ -25,42 +25,8 @@ _CLASSES: Final = ("batches.meta", "meta", "batches.meta.txt", "fine_label_names
 
 
 @dataclass(frozen=True)
-class _Binary(ArrayPart):
-    """Records of one label (CIFAR-10) or two, coarse and fine (CIFAR-100), and 3,072 bytes of pixels."""
-
-    path: Path
-    count: int
-    label_bytes: int
-    dtype = np.dtype(np.uint8)
-    labelled = True
-
-    @property
-    def coarse(self) -> bool:
-        """Whether there are coarse labels, too."""
-        return self.label_bytes == 2
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # an attribute of the base class, computed here
-        return (self.count, SIDE, SIDE, 3)
-
-    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
-        record = PIXELS + self.label_bytes
-        with open(self.path, "rb") as file:
-            skip(file, first * record, str(self.path))
-            for start in range(first, self.count, rows):
-                count = min(rows, self.count - start)
-                data = np.frombuffer(take(file, count * record, str(self.path)), np.uint8).reshape(
-                    count, record
-                )
-                yield (
-                    _rows_first(data[:, self.label_bytes :]),
-                    data[:, self.label_bytes - 1].astype(np.int64),
-                )
-
-
-@dataclass(frozen=True)
-class _Python(ArrayPart):
-    """One pickled batch: read whole, 30 MB for 10,000 images."""
+class _Images(ArrayPart):
+    """One batch of images with labels, which may have coarse labels, too."""
 
     path: Path
     count: int
@@ -69,8 +35,23 @@ class _Python(ArrayPart):
     labelled = True
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # an attribute of the base class, computed here
         return (self.count, SIDE, SIDE, 3)
+
+
+class _Binary(_Images):
+    """Records of one label (CIFAR-10) or two, coarse and fine (CIFAR-100), and 3,072 bytes of pixels."""
+
+    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
+        labels = 1 + self.coarse
+        shape = self.count, PIXELS + labels
+        with open(self.path, "rb") as file:
+            for data in rows_of(file, shape, self.dtype, first, rows, str(self.path)):
+                yield _rows_first(data[:, labels:]), data[:, labels - 1].astype(np.int64)
+
+
+class _Python(_Images):
+    """One pickled batch: read whole, 30 MB for 10,000 images."""
 
     def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
         data, labels, _ = _read_batch(self.path)
@@ -108,7 +89,7 @@ def batches_in(folder: Path, group: str = "train") -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def _part(path: Path) -> _Python | _Binary:
+def _part(path: Path) -> _Images:
     try:
         size = os.stat(path).st_size
         with open(path, "rb") as file:
@@ -126,7 +107,7 @@ def _part(path: Path) -> _Python | _Binary:
             f"{path} has {size:,} bytes, which is not a whole number of CIFAR records (3,073 or 3,074 bytes each); download "
             f"it again."
         )
-    return _Binary(path, size // (PIXELS + fits[0]), fits[0])
+    return _Binary(path, size // (PIXELS + fits[0]), fits[0] == 2)
 
 
 def _read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], Labels, bool]:

@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from smtdist.data import pillow
-from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing, Twins, unreadable
+from smtdist.data.importers.items import (
+    BATCH_BYTES,
+    BATCH_ITEMS,
+    Batch,
+    Item,
+    Listing,
+    Twins,
+    batched,
+    unreadable,
+)
 from smtdist.errors import DataError
 
 FOLDER: Final = "a folder"
@@ -124,28 +131,15 @@ class FolderListing(Listing):
 
     def batches(self, first: int, items: int = BATCH_ITEMS, nbytes: int = BATCH_BYTES) -> Iterator[Batch]:
         """Yield names of files; whoever decodes them reads them."""
-        names: list[str] = []
-        labels: list[int] = []
-        start, size = first, 0
+        return batched(self.root, self._samples(first), first, items, nbytes, self.labelled)
+
+    def _samples(self, first: int) -> Iterator[Item]:
         place = {name: number for number, name in enumerate(self.classes or ())}
         images = ((folder, entry) for folder, entry, kind in _files(self.root) if not kind)
         for folder, entry in itertools.islice(images, first, None):
-            length = _size(entry)
-            if names and (len(names) == items or size + length > nbytes):
-                yield self._batch(start, names, labels)
-                start, size = start + len(names), 0
-                names, labels = [], []
-            names.append(entry.path)
-            size += length
-            if self.labelled:
-                if folder not in place:
-                    raise DataError(f"{entry.path} is new since the import began; start again.")
-                labels.append(place[folder])
-        if names:
-            yield self._batch(start, names, labels)
-
-    def _batch(self, start: int, names: list[str], labels: list[int]) -> Batch:
-        return Batch(self.root, start, None, np.array(labels, np.int64) if self.labelled else None, names)
+            if self.labelled and folder not in place:
+                raise DataError(f"{entry.path} is new since the import began; start again.")
+            yield Item(entry.path, None, _size(entry), place[folder] if self.labelled else None)
 
 
 def image_folders(root: str) -> list[str]:

@@ -24,6 +24,7 @@ from smtdist.data.importers.arrays import (
     as_labels,
     check_label_count,
     image_array_shape,
+    rows_of,
     skip,
     take,
 )
@@ -46,13 +47,10 @@ class IdxFile:
 
     def rows(self, first: int, rows: int) -> Iterator[npt.NDArray[Any]]:
         """Yield blocks of rows from `first` on."""
-        shape, row = self.shape[1:], math.prod(self.shape[1:]) * self.dtype.itemsize
+        name = str(self.path)
         with open_stream(self.path) as stream:
-            skip(stream, self.header_bytes + first * row, str(self.path))
-            for start in range(first, self.shape[0], rows):
-                count = min(rows, self.shape[0] - start)
-                data = take(stream, count * row, str(self.path))
-                yield np.frombuffer(data, self.dtype).reshape(count, *shape)
+            skip(stream, self.header_bytes, name)
+            yield from rows_of(stream, self.shape, self.dtype, first, rows, name)
             if stream.read(1):
                 raise DataError(
                     f"{self.path} has data after its last sample; copy or download it again in full."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -162,6 +162,38 @@ class Listing:
     def encoded_bytes(self) -> int | None:
         """Return about how many bytes the encoded images of an archive have in all; None for what is no archive."""
         return None
+
+
+class Item(NamedTuple):
+    """An encoded image of a source: what messages call it, its bytes unless it is a file of its own, and how many they are."""
+
+    name: str
+    data: bytes | None
+    size: int
+    label: int | None
+
+
+def batched(
+    origin: str, samples: Iterable[Item], first: int, items: int, nbytes: int, labelled: bool
+) -> Iterator[Batch]:
+    """Yield batches of samples, the first of which is number `first` of their source, as `Listing.batches` does."""
+    held: list[Item] = []
+    size = 0
+
+    def batch() -> Batch:
+        data = [one.data for one in held if one.data is not None]
+        labels = [one.label for one in held if one.label is not None]
+        names = [one.name for one in held]
+        return Batch(origin, first, data or None, np.array(labels, np.int64) if labelled else None, names)
+
+    for sample in samples:
+        if held and (len(held) == items or size + sample.size > nbytes):
+            yield batch()
+            first, size, held = first + len(held), 0, []
+        held.append(sample)
+        size += sample.size
+    if held:
+        yield batch()
 
 
 def read_whole(path: str) -> bytes:

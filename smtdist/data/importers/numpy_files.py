@@ -26,8 +26,7 @@ from smtdist.data.importers.arrays import (
     check_label_count,
     image_array_shape,
     pixel_type,
-    skip,
-    take,
+    rows_of,
 )
 from smtdist.data.importers.items import BATCH_ITEMS, Labels, LeftOut, unreadable
 from smtdist.errors import DataError, counted
@@ -62,13 +61,9 @@ class Stored:
 
     def rows(self, first: int, rows: int) -> Iterator[npt.NDArray[Any]]:
         """Yield blocks of rows from `first` on."""
-        shape, row = self.shape[1:], math.prod(self.shape[1:]) * self.dtype.itemsize
         with self.opened() as stream:
-            skip(stream, first * row, self.name)  # type: ignore[arg-type]  # a zip member reads like a file
-            for start in range(first, self.shape[0], rows):
-                count = min(rows, self.shape[0] - start)
-                data = take(stream, count * row, self.name)  # type: ignore[arg-type]
-                yield np.frombuffer(data, self.dtype).reshape(count, *shape)
+            # a zip member reads like a file
+            yield from rows_of(stream, self.shape, self.dtype, first, rows, self.name)  # type: ignore[arg-type]
 
 
 class NumpyPart(ArrayPart):

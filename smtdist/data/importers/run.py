@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,29 +123,16 @@ def import_images(
             note("Giving up an unfinished import of other images or with other options")
             file.restart()
         try:
+            first = replace(recipe, shape=shape)
+            attempt = _Run(listing, out, options, first, key, file, stop, report, note, colour, following)
             try:
-                first = replace(recipe, shape=shape)
-                result = _Run(
-                    listing, out, options, first, key, file, stop, report, note, colour, following
-                ).run()
+                result = attempt.run()
             except ColourFound:
                 if shape:
                     raise
                 note("A colour image after grey ones: starting again with three channels")
                 file.restart()
-                result = _Run(
-                    listing,
-                    out,
-                    options,
-                    replace(recipe, shape=()),
-                    key,
-                    file,
-                    stop,
-                    report,
-                    note,
-                    colour=True,
-                    following=following,
-                ).run()
+                result = replace(attempt, recipe=replace(recipe, shape=()), colour=True).run()
         except InterruptedRun:
             raise
         except Exception as error:
@@ -174,26 +161,22 @@ def import_images(
     return replace(result, nbytes=out.stat().st_size, seconds=time.perf_counter() - started)
 
 
+@dataclass
 class _Run:
     """One attempt; `ColourFound` asks for another."""
 
-    def __init__(
-        self,
-        listing: Listing,
-        out: Path,
-        options: ImportOptions,
-        recipe: Recipe,
-        key: str,
-        file: JournalledFile,
-        stop: Stop,
-        report: Report,
-        note: Note,
-        colour: bool = False,
-        following: int = 0,
-    ) -> None:
-        self.listing, self.out, self.options, self.recipe, self.key = listing, out, options, recipe, key
-        self.file, self.stop, self.report, self.note, self.colour = file, stop, report, note, colour
-        self.uncommitted, self.following = 0, following
+    listing: Listing
+    out: Path
+    options: ImportOptions
+    recipe: Recipe
+    key: str
+    file: JournalledFile
+    stop: Stop
+    report: Report
+    note: Note
+    colour: bool
+    following: int
+    uncommitted: int = field(default=0, init=False)
 
     def run(self) -> ImportResult:
         state = self.file.state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import posixpath
 import tarfile
@@ -24,9 +25,11 @@ from smtdist.data.importers.items import (
     BATCH_ITEMS,
     MOST_IMAGE_BYTES,
     Batch,
+    Item,
     LeftOut,
     Listing,
     Twins,
+    batched,
     file_keys,
     label_of,
     too_long,
@@ -102,29 +105,15 @@ class TarListing(Listing):
 
     def batches(self, first: int, items: int = BATCH_ITEMS, nbytes: int = BATCH_BYTES) -> Iterator[Batch]:
         """Yield samples; those before `first` are read and passed over."""
-        names: list[str] = []
-        data: list[bytes] = []
-        labels: list[int] = []
-        start, size = first, 0
+        samples = itertools.islice(self._items(), first, None)
+        return batched("", samples, first, items, nbytes, self.labelled)
+
+    def _items(self) -> Iterator[Item]:
         place = {name: number for number, name in enumerate(self.classes or ())}
-        for number, (image, label) in enumerate(self._samples()):
-            if number < first:
-                continue
-            if names and (len(names) == items or size + len(image.data) > nbytes):
-                yield self._batch(start, names, data, labels)
-                start, size = start + len(names), 0
-                names, data, labels = [], [], []
-            names.append(image.name)
-            data.append(image.data)
+        for image, label in self._samples():
             if self.classes:
                 label = place[_parts(image.folder)[self._depth]]
-            labels += [] if label is None else [label]
-            size += len(image.data)
-        if names:
-            yield self._batch(start, names, data, labels)
-
-    def _batch(self, start: int, names: list[str], data: list[bytes], labels: list[int]) -> Batch:
-        return Batch("", start, data, np.array(labels, np.int64) if self.labelled else None, names)
+            yield Item(image.name, image.data, len(image.data), label)
 
     def _samples(self) -> Iterator[tuple[_Member, int | None]]:
         for path in self.paths:

@@ -62,11 +62,12 @@ class GroupWriter:
             self._make("images", recipe.dtype, _chunk_rows(shape, recipe.dtype), shape)
         else:
             self._make("bytes", np.uint8, CHUNK_BYTES)
-            self._append("offsets", self._make("offsets", np.int64, CHUNK_NUMBERS), np.zeros(1, np.int64))
+            self._make("offsets", np.int64, CHUNK_NUMBERS)
+            self._append("offsets", np.zeros(1, np.int64))
         if labelled:
             self._make("labels", np.int64, CHUNK_NUMBERS)
 
-    def _make(self, name: str, dtype: Any, rows: int, shape: tuple[int, ...] = ()) -> Any:
+    def _make(self, name: str, dtype: Any, rows: int, shape: tuple[int, ...] = ()) -> None:
         self._sets[name] = self._group.create_dataset(
             name,
             (0, *shape),
@@ -76,9 +77,9 @@ class GroupWriter:
             fillvalue=0,
             rdcc_nbytes=CACHE_BYTES,
         )
-        return self._sets[name]
 
-    def _append(self, name: str, dataset: Any, values: Any) -> None:
+    def _append(self, name: str, values: Any) -> None:
+        dataset = self._sets[name]
         start = dataset.shape[0]
         dataset.resize(start + len(values), axis=0)
         dataset[start:] = values
@@ -90,7 +91,7 @@ class GroupWriter:
         if count:
             written = self._add_pixels(batch) if self._plain else self._add_bytes(batch)
             if self._labelled:
-                self._append("labels", self._sets["labels"], batch.labels)
+                self._append("labels", batch.labels)
         progress.items += batch.items
         progress.samples += count
         progress.nbytes += written
@@ -100,14 +101,14 @@ class GroupWriter:
 
     def _add_pixels(self, batch: Prepared) -> int:
         images = self._sets["images"]
-        self._append("images", images, batch.data.reshape(batch.samples, *images.shape[1:]))
+        self._append("images", batch.data.reshape(batch.samples, *images.shape[1:]))
         return int(batch.data.nbytes)
 
     def _add_bytes(self, batch: Prepared) -> int:
         progress = self.progress
         ends = progress.nbytes + np.cumsum(np.array(batch.lengths, np.int64))
-        self._append("bytes", self._sets["bytes"], np.frombuffer(batch.data, np.uint8))
-        self._append("offsets", self._sets["offsets"], ends)
+        self._append("bytes", np.frombuffer(batch.data, np.uint8))
+        self._append("offsets", ends)
         heights = np.array([size.height for size in batch.sizes], np.int32)
         widths = np.array([size.width for size in batch.sizes], np.int32)
         if not progress.samples:
@@ -115,13 +116,13 @@ class GroupWriter:
         if not progress.mixed and bool(((heights != progress.height) | (widths != progress.width)).any()):
             progress.mixed = True
             for name, length in (("heights", progress.height), ("widths", progress.width)):
-                sizes = self._make(name, np.int32, CHUNK_NUMBERS)
+                self._make(name, np.int32, CHUNK_NUMBERS)
                 for start in range(0, progress.samples, CHUNK_NUMBERS):
                     count = min(CHUNK_NUMBERS, progress.samples - start)
-                    self._append(name, sizes, np.full(count, length, np.int32))
+                    self._append(name, np.full(count, length, np.int32))
         if progress.mixed:
-            self._append("heights", self._sets["heights"], heights)
-            self._append("widths", self._sets["widths"], widths)
+            self._append("heights", heights)
+            self._append("widths", widths)
         largest = max(size.height * size.width for size in batch.sizes)
         progress.max_pixels = max(progress.max_pixels, largest)
         progress.channels = max(progress.channels, *(size.channels for size in batch.sizes))
