@@ -329,7 +329,7 @@ def test_a_file_that_may_not_grow_leaves_nothing(model, tmp_path, share):
     with largest_file(int(share * size)):
         refused(fit_arguments(data, tmp_path / "m.h5"), tmp_path, full)
         refused(["merge", model, "--out", tmp_path / "m.h5"], tmp_path, full)
-    with largest_file(int(share * 30_000)):
+    with largest_file(int(share * 28_000)):
         refused(
             ["transform", model, data, "--dataset", "images", "--out", tmp_path / "z.h5"], tmp_path, full
         )

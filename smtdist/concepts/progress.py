@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from smtdist.data.writing import whole_file
 from smtdist.engine import lock
+from smtdist.engine.stored import Damage, read_arrays, write_arrays
 from smtdist.errors import CheckpointError
 
 
@@ -20,7 +19,7 @@ class Progress:
     """
 
     def __init__(self, folder: Path | None, step: str) -> None:
-        self._path = None if folder is None else folder / f"{step}.npz"
+        self._path = None if folder is None else folder / f"{step}.h5"
 
     @property
     def keeps(self) -> bool:
@@ -28,21 +27,29 @@ class Progress:
         return self._path is not None
 
     def load(self) -> dict[str, Any] | None:
-        """Return the arrays that were kept last, None where there are none; CheckpointError where they cannot be read."""
-        if self._path is None or not self._path.exists():
+        """Return the arrays and texts that were kept last, None where there are none; CheckpointError where they are damaged."""
+        if self._path is None:
             return None
-        try:
-            with np.load(self._path, allow_pickle=False) as file:
-                return dict(file)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        earlier = self._path.with_suffix(".npz")
+        if earlier.exists():
             raise CheckpointError(
-                f"{self._path} cannot be read ({error}); delete it, and its step is done again."
-            ) from error
+                f"{earlier} is of an earlier smtdist; resume with that version, or delete it, and its step is done again."
+            )
+        try:
+            arrays, texts = read_arrays(self._path)
+        except FileNotFoundError:
+            return None
+        except Damage as damage:
+            raise CheckpointError(
+                f"{self._path} is damaged ({damage}); delete it, and its step is done again."
+            ) from damage
+        return {**arrays, **texts}
 
-    def save(self, **arrays: Any) -> None:
-        """Keep arrays in place of those kept before."""
+    def save(self, **kept: Any) -> None:
+        """Keep arrays, numbers and texts in place of those kept before."""
         if self._path is None:
             return
         lock.require_held(self._path.parent)
-        with whole_file(self._path, True) as temporary, Path(temporary).open("wb") as file:
-            np.savez(file, **arrays)
+        texts = {name: value for name, value in kept.items() if isinstance(value, str)}
+        arrays = {name: np.asarray(value) for name, value in kept.items() if name not in texts}
+        write_arrays(self._path, arrays, texts)

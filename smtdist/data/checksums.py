@@ -1,16 +1,17 @@
-"""Checksums of what files hold: of each array and attribute a CRC-32, in one attribute of the root.
+"""Checksums of what files hold: of each array, and of the attributes of each group, a CRC-32, in one attribute of the root.
 
-They tell what was altered or has rotted from what was written; they withstand no attacker, who can write them anew. Large
-arrays that are read in parts have one for each block of rows. What others add to a file has none, and is left alone.
+That table has one of its own, and says the type and shape of each array. They tell what was altered or has rotted from what was
+written; they withstand no attacker, who can write them anew. Large arrays that are read in parts have one for each block of
+rows. What others add to a file has none, and is left alone.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import h5py
 import numpy as np
@@ -36,6 +37,30 @@ class Altered(OSError):
     """What was read is not what was written; the message says what, for the middle of a sentence."""
 
 
+class Sum(NamedTuple):
+    """What a file says of an array.
+
+    rows : how many have a checksum together, 0 for all. crc : the checksum, or that of those of blocks of rows.
+    dtype, shape : nothing in files of earlier versions.
+    """
+
+    rows: int
+    crc: str
+    dtype: str = ""
+    shape: Sequence[int] = ()
+
+
+class Table(NamedTuple):
+    """What a file says of itself: of arrays by name; of groups, "" for the root, the names of attributes and their checksum."""
+
+    arrays: Mapping[str, Sum]
+    attributes: Sequence[tuple[str, Sequence[str], str]]
+
+
+NONE: Final = Table({}, ())
+"""Of a file without checksums."""
+
+
 class Running:
     """The checksum of values, numbers or text, that come piece by piece in their order.
 
@@ -54,8 +79,8 @@ class Running:
         """Eight hexadecimal digits."""
         return f"{self._check.value:08x}"
 
-    def add(self, values: Any) -> None:
-        """Take in an array, as files hold it."""
+    def add(self, values: Any, first: int = 0) -> None:
+        """Take in an array, as files hold it; its rows follow on those before, whatever number is the `first`."""
         array = np.asarray(values)
         if array.dtype.kind in "OUS":
             text = b"".join(_encoded(one) + b"\0" for one in array.reshape(-1).tolist())
@@ -86,11 +111,13 @@ def is_altered(content: Mapping[str, Any]) -> bool:
     return KEY in content and content[KEY] != plain_crc(content)
 
 
-def _attribute_crc(value: Any) -> str:
-    plain = np.ravel(value).tolist()  # NetCDF writes a number as an array of one
-    return crc_of(
-        json.dumps([int(one) if isinstance(one, bool) else one for one in plain], default=_encoded_text)
-    )
+def _attributes_crc(group: Any, names: Iterable[str]) -> str:
+    running = Running()
+    for name in names:
+        plain = np.ravel(group.attrs[name]).tolist()  # NetCDF writes a number as an array of one
+        numbers = [int(one) if isinstance(one, bool) else one for one in plain]
+        running.add(json.dumps(numbers, default=_encoded_text))
+    return running.value
 
 
 def _encoded_text(value: Any) -> str:
@@ -102,28 +129,28 @@ class Blocks:
 
     >>> blocks, rows = Blocks((5, 2), np.dtype(np.int64), 2), np.arange(10).reshape(5, 2)
     >>> for start, stop in ((3, 5), (0, 3)):
-    ...     blocks.add(start, rows[start:stop])
+    ...     blocks.add(rows[start:stop], start)
     >>> [f"{one:08x}" for one in blocks.values()] == [crc_of(rows[at : at + 2]) for at in (0, 2, 4)]
     True
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int) -> None:
-        self._rows, self._dtype, self._n = rows, dtype, shape[0]
+        self.rows, self._dtype, self._n = rows, dtype, shape[0]
         self._row_bytes = math.prod(shape[1:]) * dtype.itemsize
         self._found: dict[int, list[tuple[int, int, int]]] = {}
 
-    def add(self, first: int, values: NDArray[Any]) -> None:
+    def add(self, values: NDArray[Any], first: int) -> None:
         """Take in rows from number `first` on."""
         values = np.ascontiguousarray(values, self._dtype)
-        for start, stop in cut(first, first + len(values), self._rows):
+        for start, stop in cut(first, first + len(values), self.rows):
             crc = int(crc_of(values[start - first : stop - first]), 16)
-            self._found.setdefault(start // self._rows, []).append((start, stop, crc))
+            self._found.setdefault(start // self.rows, []).append((start, stop, crc))
 
     def values(self) -> NDArray[np.uint32]:
         """Return the checksum of each block; all rows have to be there."""
         found = []
-        for block in range(-(-self._n // self._rows)):
-            crc, at = 0, block * self._rows
+        for block in range(-(-self._n // self.rows)):
+            crc, at = 0, block * self.rows
             for start, stop, more in sorted(self._found[block]):
                 assert start == at, "rows are missing"
                 crc, at = _joined(crc, more, (stop - start) * self._row_bytes), stop
@@ -173,63 +200,89 @@ def _product(a: int, b: int) -> int:
     return found
 
 
-def record(file: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Iterable[str]]) -> None:
+def record(
+    file: Any, arrays: Mapping[str, str | Running | Blocks], attributes: Mapping[str, Iterable[str]]
+) -> None:
     """Write the checksums of a file that is being written.
 
-    arrays : by name, the checksum; of one that has `Blocks`, how many rows have one. attributes : by group, "" for the root,
-    the names of those that count, as they lie in the file.
+    arrays : by name, the checksum, or what has it. attributes : by group, "" for the root, the names of those that count.
     """
-    found = {
-        name: [one, crc_of(file[name].attrs[BLOCKS])] if isinstance(one, int) else one
-        for name, one in arrays.items()
-    }
-    for group, names in attributes.items():
-        here = file[group] if group else file
-        found |= {f"{group}@{name}": _attribute_crc(here.attrs[name]) for name in names}
-    file.attrs[ATTRIBUTE] = json.dumps(found, separators=(",", ":"))
+    sums = {}
+    for name, one in arrays.items():
+        stored, rows = file[name], 0
+        if isinstance(one, Blocks):
+            rows, stored.attrs[BLOCKS] = one.rows, one.values()
+            one = crc_of(stored.attrs[BLOCKS])
+        sums[name] = Sum(
+            rows, one.value if isinstance(one, Running) else one, stored.dtype.str, stored.shape
+        )
+    groups = [
+        (group, list(names), _attributes_crc(file[group or "/"], names))
+        for group, names in attributes.items()
+    ]
+    table = Table(sums, groups)._asdict()
+    file.attrs[ATTRIBUTE] = json.dumps({**table, KEY: plain_crc(table)}, separators=(",", ":"))
 
 
-def recorded(file: Any) -> dict[str, Any]:
-    """Return what a file says of itself, nothing for one without checksums; raise Altered where that is damaged."""
+def recorded(file: Any) -> Table:
+    """Return what a file says of itself; raise Altered where that is damaged."""
     try:
-        found = json.loads(file.attrs[ATTRIBUTE]) if ATTRIBUTE in file.attrs else {}
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        if ATTRIBUTE not in file.attrs:
+            return NONE
+        said = json.loads(file.attrs[ATTRIBUTE])
+        if KEY not in said:
+            return _of_earlier_versions(said)
+        if is_altered(said):
+            raise Altered("it fails its checksum")
+        return Table({name: Sum(*one) for name, one in said["arrays"].items()}, said["attributes"])
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise Altered(f"its list of checksums is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise Altered("its list of checksums is damaged")
-    return found
 
 
-def require_attributes(file: Any, found: Mapping[str, Any], but: str = "schema") -> None:
-    """Raise Altered where an attribute is not what was written; those that end in `but` are judged by who reads the file."""
-    for name, expected in found.items():
-        group, is_attribute, attribute = name.rpartition("@")
-        if but and attribute.endswith(but):
-            continue
-        if is_attribute and _attribute_crc((file[group] if group else file).attrs[attribute]) != expected:
-            raise Altered(f"the attribute {attribute} of {group or 'the root'} fails its checksum")
+def _of_earlier_versions(said: Mapping[str, Any]) -> Table:
+    """Return what a file says that has one table of the checksums of arrays, by name, and attributes, by group@name."""
+    attributes = [(*name.rpartition("@")[::2], crc) for name, crc in said.items() if "@" in name]
+    arrays = {name: one for name, one in said.items() if "@" not in name}
+    return Table(
+        {name: Sum(0, one) if isinstance(one, str) else Sum(*one) for name, one in arrays.items()},
+        [(group, [name], crc) for group, name, crc in attributes],
+    )
+
+
+def require_whole(file: Any, sums: Table) -> None:
+    """Raise Altered where an array is missing, or attributes are not what was written; reads no array."""
+    for name in sums.arrays:
+        if name not in file:
+            raise Altered(f"the array {name} is missing")
+    for group, names, crc in sums.attributes:
+        if _attributes_crc(file[group or "/"], names) != crc:
+            what = (
+                f"the attribute {names[0]}"
+                if len(names) == 1
+                else f"one of the attributes {', '.join(names)}"
+            )
+            raise Altered(f"{what} of {group or 'the root'} fails its checksum")
 
 
 def wrong_in(file: Any) -> str:
     """Read a file through; return what is wrong with it, "" where nothing is. Memory: 16 MiB, or a chunk."""
-    found = recorded(file)
+    sums = recorded(file)
     try:
-        require_attributes(file, found, but="")
-        for name in found:
-            if "@" not in name:
-                stored = file[name]
-                found_sound.forget(stored)
-                _read_through(stored, found[name])
+        require_whole(file, sums)
+        file.visititems(lambda name, found: None)  # what stands for a dimension has no checksum but HDF5's
+        for name, expected in sums.arrays.items():
+            stored = file[name]
+            found_sound.forget(stored)
+            _read_through(stored, expected)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         return " ".join(str(error).split()).strip("\"'").rstrip(".")
     return ""
 
 
-def _read_through(stored: Any, expected: Any) -> None:
-    if not isinstance(expected, str):
-        step = expected[0]
-        for at in range(0, len(stored), step):
-            _ = stored[at : at + step]
+def _read_through(stored: Any, expected: Sum) -> None:
+    if expected.rows:
+        for at in range(0, len(stored), expected.rows):
+            _ = stored[at : at + expected.rows]
         return
     if stored.ndim == 0 or not stored.size:
         _ = stored[()]
@@ -240,7 +293,7 @@ def _read_through(stored: Any, expected: Any) -> None:
         step = stored.chunks[0] * max(1, step // stored.chunks[0])
     for at in range(0, len(stored), step):
         running.add(stored[at : at + step])
-    if running.value != expected:
+    if running.value != expected.crc:
         raise _altered(stored)
 
 
@@ -255,7 +308,7 @@ class _Verified:
     Comparing takes a third of the time of a copy from memory.
     """
 
-    expected: Any = None
+    expected: Sum
     _sums: Any = None
 
     def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
@@ -277,15 +330,15 @@ class _Verified:
         if rows is None:
             return
         start, stop = rows
-        if isinstance(self.expected, str):
-            if (start, stop) != (0, _length(stored.shape)):
+        step, rows_in_all = self.expected.rows, _length(stored.shape)
+        if not step:
+            if (start, stop) != (0, rows_in_all):
                 return
             sound = found_sound.places(stored, _SETTLED)
-            if "all" not in sound and crc_of(values) != self.expected:
+            if "all" not in sound and crc_of(values) != self.expected.crc:
                 raise _altered(stored)
             sound.add("all")
             return
-        step, rows_in_all = self.expected[0], stored.shape[0]
         whole = [
             (first, last)
             for first, last in cut(start, stop, step)
@@ -306,7 +359,7 @@ class _Verified:
         if self._sums is None:
             stored: Any = self
             table = stored.attrs[BLOCKS]
-            if crc_of(table) != self.expected[1]:
+            if crc_of(table) != self.expected.crc:
                 raise _altered(stored)
             self._sums = table
         return self._sums
@@ -320,8 +373,10 @@ class _Packed(_Verified, Inflating):
     pass
 
 
-def verified(found: Any, expected: Any) -> Any:
-    """Return a dataset that compares what is read with its checksum; `expected` is what `recorded` says of it."""
+def verified(found: Any, expected: Sum) -> Any:
+    """Return a dataset that compares what is read with its checksum; Altered for one of another type or shape."""
+    if expected.dtype and (found.dtype.str, found.shape) != (expected.dtype, tuple(expected.shape)):
+        raise _altered(found)
     made = (_Packed if isinstance(found, Inflating) else _Plain)(found.id, readonly=True)
     made.expected = expected
     return made

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, Final
 
 import h5py
@@ -35,7 +34,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
     """The path or address of the file that the group lies in: what it names is looked for beside that."""
     root = b""
     """What HDF5 calls that file."""
-    sums: Mapping[str, Any] = MappingProxyType({})
+    sums = checksums.NONE
     """Its checksums."""
 
     def __getitem__(self, name: Any) -> Any:
@@ -107,13 +106,13 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
     def _checked(self, found: Any) -> Any:
         root, sums, where = h5py.h5f.get_name(found.id), self.sums, self.where
         if root != self.root:
-            sums, where = MappingProxyType({}), os.fsdecode(root)
+            sums, where = checksums.NONE, os.fsdecode(root)
             following.require(self.where, where)
         if isinstance(found, h5py.Dataset):
             plist = found.id.get_create_plist()
             self._require_values(found, plist, where)
             found = Inflating(found.id, readonly=True) if is_packed(plist) else found
-            expected = sums.get(found.name.strip("/"))
+            expected = sums.arrays.get(found.name.strip("/"))
             return found if expected is None else checksums.verified(found, expected)
         if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):
             inside = _Guarded(found.id)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import h5netcdf
 import h5py
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from smtdist.data import checksums
 from smtdist.data.deflate import chunks_of, write_deflated
 from smtdist.data.writing import lenient, whole_file
+
+# the first layout of HDF5 in which all of its structure has checksums: that of earlier ones could crash it when damaged
+LAYOUT: Final = {"mode": "w", "libver": ("v110", "v110")}
 
 
 def whole_tables(values: NDArray[Any]) -> bool:
@@ -87,7 +90,7 @@ def write_netcdf(
     with (
         whole_file(path, overwrite) as temporary,
         lenient(temporary) as raw,
-        h5py.File(raw, "w", track_order=True) as plain,
+        h5py.File(raw, track_order=True, **LAYOUT) as plain,
         h5netcdf.File(plain, "w") as file,
     ):
         sums = _write_group(file, root, plain, squeezed)
@@ -101,40 +104,42 @@ def write_netcdf(
     return Path(path).stat().st_size
 
 
+def as_h5py(values: NDArray[Any]) -> dict[str, Any]:
+    """Return values, and the type that they have in files, as h5py takes them: texts of any length."""
+    if values.dtype.kind in "UO":
+        return {"data": values.astype(object), "dtype": h5py.string_dtype()}
+    return {"data": values, "dtype": values.dtype}
+
+
 def _write_group(
     target: Any, group: Group, plain: Any, squeezed: Callable[[NDArray[Any]], bool]
-) -> dict[str, str]:
+) -> dict[str, str | checksums.Running]:
     """Write variables through h5netcdf and return their checksums.
 
     The values of compressed ones go to `plain`, the same group in h5py's eyes.
     """
-    sums: dict[str, str] = {}
+    sums: dict[str, str | checksums.Running] = {}
     packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
     target.dimensions = group.sizes()
     target.attrs.update(group.attributes)
     for name, (dims, values, attributes) in group.items():
-        text = values.dtype.kind in "UO"
         if isinstance(values, Streamed):
             chunks = chunks_of(values.shape, values.dtype.itemsize)
             how = packed if values.squeezed else {}
             created = target.create_variable(name, dims, values.dtype, chunks=chunks, **how)
-            running = checksums.Running()
+            sums[name] = running = checksums.Running()
             for first, rows in values.pieces():
                 if values.squeezed:
                     write_deflated(plain[name], rows, first)
                 else:
                     created[first : first + len(rows)] = rows
                 running.add(rows)
-            sums[name] = running.value
-        elif values.size and not text and squeezed(values):
+        elif values.size and values.dtype.kind not in "UO" and squeezed(values):
             chunks = chunks_of(values.shape, values.itemsize)
             created = target.create_variable(name, dims, values.dtype, chunks=chunks, **packed)
             write_deflated(plain[name], values)
         else:
-            dtype = h5py.string_dtype() if text else values.dtype
-            created = target.create_variable(
-                name, dims, dtype, data=values.astype(object) if text else values
-            )
+            created = target.create_variable(name, dims, **as_h5py(values))
         if not isinstance(values, Streamed):
             sums[name] = checksums.crc_of(values)
         created.attrs.update(attributes)

@@ -8,15 +8,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import checksums
-from smtdist.data.labels import record_names
-from smtdist.data.writing import lenient, whole_file
+from smtdist.data.writing import whole_file
+from smtdist.models import store
+from smtdist.models.store import Array
 
-SCHEMA: Final = 1
+ARRAYS: Final = {"label": Array(("sample",)), "probability": Array(("sample", "class"), dtype="f8")}
 
 Pieces = Iterable[tuple[int, NDArray[Any], NDArray[np.float64]]]
 """(first row, labels (m,), probabilities (m, c)), in order."""
@@ -36,29 +35,16 @@ def save_predictions(
 
     names : what labels mean that are numbers, by these numbers; they become `classes`, as in files of images.
     """
-    with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
-        file.attrs.update({"predictions_schema": SCHEMA, **attributes})
-        kind = h5py.string_dtype() if classes.dtype.kind == "U" else classes.dtype
-        probability = file.create_dataset("probability", (n_samples, len(classes)), np.float64)
-        label = file.create_dataset("label", (n_samples,), kind)
-        scales = {"sample": np.arange(n_samples), "class": _plain(classes)}
-        for dimension, (name, values) in enumerate(scales.items()):
-            scale = file.create_dataset(name, data=values, dtype=kind if name == "class" else None)
-            scale.make_scale(name)
-            probability.dims[dimension].attach_scale(scale)
-        label.dims[0].attach_scale(file["sample"])
-        sums = {"label": checksums.Running(), "probability": checksums.Running()}
-        for first, labels, shares in pieces:
-            sums["label"].add(_plain(labels))
-            sums["probability"].add(shares)
-            label[first : first + len(labels)] = _plain(labels)
-            probability[first : first + len(labels)] = shares
-            raw.check()
-        found = {name: one.value for name, one in sums.items()}
-        found["class"] = checksums.crc_of(_plain(classes))
-        record_names(file, names, found)
-        checksums.record(file, found, {"": tuple(file.attrs)})
-    return Path(path).stat().st_size
+    kind = "" if classes.dtype.kind == "U" else classes.dtype.str
+    return store.save_rows(
+        path,
+        {**ARRAYS, "label": ARRAYS["label"]._replace(dtype=kind)},
+        {"sample": np.arange(n_samples), "class": classes},
+        pieces,
+        {**store.version("predictions"), **attributes},
+        names=names,
+        overwrite=overwrite,
+    )
 
 
 def save_csv(
@@ -72,7 +58,3 @@ def save_csv(
             rows = zip(labels.tolist(), shares.tolist(), strict=True)
             lines.writerows([first + place, label, *share] for place, (label, share) in enumerate(rows))
     return Path(path).stat().st_size
-
-
-def _plain(labels: NDArray[Any]) -> NDArray[Any]:
-    return labels.astype(object) if labels.dtype.kind == "U" else labels

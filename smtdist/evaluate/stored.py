@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import VOTING, Configuration
-from smtdist.data import checksums, guarded, hdf5
+from smtdist.data import checksums, hdf5
 from smtdist.data.look import class_list
 from smtdist.data.source import Source
 from smtdist.data.table import StoredTable
 from smtdist.errors import DataError
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.models import readout
-from smtdist.models.store import kind_in
+from smtdist.models import readout, representations, store
 
+KIND: Final = "representation"
 ASKED: Final = ("identity", "parts")
 """Attributes of a file that say what its rows are: a hash of all that they depend on, and where their parts lie."""
 
@@ -117,9 +117,10 @@ def representation_of(source: Source) -> tuple[str, ...] | None:
     """
     if not isinstance(source, StoredTable) or source.dataset != "z":
         return None
-    with hdf5.open_file(source.path) as file:
-        if kind_in(file) != "representation" or not all(key in file.attrs for key in ASKED):
+    with hdf5.open_file(source.path) as file, hdf5.damage_named(source.path):
+        if store.kind_in(file) != KIND or not all(key in file.attrs for key in ASKED):
             return None
+        checksums.require_whole(file, file.sums)
         return _asked(file)
 
 
@@ -144,32 +145,15 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
     Without `labelled` labels are not looked at: there are none.
     """
     name = os.fspath(path)
-    if not os.path.isfile(path):
-        raise DataError(f"There is no file {name}; check the name.")
-    try:
-        file = guarded.unlocked(path)
-    except OSError as error:
-        raise DataError(
-            f"{name} is not a readable HDF5 file ({hdf5.reason_of(error)}); give one written by smtdist transform."
-        ) from error
-    with file:
-        if kind_in(file) != "representation":
-            raise DataError(f"{name} holds no representations; give a file written by smtdist transform.")
-        if labelled and "labels" not in file:
-            raise DataError(
-                f"{name} has no labels; transform a group whose labels are whole numbers, with this version of smtdist."
-            )
-        try:
-            checksums.require_attributes(file, file.sums)
+    with store.file_at(name, KIND) as file:
+        with store.complete(name, KIND):
+            store.require_kind(file, name, KIND)
             found = _read(name, file, labelled)
-        except hdf5.DAMAGE as error:
-            raise DataError(
-                f"{name} is not a complete file of representations ({hdf5.reason_of(error)}); transform again."
-            ) from error
         try:
             yield found
         except checksums.Altered as error:
-            raise DataError(f"{name} is not whole ({error}); transform again.") from error
+            with store.complete(name, KIND):
+                raise error
 
 
 def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
@@ -178,9 +162,14 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
         raise DataError(
             f"Some samples of {name} could not be read and have no representation; transform undamaged data."
         )
+    store.require(file, {"": representations.ARRAYS})
     z: h5py.Dataset = file["z"]
     labels, names = np.empty(0, np.int64), None
     if labelled:
+        if "labels" not in file:
+            raise DataError(
+                f"{name} has no labels; transform a group whose labels are whole numbers, with this version of smtdist."
+            )
         labels = checked_labels(file["labels"][:], len(z), f"labels of {name}")
         names = class_list(file)
     layout = readout.layout_from(json.loads(about["parts"]))

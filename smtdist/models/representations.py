@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import checksums
-from smtdist.data.labels import record_names
-from smtdist.data.writing import lenient, whole_file
-from smtdist.models.store import KINDS
+from smtdist.models.store import Array, save_rows, version
+
+ARRAYS: Final = {"z": Array(("sample", "feature")), "labels": Array(("sample",), optional=True)}
 
 
 def chunk_rows(n_samples: int, features: int, itemsize: int) -> int:
@@ -53,30 +50,15 @@ def save_representation(
     `ending` returns attributes that are known once all pieces have come. Memory: one piece.
     """
     features = int(np.prod(feature_shape))
-    with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
-        rows = chunk_rows(n_samples, features, np.dtype(dtype).itemsize)
-        z = file.create_dataset("z", (n_samples, features), dtype, chunks=(rows, features))
-        for dimension, name in enumerate(("sample", "feature")):
-            scale = file.create_dataset(name, data=np.arange(z.shape[dimension]))
-            scale.make_scale(name)
-            z.dims[dimension].attach_scale(scale)
-        file.attrs.update(
-            {"smtdist_schema": KINDS["smt"].newest, "feature_shape": list(feature_shape), **attributes}
-        )
-        if labels is not None:
-            file["labels"] = labels
-        together = checksums.block_rows(n_samples, rows)
-        blocks = checksums.Blocks(z.shape, z.dtype, together)
-        for first, values in pieces:
-            flat = values.reshape(len(values), features)
-            z[first : first + len(values)] = flat
-            blocks.add(first, flat)
-            raw.check()
-        file.attrs.update(ending())
-        z.attrs[checksums.BLOCKS] = blocks.values()
-        sums: dict[str, Any] = {"z": together}
-        if labels is not None:
-            sums["labels"] = checksums.crc_of(labels)
-        record_names(file, names, sums)
-        checksums.record(file, sums, {"": tuple(file.attrs)})
-    return Path(path).stat().st_size
+    return save_rows(
+        path,
+        {"z": ARRAYS["z"]._replace(dtype=dtype)},
+        {"sample": np.arange(n_samples), "feature": np.arange(features)},
+        ((first, values.reshape(len(values), features)) for first, values in pieces),
+        {**version("smt"), "feature_shape": list(feature_shape), **attributes},
+        chunk=chunk_rows(n_samples, features, np.dtype(dtype).itemsize),
+        beside={} if labels is None else {"labels": labels},
+        names=names,
+        ending=ending,
+        overwrite=overwrite,
+    )

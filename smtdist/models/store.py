@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -24,8 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import checksums, guarded, hdf5
-from smtdist.data.netcdf import Group, Streamed, whole_tables, write_netcdf
-from smtdist.errors import DataError, ModelError
+from smtdist.data.labels import record_names
+from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, write_netcdf
+from smtdist.data.writing import lenient, whole_file
+from smtdist.errors import DataError, ModelError, SmtdistError
 from smtdist.settings import Settings
 from smtdist.solve.solution import Solution
 
@@ -38,7 +40,7 @@ class Kind(NamedTuple):
     called : a model of the kind, in sentences. by : what writes it. holds : what such a file holds.
     home : "module:class" or "module" with `stored` and `restored`; "" for a file that is no model. schema : attribute with the
     version of the layout, which files of other kinds lack. newest : the highest version. facts : the name in
-    `smtdist.report.facts` of how it is described; "" for plain words.
+    `smtdist.report.facts` of how it is described; "" for plain words. error, remedy : what a damaged file is refused with.
     """
 
     called: str
@@ -48,6 +50,8 @@ class Kind(NamedTuple):
     schema: str
     newest: int = 1
     facts: str = ""
+    error: type[SmtdistError] = ModelError
+    remedy: str = "restore it from a copy, or fit it again"
 
     @property
     def plural(self) -> str:
@@ -144,6 +148,8 @@ KINDS: Final[dict[str, Kind]] = {
         "",
         "predictions_schema",
         facts="PREDICTIONS",
+        error=DataError,
+        remedy="predict again",
     ),
     "head": Kind(
         "head",
@@ -160,6 +166,8 @@ KINDS: Final[dict[str, Kind]] = {
         "",
         "feature_shape",
         facts="REPRESENTATION",
+        error=DataError,
+        remedy="transform again",
     ),
     # the last, because representations have its attribute, too
     "smt": Kind(
@@ -249,38 +257,57 @@ def model_of(given: Any) -> Any:
 def opened(path: str | os.PathLike[str], wanted: str = "") -> Iterator[Any]:
     """Open the file of a model of the kind `wanted`, or of any; ModelError where opening or reading it finds damage.
 
-    Also for a file of another kind, and for a newer one.
+    Also for a file of another kind, and for a newer one. The error of a file of no model is a DataError.
     """
-    if not Path(path).is_file():
-        raise ModelError(f"There is no model file {path}; check the name.")
-    file, about = None, KINDS[wanted or "smt"]
-    try:
-        with guarded.unlocked(path) as file:
-            checksums.require_attributes(file, file.sums)
-            about = _required(file, path, wanted)
+    with file_at(path, wanted) as file, complete(path, wanted):
+        inside = require_kind(file, path, wanted)
+        with complete(path, inside):
             yield file
+
+
+def file_at(path: str | os.PathLike[str], wanted: str) -> guarded.GuardedFile:
+    """Open a file that should be of a kind, without looking into it."""
+    kind = KINDS[wanted or "smt"]
+    if not Path(path).is_file():
+        raise kind.error(f"There is no {'model ' if kind.home else ''}file {path}; check the name.")
+    try:
+        return guarded.unlocked(path)
     except (*hdf5.DAMAGE, DataError) as error:
-        if file is None:
-            raise ModelError(
-                f"{path} is not a readable HDF5 file ({hdf5.reason_of(error)}); give a "
-                f"{about.called.removeprefix('smtdist ')} written by {about.by}."
-            ) from error
-        raise ModelError(
-            f"{path} is not a complete {about.called} ({hdf5.reason_of(error)}); restore it from a copy, or fit it again."
+        raise kind.error(
+            f"{path} is not a readable HDF5 file ({hdf5.reason_of(error)}); give a "
+            f"{kind.called.removeprefix('smtdist ')} written by {kind.by}."
         ) from error
 
 
-def _required(file: Any, path: str | os.PathLike[str], wanted: str) -> Kind:
-    """Return what an open file is; ModelError where it is not what is wanted, or newer than this version reads."""
+@contextmanager
+def complete(path: str | os.PathLike[str], wanted: str) -> Iterator[None]:
+    """Say of the damage that reading a file of a kind finds that it is not a complete one."""
+    kind = KINDS[wanted or "smt"]
+    try:
+        yield
+    except (*hdf5.DAMAGE, DataError) as error:
+        if isinstance(error, kind.error):
+            raise
+        raise kind.error(
+            f"{path} is not a complete {kind.called} ({hdf5.reason_of(error)}); {kind.remedy}."
+        ) from error
+
+
+def require_kind(file: Any, path: str | os.PathLike[str], wanted: str) -> str:
+    """Return the kind of an open file; refuse one of another kind than is wanted, a newer one, and one that was altered."""
     inside = kind_in(file)
     if wanted not in ("", "smt", inside):
-        raise ModelError(f"{path} is not a {KINDS[wanted].called}; give one written by {KINDS[wanted].by}.")
+        raise KINDS[wanted].error(
+            f"{path} is not a {KINDS[wanted].called}; give one written by {KINDS[wanted].by}."
+        )
     kind = KINDS.get(inside)
-    if kind is None or not kind.home or (wanted and wanted != inside):
+    if wanted != inside and (wanted or kind is None or not kind.home):
         holds = "is an HDF5 file but not an smtdist model" if kind is None else f"holds {kind.holds}"
         raise ModelError(f"{path} {holds}; give a model written by smtdist fit.")
-    require_schema(file, path, inside)
-    return kind
+    if inside != "representation":  # which is told by an attribute that is no version
+        require_schema(file, path, inside)
+    checksums.require_whole(file, file.sums)
+    return inside
 
 
 def require_schema(group: Any, path: str | os.PathLike[str], name: str) -> None:
@@ -377,6 +404,59 @@ def packed(arrays: Arrays, values: Mapping[str, Any], attributes: Mapping[str, A
 def arrays_in(group: Any, arrays: Arrays, dtype: Any = None) -> dict[str, NDArray[Any]]:
     """Read the declared arrays that a group has; ValueError where a number is not finite."""
     return {name: finite(group, name, dtype) for name in arrays if name in group}
+
+
+def save_rows(
+    path: str | os.PathLike[str],
+    arrays: Arrays,
+    scales: Mapping[str, NDArray[Any]],
+    pieces: Iterable[tuple[Any, ...]],
+    attributes: Mapping[str, Any],
+    *,
+    chunk: int = 0,
+    beside: Mapping[str, NDArray[Any]] | None = None,
+    names: Sequence[str] = (),
+    ending: Callable[[], Mapping[str, Any]] = dict,
+    overwrite: bool = False,
+) -> int:
+    """Write arrays whose rows come piece by piece to a file that is no model; return its bytes. Memory: one piece.
+
+    scales : what numbers each dimension. pieces : the first row, and rows of each array; in any order where there is a `chunk`,
+    the rows that are stored together. beside : arrays without named dimensions. names : of classes, by their numbers.
+    ending : returns attributes that are known once all pieces have come.
+    """
+    with (
+        whole_file(path, overwrite) as temporary,
+        lenient(temporary) as raw,
+        h5py.File(raw, **LAYOUT) as file,
+    ):
+        file.attrs.update(attributes)
+        sums: dict[str, Any] = {}
+        for name, values in {**scales, **(beside or {})}.items():
+            file.create_dataset(name, **as_h5py(values))
+            sums[name] = checksums.crc_of(values)
+        for name in scales:
+            file[name].make_scale(name)
+        for name, array in arrays.items():
+            shape = tuple(len(scales[dim]) for dim in array.dims)
+            chunks = (chunk, *shape[1:]) if chunk else None
+            made = file.create_dataset(name, shape, array.dtype or h5py.string_dtype(), chunks=chunks)
+            for number, dim in enumerate(array.dims):
+                made.dims[number].attach_scale(file[dim])
+            sums[name] = (
+                checksums.Blocks(shape, made.dtype, checksums.block_rows(shape[0], chunk))
+                if chunk
+                else checksums.Running()
+            )
+        for first, *rows in pieces:
+            for name, values in zip(arrays, rows, strict=True):
+                file[name][first : first + len(values)] = as_h5py(values)["data"]
+                sums[name].add(values, first)
+            raw.check()
+        file.attrs.update(ending())
+        record_names(file, names, sums)
+        checksums.record(file, sums, {"": tuple(file.attrs)})
+    return Path(path).stat().st_size
 
 
 def require(file: Any, declared: Mapping[str, Arrays], **sizes: int) -> dict[str, int]:

@@ -62,4 +62,4 @@ def _looked_at(path: Path) -> tuple[bool, str]:
         known = isinstance(content, dict) and checksums.KEY in content
         return known, "it fails its checksum" if known and checksums.is_altered(content) else ""
     with hdf5.open_file(path) as file:
-        return bool(file.sums), checksums.wrong_in(file)
+        return file.sums != checksums.NONE, checksums.wrong_in(file)

@@ -17,7 +17,7 @@ from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.zarr_source import is_zarr
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence
-from smtdist.models import store
+from smtdist.models import representations, store
 from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
     coder_facts,
@@ -358,18 +358,18 @@ def _ending_readable(facts: Facts) -> str:
 
 
 def _representation(path: Path) -> Facts:
-    with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
-        z, about = file["z"], file.attrs
+    with store.opened(path, "representation") as file:
+        sizes, about = store.require(file, {"": representations.ARRAYS}), file.attrs
         return {
             "configuration": json.loads(about["configuration"]) if "configuration" in about else {},
             "provenance": {
                 name: str(about[name]) for name in ("model", "model_fingerprint", "source") if name in about
             },
             "audit": [],
-            "n_samples": int(z.shape[0]),
-            "n_features": int(z.shape[1]),
+            "n_samples": sizes["sample"],
+            "n_features": sizes["feature"],
             "feature_shape": np.ravel(about["feature_shape"]).tolist(),
-            "dtype": z.dtype.name,
+            "dtype": file["z"].dtype.name,
         }
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from smtdist.data import hdf5
 from smtdist.errors import counted
+from smtdist.evaluate import predictions
+from smtdist.models import store
 from smtdist.monitor import tables
 
 if TYPE_CHECKING:
@@ -140,15 +141,14 @@ def head_named(facts: Facts) -> str:
 
 def prediction_facts(path: Path) -> Facts:
     """Return the facts about predictions as plain JSON types."""
-    with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
-        about = file.attrs
-        samples, classes = file["probability"].shape
+    with store.opened(path, "predictions") as file:
+        sizes, about = store.require(file, {"": predictions.ARRAYS}), file.attrs
         return {
             "configuration": {},
             "provenance": {name: str(about[name]) for name in ("head", "source") if name in about},
             "audit": [],
-            "n_samples": int(samples),
-            "n_classes": int(classes),
+            "n_samples": sizes["sample"],
+            "n_classes": sizes["class"],
         }
 
 

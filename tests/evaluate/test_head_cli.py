@@ -181,7 +181,7 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
         ((*fit, "--workers", "2"), "give --landmarks", 2),
         ((*fit, "--landmarks", "301"), "300 rows, fewer than 301 landmarks", 1),
         (("head", "fit", at / "bare.h5", "--out", out), "has no labels", 1),
-        (("head", "fit", at / "few.h5", "--out", out), "holds no representations", 1),
+        (("head", "fit", at / "few.h5", "--out", out), "is not a file of representations", 1),
         (("head", "fit", at / "train.h5", "--out", at / "train.h5"), "", 1),
         (("head", "fit", at / "train.h5", "--out", at / "few.h5"), "exists already", 1),
         (("head", "predict", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
