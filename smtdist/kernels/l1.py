@@ -130,7 +130,8 @@ def _prepared(
         raise ConfigurationError(
             f"penalty has shape {penalty.shape}; give one number or {dictionary.shape[1]}."
         )
-    penalty = xp.ascontiguousarray(xp.broadcast_to(penalty, (dictionary.shape[1],)))
+    # a copy: a view that cannot be written to would have kernels compiled once more
+    penalty = xp.array(xp.broadcast_to(penalty, (dictionary.shape[1],)))
     lengths = (dictionary * dictionary).sum(axis=0)
     if not bool(xp.isfinite(lengths).all() & xp.isfinite(penalty).all() & xp.isfinite(x).all()):
         raise ConfigurationError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.jit import ONE, ZERO, compiled
 from smtdist.kernels.cpu.l1 import gap_of
 from smtdist.kernels.types import Array
 
@@ -42,7 +42,7 @@ def active_rows(
     for unit in range(size):
         lengths[unit] = _dot(atoms[unit], atoms[unit])
     for row in range(x.shape[0]):
-        code, count, used = codes[row], 0, 0
+        code, count, used = codes[row], ZERO, 0
         for unit in range(size):
             if code[unit] > 0 and count < room and lengths[unit] > 0:
                 square = _outside(atoms[unit], lengths[unit], held, root, column, count)
@@ -71,7 +71,7 @@ def active_rows(
                 break
             for at in range(count):
                 pulls[members[at]] = 0.0
-            best, most_gained = -1, 0.0
+            best, most_gained = -ONE, 0.0
             for unit in range(size):
                 gained = pulls[unit] - penalty[unit]
                 if gained > 0 and not barred[unit] and gained * gained > most_gained * lengths[unit]:
@@ -219,7 +219,7 @@ def _settled(
             break
         values[:count] += way * (solved[:count] - values[:count])
         values[stop] = 0.0
-        place = 0
+        place = ZERO
         while place < count:
             if values[place] > 0:
                 place += 1
@@ -242,7 +242,7 @@ def _exchanged(
 ) -> tuple[int, bool]:
     """Let in an atom that others span: they give way to it, at the same fit, until one is 0 and leaves."""
     _backward(root, column, count)  # column = R⁻ᵀ H φ; now φ = Hᵀ column
-    share, stop = np.inf, -1
+    share, stop = np.inf, -ONE
     for at in range(count):
         if column[at] > 0 and values[at] < share * column[at]:
             share, stop = values[at] / column[at], at

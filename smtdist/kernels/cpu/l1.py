@@ -127,7 +127,7 @@ def coordinate_rows(
     for row in range(x.shape[0]):
         code = codes[row]
         member[:] = False
-        count, used = 0, 0
+        count, used = ZERO, 0
         for unit in range(size):
             if code[unit] != 0:
                 if count == room:
