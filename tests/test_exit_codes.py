@@ -35,7 +35,7 @@ COMMANDS = {
     "plan": f"plan {IMAGES}",
     "plan, learned": f"plan {IMAGES} --set feature=omp",
     "plan, of a code": f"plan {IMAGES} --from-model sparse.h5",
-    "plan, kernel": "kernel plan data/tables.h5 --dataset x",
+    "plan, kernel": "kernel fit data/tables.h5 --dataset x --plan",
     "tune": "tune data/images.h5 --train train --validation test --grid ridge=0.1,0.2",
     "tune, learned": "tune data/images.h5 --train train --validation test --set feature=l1 --grid ridge=0.1,0.2",
     "merge": "merge smt-gq.h5 --out OUT",
@@ -120,7 +120,7 @@ def test_what_only_the_data_show_is_a_failure(command, folder, monkeypatch):
             "kernel fit data/tables.h5 --dataset x --set kernel=nosuch --out OUT",
             "There is no kernel 'nosuch'",
         ),
-        ("kernel plan data/tables.h5 --dataset x --set kernel=nosuch", "There is no kernel 'nosuch'"),
+        ("kernel fit data/tables.h5 --dataset x --plan --set kernel=nosuch", "There is no kernel 'nosuch'"),
         ("words a.txt --model words.h5 --withdraw --lines 9-3 --out OUT", "the smaller number first"),
         ("words a.txt --model words.h5 --withdraw --lines 0 --out OUT", "count from 1"),
         (
@@ -234,7 +234,7 @@ def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, mon
 PRINTING = (
     *("--help", "--version", "settings --json", "info", "info --json", "info smt-gq.h5", "check smt-gq.h5"),
     *(f"plan {IMAGES} --no-calibrate", f"evaluate smt-gq.h5 {GROUPS}"),
-    "kernel plan data/tables.h5 --dataset x",
+    "kernel fit data/tables.h5 --dataset x --plan",
     *(f"{name} --help" for name in commands.COMMANDS),
 )
 

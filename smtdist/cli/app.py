@@ -68,7 +68,7 @@ class _Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if asks_for_kernel(args):
-            args = ["kernel", *args]
+            args = ["kernel", "fit", *(["--plan"] if args[0] == "plan" else []), *args[1:]]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."

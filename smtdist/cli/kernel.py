@@ -1,4 +1,4 @@
-"""`kernel plan`, `fit`, `transform` and `evaluate`: representations without networks.
+"""`kernel fit`, `transform` and `evaluate`: representations without networks.
 
 A group of its own, not `fit --model`: the settings, presets, dictionaries and model files of the sparse
 manifold transform mean nothing here, and the other way round, so that almost every option of `fit` would
@@ -69,9 +69,10 @@ def fit(
     dataset: Annotated[
         str, typer.Option(help="Samples in the file: rows of numbers (samples, features), or images.")
     ],
-    out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
+    out: opt.ModelOut = None,
     model: Annotated[Method, typer.Option(help="Kernel model to use.")] = Method.contrastive,
     set_: opt.Set = None,
+    plan: opt.PlanOnly = False,
     where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
@@ -81,9 +82,15 @@ def fit(
 
     The spectral loss of the paper (negatives=one) may have no minimum. The default, negatives=all, always has one.
     """
-    check_target(out, overwrite, data=data)
+    out = opt.target(out, plan, overwrite, data=data)
     settings = settings_from(model, set_)
     source = samples_of((remote.full_path(data), dataset))
+    if plan:
+        about = {"configuration": loads(settings.to_json())}
+        say_costs(
+            lambda engine: plan_kernel(source, settings, engine), source, where, checkpoint, json, **about
+        )
+        return
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, settings.to_dict())) as engine:
         found, records = fit_model(source, settings, engine)
     size = store.save(found, out, overwrite=overwrite)
@@ -92,42 +99,6 @@ def fit(
     result = {**facts, "out": str(out.absolute()), "bytes": size, "passes": records}
     # rounds over mini-batches are many and alike
     say_fitted(result, records if len(records) <= 10 else (), figures, json, found.unconverged())
-
-
-@kernel.command(
-    "plan",
-    epilog="Example: smtdist kernel plan data.h5 --dataset train --model kernel-contrastive --workers 4 "
-    "--set features=auto",
-)
-def plan(
-    data: opt.DataFile,
-    dataset: Annotated[
-        str, typer.Option(help="Samples in the file: rows of numbers (samples, features), or images.")
-    ],
-    model: Annotated[Method, typer.Option(help="Kernel model to use.")] = Method.contrastive,
-    set_: opt.Set = None,
-    where: opt.Where = opt.HERE,
-    checkpoint: opt.Checkpoint = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL.h5", help="Ignored, so that you can use the same arguments as for fit."
-        ),
-    ] = None,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
-) -> None:
-    """Print what a kernel fit will cost, pass by pass: tasks, bytes and memory. A fit that needs too much memory is refused."""
-    settings, source = settings_from(model, set_), samples_of((data, dataset))
-    about = {"configuration": loads(settings.to_json())}
-    say_costs(
-        lambda engine: plan_kernel(source, settings, engine),
-        source,
-        where,
-        checkpoint,
-        json,
-        **about,
-    )
 
 
 def settings_from(model: Method, assignments: list[str] | None) -> KernelSettings:

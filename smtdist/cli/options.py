@@ -21,7 +21,6 @@ from smtdist.settings import Settings, described
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
     from smtdist.data.source import Source
     from smtdist.models.model import Model
-    from smtdist.models.transform import Represents
 
 LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
@@ -123,6 +122,10 @@ Preset = Annotated[
         metavar="NAME",
         help="Start from the settings of a published experiment; smtdist settings lists them.",
     ),
+]
+ModelOut = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="MODEL.h5", help="Model file to write; with --plan there is none."),
 ]
 PlanOnly = Annotated[
     bool,
@@ -449,11 +452,16 @@ def picture_kind(path: Path) -> str:
     return kind
 
 
-def other_models(paths: list[Path] | None) -> list[Represents]:
-    """Return the models whose representations are appended."""
-    from smtdist.models import loading
+def target(out: Path | None, plan: bool, overwrite: bool, **beside: Any) -> Path:
+    """Return the file to write, which may be written; with `plan` none is, and none need be named."""
+    from smtdist.data.writing import check_target
 
-    return [loading.load_encoder(path) for path in paths or []]
+    if plan:
+        return Path()
+    if out is None:
+        raise WrongUsage("Missing option --out; name the file to write.")
+    check_target(out, overwrite, **beside)
+    return out
 
 
 def bad_chunk(asked: str | None) -> str | None:

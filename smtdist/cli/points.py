@@ -46,7 +46,7 @@ Dataset = Annotated[
 )
 def fit(
     table: Table,
-    out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
+    out: opt.ModelOut = None,
     dataset: Dataset = None,
     changes: Annotated[dict[str, Any], SETTINGS] = opt.NOTHING,
     set_: Annotated[
@@ -60,7 +60,7 @@ def fit(
     json: opt.Json = False,
 ) -> None:
     """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
-    check_target(out, overwrite, data=table)
+    out = opt.target(out, plan, overwrite, data=table)
     with usage():
         own = configuration.parse_settings(set_ or [])
         settings = PointSettings(**changes, of_sites=own)

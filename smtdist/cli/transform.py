@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +23,24 @@ from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, MissingDatasetError, counted
-from smtdist.models import joined, provenance, readout, representations
-from smtdist.models.transform import Represents, as_planned, planned
+from smtdist.models import joined, loading, provenance, readout, representations
+from smtdist.models.transform import as_planned, planned
 from smtdist.monitor import tables
 
 if TYPE_CHECKING:
     from smtdist.engine.passes import Engine
+
+
+def _labels(
+    data: Location, dataset: str, source: Source
+) -> tuple[NDArray[np.int64] | None, tuple[str, ...], str]:
+    """Return the labels of samples where the data have some, the names of their classes, and why they cannot be copied."""
+    try:
+        return *opening.named_labels(data, dataset, source), ""
+    except MissingDatasetError:
+        return None, (), ""
+    except DataError as error:
+        return None, (), str(error)
 
 
 def listed(source: Source, engine: Engine) -> list[dict[str, Any]]:
@@ -65,103 +76,53 @@ def transform(
     json: opt.Json = False,
 ) -> None:
     """Write the representation of every image to an HDF5 file."""
+    started = time.perf_counter()
+    beside, bad = with_ or [], opt.bad_chunk(on_bad_chunk) or "raise"
     if not plan:
-        check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
-
+        check_target(out, overwrite, inputs=(model, *beside), data=data)
     with usage():
         asked = readout.ReadoutSettings(**read_out)
-
-    def seen(one: Represents) -> Represents:
-        return readout.with_readout(one, asked.features, asked.pool, mirrored=mirrored, half=half)
-
-    write_representations(
-        seen(encoder_at(model, set_)),
-        model,
-        data,
-        dataset,
-        out,
-        where,
-        components=asked.n_components,
-        drop=asked.drop_components,
-        beside=with_,
-        seen=seen,
-        limit=limit,
-        on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
-        overwrite=overwrite,
-        plan=plan,
-        json=json,
+    components, drop = asked.n_components, asked.drop_components
+    every_one = [encoder_at(model, set_), *map(loading.load_encoder, beside)]
+    first, *others = (
+        readout.with_readout(one, asked.features, asked.pool, mirrored=mirrored, half=half)
+        for one in every_one
     )
-
-
-def _labels(
-    data: Location, dataset: str, source: Source
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...], str]:
-    """Return the labels of samples where the data have some, the names of their classes, and why they cannot be copied."""
-    try:
-        return *opening.named_labels(data, dataset, source), ""
-    except MissingDatasetError:
-        return None, (), ""
-    except DataError as error:
-        return None, (), str(error)
-
-
-def write_representations(
-    model: Represents,
-    path: Path,
-    data: Location,
-    dataset: str,
-    out: Path,
-    where: opt.Where,
-    *,
-    components: int | None = None,
-    drop: int | None = None,
-    beside: Sequence[Path] | None = None,
-    seen: Callable[[Represents], Represents] | None = None,
-    limit: int | None = None,
-    on_bad_chunk: str = "raise",
-    overwrite: bool = False,
-    plan: bool = False,
-    json: bool = False,
-) -> None:
-    """Write the representations by the model at `path`, and by those of other files beside it, and say so."""
-    started = time.perf_counter()
-    others = [seen(one) if seen else one for one in opt.other_models(list(beside or []))]
-    model = joined.side_by_side(model, others)
-    skip = on_bad_chunk == "skip"
-    every = opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+    encoder = joined.side_by_side(first, others)
+    every = opening.open_source(data, dataset, encoder.scaling, fitted=True, skip_damaged=bad == "skip")
     source = limited(every, limit)
-    shape = model.representation_shape(components, drop)
+    shape = encoder.representation_shape(components, drop)
     attributes: dict[str, Any] = {
-        "configuration": model.asked,
-        "model": str(path.absolute()),
-        "model_fingerprint": model.fingerprint,
+        "configuration": encoder.asked,
+        "model": str(model.absolute()),
+        "model_fingerprint": encoder.fingerprint,
         "source": source.name,
-        "with": [str(one.absolute()) for one in beside or []],
+        "with": [str(one.absolute()) for one in beside],
     }
     if drop is not None:
         attributes["drop"] = drop
-    layout = readout.layout_of(model, components, drop)
+    layout = readout.layout_of(encoder, components, drop)
     attributes["parts"] = dumps(readout.layout_to_plain(layout))
-    attributes["identity"] = readout.identity_of(model, components, drop)
+    attributes["identity"] = readout.identity_of(encoder, components, drop)
     with engine_for(where, source) as engine:
-        engine.on_bad_chunk = on_bad_chunk
-        costs = planned(model, source, engine, n_components=components, drop=drop)
+        engine.on_bad_chunk = bad
+        costs = planned(encoder, source, engine, n_components=components, drop=drop)
         if plan:
             disk = representations.file_bytes(costs.n_samples, costs.features, costs.itemsize)
-            say_transform_plan(costs.timed(source, engine), disk, json, model=str(path.absolute()))
+            say_transform_plan(costs.timed(source, engine), disk, json, model=str(model.absolute()))
             return
         engine.events.emit("note", text=f"Representation: {costs.size_phrase()}")
         costs.require_room()
         workers = 0 if costs.alone else costs.worker_bytes
         engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
         labels, names, unusable = _labels(data, dataset, source)
-        pieces = as_planned(costs, model.positions, source, engine)
+        pieces = as_planned(costs, encoder.positions, source, engine)
         size = representations.save_representation(
             out,
             pieces,
             source.n_samples,
             shape,
-            model.dtype,
+            encoder.dtype,
             attributes,
             overwrite=overwrite,
             ending=lambda: {"skipped": dumps(listed(source, engine))},

@@ -19,7 +19,6 @@ from smtdist.cli.plan import say_fit
 from smtdist.cli.session import engine_for, error_console, print_json, result_console
 from smtdist.data.video import open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
-from smtdist.data.writing import check_target
 from smtdist.models import store
 from smtdist.models.functional import video as video_model
 from smtdist.models.functional.settings import FunctionalSettings
@@ -92,7 +91,7 @@ def import_(
 )
 def fit(
     clips: Clips,
-    out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
+    out: opt.ModelOut = None,
     clip: Names = None,
     below: Annotated[
         Path | None,
@@ -108,7 +107,7 @@ def fit(
     json: opt.Json = False,
 ) -> None:
     """Fit a transform of video: whitening, dictionary, codes, embedding."""
-    check_target(out, overwrite, inputs=(clips, below))
+    out = opt.target(out, plan, overwrite, inputs=(clips, below))
     settings = asked_for(FunctionalSettings(), set_)
     found = open_clips(str(clips.absolute()), clip)
     lower = None if below is None else store.load(below, kind=video_model.VideoModel)
