@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -452,7 +452,9 @@ def picture_kind(path: Path) -> str:
     return kind
 
 
-def target(out: Path | None, plan: bool, overwrite: bool, **beside: Any) -> Path:
+def target(
+    out: Path | None, plan: bool, overwrite: bool, *, inputs: Sequence[Path | None] = (), data: Any = None
+) -> Path:
     """Return the file to write, which may be written; with `plan` none is, and none need be named."""
     from smtdist.data.writing import check_target
 
@@ -460,7 +462,7 @@ def target(out: Path | None, plan: bool, overwrite: bool, **beside: Any) -> Path
         return Path()
     if out is None:
         raise WrongUsage("Missing option --out; name the file to write.")
-    check_target(out, overwrite, **beside)
+    check_target(out, overwrite, inputs=inputs, data=data)
     return out
 
 

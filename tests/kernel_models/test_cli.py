@@ -215,7 +215,7 @@ def outer(*arguments):
 )
 def test_plan_states_what_the_fit_will_take(model, changes, names, data, tmp_path):
     common = [data, "--dataset", "train/x", "--model", model, *changes, "--quiet", "--json"]
-    planned = run("plan", *common)
+    planned = run("fit", *common, "--plan")
     assert planned.exit_code == 0, planned.output
     costs = json.loads(planned.stdout)["passes"]
     assert [cost["name"] for cost in costs] == names
@@ -232,11 +232,11 @@ def test_plan_states_what_the_fit_will_take(model, changes, names, data, tmp_pat
         assert cost["n_samples"] == record["n_samples"]
         # what the process holds before a pass is measured anew each time
         assert abs(cost["projected_bytes"] - record["projected_bytes"]) < 64 * 2**20
-    assert "Memory it will take" in run("plan", *common[:-1]).stdout
+    assert "Memory it will take" in run("fit", *common[:-1], "--plan").stdout
 
 
 def test_plan_refuses_what_cannot_fit(data):
-    common = ["plan", data, "--dataset", "train/x", "--quiet"]
+    common = ["fit", data, "--dataset", "train/x", "--plan", "--quiet"]
     found = run(*common, "--set", "features=fourier", "--set", "n_features=1000000")
     assert found.exit_code == 1
     assert "The kernel model needs" in found.stderr
