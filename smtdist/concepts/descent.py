@@ -25,7 +25,7 @@ from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.sampling import used_rank
 from smtdist.concepts.scores import Scores
-from smtdist.concepts.settings import ConceptSettings
+from smtdist.concepts.settings import ConceptSettings, Heats
 from smtdist.concepts.state import (
     Concepts,
     State,
@@ -198,12 +198,12 @@ def descend(
     sums = search.state.terms(scores)
     weights = search.fitted(sums)
     if kept is None:
-        first = search.measured(sums, weights, settings.start_temperature)
+        first = search.measured(sums, weights, search.heats.start)
         now = _Standing(0, 1, [], (first.objective, pack_rows(search.state.concepts), weights))
     else:
         now = _Standing.of(kept)
     on_end = min(max(settings.max_iter // 10, ON_END[0]), ON_END[1])
-    step_size = on_end if len(search.ranges) == 1 and settings.start_temperature > 0 else 1
+    step_size = on_end if len(search.ranges) == 1 and search.heats.start > 0 else 1
     with engine.keeping(scores.source):
         while now.done < settings.max_iter and not now.ended:
             numbers = range(now.done, min(now.done + step_size, settings.max_iter))
@@ -226,6 +226,7 @@ class _Search:
     ranges: list[tuple[int, int]]  # of the blocks
     size: float  # the unit of weights
     few: FewPoints | None
+    heats: Heats
 
     @classmethod
     def of(cls, start: Concepts, scores: Scores, settings: ConceptSettings, engine: Engine) -> Self:
@@ -233,12 +234,12 @@ class _Search:
         few = FewPoints.where_they_pay(scores, start.shape[1]) if len(ranges) == 1 else None
         state = state_of(start, scores, engine)
         size = unit_weight(scores, start.shape[1])
-        return cls(state, scores, settings, engine, ranges, size, few)
+        return cls(state, scores, settings, engine, ranges, size, few, settings.heats)
 
     def sweep_once(self, weights: Matrix, now: _Standing, numbers: range) -> Matrix:
         """Do one sweep, or several on end, and note in `now` where that leads; returns the weights of the next."""
         state, settings = self.state, self.settings
-        heat = settings.heat(numbers[-1])
+        heat = self.heats(numbers[-1])
         projected = 0
         every = settings.projected_every
         if every and (numbers.stop // every) > (numbers.start // every):
@@ -273,7 +274,7 @@ class _Search:
     def swept(self, weights: Matrix, ranges: list[tuple[int, int]], numbers: range) -> int:
         """Sweep some blocks side by side and bring state up to date; returns the flips."""
         state, settings = self.state, self.settings
-        heats = np.array([settings.heat(number) for number in numbers])
+        heats = np.array([self.heats(number) for number in numbers])
         if heats[0] > FITTED:
             weights = np.maximum(weights, self.size)
         elif heats[0] > 0 and settings.weights == "concept":  # one that lost all weight may come back

@@ -196,12 +196,12 @@ def _settled(
     if suffix is not None:
         engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.max_iter)
     _complete(way, given, scores, settings, engine, suffix)
-    kept = way.concepts[:, _new(way.concepts, given)]
+    kept, cold = way.concepts[:, _new(way.concepts, given)], settings.cold
     if kept.shape[1]:
-        way.follow(descend(scores, kept, settings.cold, engine, step=step and f"settling{suffix}"))
+        way.follow(descend(scores, kept, cold, engine, step=step and f"settling{suffix}"))
     if settings.method == "hybrid":
         # what Algorithm 1 has found may be the answer, which noise would only spoil
-        direct = descend(scores, found, settings.cold, engine, step=step and f"direct{suffix}")
+        direct = descend(scores, found, cold, engine, step=step and f"direct{suffix}")
         if direct.objective < way.objective * (1 - NOTABLE):
             way.history, way.ending = [], Ending(0, True, 0.0)
             way.follow(direct)

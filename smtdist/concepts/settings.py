@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from smtdist.settings import FLAG, NULL, Settings, number, one_of, seed, setting, whole
 
@@ -29,6 +29,18 @@ SETTLING: Final = 100
 """Sweeps without noise in which a search comes to rest, at least."""
 FEATURES: Final = ("least_squares", "procrustes")
 WEIGHTS: Final = ("concept", "scale")
+
+
+class Heats(NamedTuple):
+    """Temperatures of sweeps: the first, and the factor from one to the next."""
+
+    start: float
+    rate: float
+
+    def __call__(self, number: int) -> float:
+        """Return the temperature of a sweep; 0 where next to nothing is left."""
+        heat = self.start * self.rate**number
+        return heat if heat > 1e-6 else 0.0
 
 
 class ConceptSettings(Settings):
@@ -245,10 +257,10 @@ class ConceptSettings(Settings):
         cold = COLD.get(self.method, FROZEN)
         return float(min(1.0, (cold / start) ** (1 / max(1.0, 0.8 * self.max_iter)))) if start > 0 else 1.0
 
-    def heat(self, number: int) -> float:
-        """Return the temperature of a sweep; 0 where next to nothing is left."""
-        heat = self.start_temperature * self.rate**number
-        return heat if heat > 1e-6 else 0.0
+    @property
+    def heats(self) -> Heats:
+        """The temperatures of the sweeps."""
+        return Heats(self.start_temperature, self.rate)
 
     @property
     def projected_every(self) -> int:

@@ -55,8 +55,8 @@ def test_a_second_attempt_has_a_sixth_of_the_penalty():
 
 def test_the_share_of_heated_sweeps_ends_at_the_temperature_where_weights_are_believed():
     descent = ConceptSettings(refine=100, mild=0.1, heated=0.4).refining(0.5)
-    assert descent.heat(40) == pytest.approx(0.01)
-    assert descent.heat(100) < 0.001
+    assert descent.heats(40) == pytest.approx(0.01)
+    assert descent.heats(100) < 0.001
 
 
 def test_settings_that_mean_nothing_are_refused():
