@@ -215,11 +215,14 @@ def recorded(file: Any) -> Table:
 
 def _of_earlier_versions(said: Mapping[str, Any]) -> Table:
     """Return what a file says that has one table of the checksums of arrays, by name, and attributes, by group@name."""
-    attributes = [(*name.rpartition("@")[::2], crc) for name, crc in said.items() if "@" in name]
-    arrays = {name: one for name, one in said.items() if "@" not in name}
+    places = {place: place.rpartition("@") for place in said if "@" in place}
     return Table(
-        {name: Sum(0, one) if isinstance(one, str) else Sum(*one) for name, one in arrays.items()},
-        [(group, [name], crc) for group, name, crc in attributes],
+        {
+            name: Sum(*one) if isinstance(one, list) else Sum(0, one)
+            for name, one in said.items()
+            if name not in places
+        },
+        [(group, [name], said[place]) for place, (group, _, name) in places.items()],
     )
 
 
