@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from smtdist.engine import lock
-from smtdist.engine.stored import Damage, read_arrays, write_arrays
+from smtdist.engine.stored import Damage, read_arrays, remove_half_written, write_arrays
 from smtdist.errors import CheckpointError
 
 
@@ -35,6 +35,7 @@ class Progress:
             raise CheckpointError(
                 f"{earlier} is of an earlier smtdist; resume with that version, or delete it, and its step is done again."
             )
+        remove_half_written(self._path)
         try:
             arrays, texts = read_arrays(self._path)
         except FileNotFoundError:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import h5py
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from smtdist.data import found_sound
@@ -27,7 +27,6 @@ BLOCKS: Final = "crc32"
 MOST_BLOCKS: Final = 4096
 KEY: Final = "crc32"
 """Of a JSON object: the checksum of all else in it."""
-_POLYNOMIAL: Final = 0xEDB88320
 _PIECE: Final = 16 * 2**20
 _SETTLED: Final = 1.0
 """Seconds after a change until what a file holds is compared once and not whenever it is read."""
@@ -71,8 +70,10 @@ class Running:
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *pieces: Any) -> None:
         self._check = Check()
+        for piece in pieces:
+            self.add(piece)
 
     @property
     def value(self) -> str:
@@ -95,9 +96,7 @@ def _encoded(text: Any) -> bytes:
 
 def crc_of(values: Any) -> str:
     """Return the checksum of an array, a number or a text."""
-    running = Running()
-    running.add(values)
-    return running.value
+    return Running(values).value
 
 
 def plain_crc(content: Mapping[str, Any]) -> str:
@@ -112,12 +111,12 @@ def is_altered(content: Mapping[str, Any]) -> bool:
 
 
 def _attributes_crc(group: Any, names: Iterable[str]) -> str:
-    running = Running()
-    for name in names:
-        plain = np.ravel(group.attrs[name]).tolist()  # NetCDF writes a number as an array of one
-        numbers = [int(one) if isinstance(one, bool) else one for one in plain]
-        running.add(json.dumps(numbers, default=_encoded_text))
-    return running.value
+    return Running(*(_attribute(group.attrs[name]) for name in names)).value
+
+
+def _attribute(value: Any) -> str:
+    plain = np.ravel(value).tolist()  # NetCDF writes a number as an array of one
+    return json.dumps([int(one) if isinstance(one, bool) else one for one in plain], default=_encoded_text)
 
 
 def _encoded_text(value: Any) -> str:
@@ -125,7 +124,7 @@ def _encoded_text(value: Any) -> str:
 
 
 class Blocks:
-    """Checksums of blocks of rows of an array whose pieces come in any order.
+    """Checksums of blocks of rows of an array whose pieces come in any order: of its chunks, or of several together.
 
     >>> blocks, rows = Blocks((5, 2), np.dtype(np.int64), 2), np.arange(10).reshape(5, 2)
     >>> for start, stop in ((3, 5), (0, 3)):
@@ -134,8 +133,9 @@ class Blocks:
     True
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int) -> None:
-        self.rows, self._dtype, self._n = rows, dtype, shape[0]
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk: int) -> None:
+        self._dtype, self._n = dtype, shape[0]
+        self.rows = chunk * max(1, -(-self._n // (chunk * MOST_BLOCKS)))
         self._row_bytes = math.prod(shape[1:]) * dtype.itemsize
         self._found: dict[int, list[tuple[int, int, int]]] = {}
 
@@ -170,52 +170,26 @@ def cut(start: int, stop: int, rows: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def block_rows(n_rows: int, chunk: int) -> int:
-    """Return how many rows have a checksum together: those of a chunk, or of so many chunks that there are at most 4,096."""
-    return chunk * max(1, -(-n_rows // (chunk * MOST_BLOCKS)))
-
-
 def _joined(first: int, second: int, length: int) -> int:
-    """Return the CRC-32 of two stretches of bytes, the second of so many, from those of each."""
-    return _product(_shift(length), first) ^ second
-
-
-@cache
-def _shift(length: int) -> int:
-    """Return x^(8 length) modulo the polynomial of CRC-32, bits reversed."""
-    power, found = 1 << 23, 1 << 31  # x^8, and 1
-    while length:
-        if length & 1:
-            found = _product(power, found)
-        power, length = _product(power, power), length >> 1
-    return found
-
-
-def _product(a: int, b: int) -> int:
-    found = 0
-    for bit in range(31, -1, -1):
-        if a >> bit & 1:
-            found ^= b
-        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
-    return found
+    """Return the CRC-32 of two stretches of bytes, the second of so many, from those of each: it is affine in its start."""
+    zeros = bytes(length)
+    return isal_zlib.crc32(zeros, first) ^ isal_zlib.crc32(zeros) ^ second
 
 
 def record(
-    file: Any, arrays: Mapping[str, str | Running | Blocks], attributes: Mapping[str, Iterable[str]]
+    file: Any, arrays: Mapping[str, Running | Blocks], attributes: Mapping[str, Iterable[str]]
 ) -> None:
     """Write the checksums of a file that is being written.
 
-    arrays : by name, the checksum, or what has it. attributes : by group, "" for the root, the names of those that count.
+    arrays : by name, what has the checksum. attributes : by group, "" for the root, the names of those that count.
     """
     sums = {}
     for name, one in arrays.items():
         stored, rows = file[name], 0
         if isinstance(one, Blocks):
             rows, stored.attrs[BLOCKS] = one.rows, one.values()
-            one = crc_of(stored.attrs[BLOCKS])
-        sums[name] = Sum(
-            rows, one.value if isinstance(one, Running) else one, stored.dtype.str, stored.shape
-        )
+        crc = crc_of(stored.attrs[BLOCKS]) if isinstance(one, Blocks) else one.value
+        sums[name] = Sum(rows, crc, stored.dtype.str, stored.shape)
     groups = [
         (group, list(names), _attributes_crc(file[group or "/"], names))
         for group, names in attributes.items()
@@ -241,11 +215,14 @@ def recorded(file: Any) -> Table:
 
 def _of_earlier_versions(said: Mapping[str, Any]) -> Table:
     """Return what a file says that has one table of the checksums of arrays, by name, and attributes, by group@name."""
-    attributes = [(*name.rpartition("@")[::2], crc) for name, crc in said.items() if "@" in name]
-    arrays = {name: one for name, one in said.items() if "@" not in name}
+    places = {place: place.rpartition("@") for place in said if "@" in place}
     return Table(
-        {name: Sum(0, one) if isinstance(one, str) else Sum(*one) for name, one in arrays.items()},
-        [(group, [name], crc) for group, name, crc in attributes],
+        {
+            name: Sum(*one) if isinstance(one, list) else Sum(0, one)
+            for name, one in said.items()
+            if name not in places
+        },
+        [(group, [name], said[place]) for place, (group, _, name) in places.items()],
     )
 
 
@@ -256,12 +233,7 @@ def require_whole(file: Any, sums: Table) -> None:
             raise Altered(f"the array {name} is missing")
     for group, names, crc in sums.attributes:
         if _attributes_crc(file[group or "/"], names) != crc:
-            what = (
-                f"the attribute {names[0]}"
-                if len(names) == 1
-                else f"one of the attributes {', '.join(names)}"
-            )
-            raise Altered(f"{what} of {group or 'the root'} fails its checksum")
+            raise Altered(f"an attribute of {group or 'the root'} ({', '.join(names)}) fails its checksum")
 
 
 def wrong_in(file: Any) -> str:
@@ -330,39 +302,28 @@ class _Verified:
         if rows is None:
             return
         start, stop = rows
-        step, rows_in_all = self.expected.rows, _length(stored.shape)
-        if not step:
-            if (start, stop) != (0, rows_in_all):
-                return
-            sound = found_sound.places(stored, _SETTLED)
-            if "all" not in sound and crc_of(values) != self.expected.crc:
-                raise _altered(stored)
-            sound.add("all")
-            return
-        whole = [
-            (first, last)
-            for first, last in cut(start, stop, step)
-            if first % step == 0 and (last - first == step or last == rows_in_all)
-        ]
-        if not whole:
-            return
-        sound = found_sound.places(stored, _SETTLED)
-        new = [(first, last) for first, last in whole if first not in sound]
-        table = self._table() if new else ()
-        for first, last in new:
-            if crc_of(values[first - start : last - start]) != f"{table[first // step]:08x}":
-                raise _altered(stored, (first, last))
+        n = _length(stored.shape)
+        step = self.expected.rows or max(n, 1)
+        spans = cut(start, stop, step) if n else [(0, 0)]
+        whole = [(first, last) for first, last in spans if first % step == 0 and last in (first + step, n)]
+        sound = found_sound.places(stored, _SETTLED) if whole else set()
+        for first, last in whole:
+            part = values[first - start : last - start] if (first, last) != rows else values
+            if first not in sound and crc_of(part) != self._crc(first // step):
+                raise _altered(stored, (first, last) if self.expected.rows else None)
             sound.add(first)
 
-    def _table(self) -> Any:
-        """Return the checksums of blocks of rows, which have one of their own."""
+    def _crc(self, block: int) -> str:
+        """Return the checksum of a block of rows, of those that have one of their own, or of all of the array."""
+        if not self.expected.rows:
+            return self.expected.crc
         if self._sums is None:
             stored: Any = self
             table = stored.attrs[BLOCKS]
             if crc_of(table) != self.expected.crc:
                 raise _altered(stored)
             self._sums = table
-        return self._sums
+        return f"{self._sums[block]:08x}"
 
 
 class _Plain(_Verified, h5py.Dataset):  # type: ignore[misc]  # h5py has no types

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist import errors
-from smtdist.data import checksums, zarr_source
+from smtdist.data import zarr_source
 from smtdist.data.conventions import FILLS, PACKED, attributes_of, decoded, not_utf8, said, texts_of
 from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import damage_named, gaps_of, looked_through, open_dataset, open_file, reason_of
@@ -132,14 +132,6 @@ def write_names(group: Any, names: Sequence[str]) -> None:
         group.attrs[CLASSES] = names
     else:
         group.create_dataset(CLASSES, data=names, dtype=h5py.string_dtype())
-
-
-def record_names(file: Any, names: Sequence[str], sums: dict[str, Any]) -> None:
-    """Write the names of classes, if there are some, into a file with checksums; note that of a dataset."""
-    if names:
-        write_names(file, names)
-    if CLASSES in file:
-        sums[CLASSES] = checksums.crc_of(file[CLASSES][()])
 
 
 def _members(stored: Any, label: str) -> tuple[str, ...]:

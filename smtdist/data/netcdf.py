@@ -113,34 +113,30 @@ def as_h5py(values: NDArray[Any]) -> dict[str, Any]:
 
 def _write_group(
     target: Any, group: Group, plain: Any, squeezed: Callable[[NDArray[Any]], bool]
-) -> dict[str, str | checksums.Running]:
+) -> dict[str, checksums.Running]:
     """Write variables through h5netcdf and return their checksums.
 
     The values of compressed ones go to `plain`, the same group in h5py's eyes.
     """
-    sums: dict[str, str | checksums.Running] = {}
+    sums: dict[str, checksums.Running] = {}
     packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
     target.dimensions = group.sizes()
     target.attrs.update(group.attributes)
     for name, (dims, values, attributes) in group.items():
-        if isinstance(values, Streamed):
+        streamed = isinstance(values, Streamed)
+        if streamed or (values.size and values.dtype.kind not in "UO" and squeezed(values)):
+            how = packed if not streamed or values.squeezed else {}
             chunks = chunks_of(values.shape, values.dtype.itemsize)
-            how = packed if values.squeezed else {}
             created = target.create_variable(name, dims, values.dtype, chunks=chunks, **how)
-            sums[name] = running = checksums.Running()
-            for first, rows in values.pieces():
-                if values.squeezed:
+            sums[name] = checksums.Running()
+            for first, rows in values.pieces() if streamed else [(0, values)]:
+                if how:
                     write_deflated(plain[name], rows, first)
                 else:
                     created[first : first + len(rows)] = rows
-                running.add(rows)
-        elif values.size and values.dtype.kind not in "UO" and squeezed(values):
-            chunks = chunks_of(values.shape, values.itemsize)
-            created = target.create_variable(name, dims, values.dtype, chunks=chunks, **packed)
-            write_deflated(plain[name], values)
+                sums[name].add(rows)
         else:
             created = target.create_variable(name, dims, **as_h5py(values))
-        if not isinstance(values, Streamed):
-            sums[name] = checksums.crc_of(values)
+            sums[name] = checksums.Running(values)
         created.attrs.update(attributes)
     return sums

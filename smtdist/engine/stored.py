@@ -1,7 +1,7 @@
 """Arrays and attributes in one HDF5 file, whole or not at all, with checksums over everything that is read again.
 
 The file is plain HDF5 for every other reader. In its user block, which HDF5 leaves to applications, lies an
-index: the attributes, and each array's type, shape, place in the file and CRC-32 (2 GB/s, faster than the
+index: the attributes, and each array's type, shape, place in the file and CRC-32 (12 GB/s, faster than the
 disks it guards), under a hash of its own. Reading follows the index and never HDF5's own structures: a
 flipped bit in those can crash the library, a flipped bit here is found before anything is used.
 """
@@ -14,13 +14,13 @@ import json
 import math
 import os
 import tempfile
-import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import h5py
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from smtdist.data import retry
@@ -104,15 +104,11 @@ def _read(path: Path) -> tuple[State, dict[str, str]]:
 
 def damage_in(path: Path) -> str:
     """Read a file through and return what is wrong with it, "" where nothing is. Memory: 16 MiB."""
+    room = memoryview(bytearray(PIECE))
     try:
         with open(path, "rb") as file:
             for name, about in _parsed(file, path)["arrays"].items():
-                file.seek(about["offset"])
-                left, crc = math.prod(about["shape"]) * np.dtype(about["type"]).itemsize, 0
-                while left and (piece := file.read(min(left, PIECE))):
-                    left, crc = left - len(piece), zlib.crc32(piece, crc)
-                if left or crc != about["crc32"]:
-                    return f"the array {name} fails its checksum"
+                _fill(room, file, name, about)
     except Damage as damage:
         return str(damage)
     return ""
@@ -149,15 +145,21 @@ def _parsed(file: BinaryIO, path: Path) -> dict[str, Any]:
 def _array(file: BinaryIO, name: str, about: dict[str, Any]) -> NDArray[Any]:
     # sizes come from the index, which is sound: no forged length is allocated
     array = np.empty(about["shape"], np.dtype(about["type"]))
-    file.seek(about["offset"])
-    view, done = _bytes(array), 0
-    while done < len(view) and (more := file.readinto(view[done:])):  # type: ignore[attr-defined]
-        done += more
-    if done < len(view):
-        raise Damage(f"it ends within the array {name}")
-    if zlib.crc32(view) != about["crc32"]:
-        raise Damage(f"the array {name} fails its checksum")
+    _fill(_bytes(array), file, name, about)
     return array
+
+
+def _fill(room: memoryview, file: BinaryIO, name: str, about: dict[str, Any]) -> None:
+    """Read an array into a room, from its start again where that is full; Damage where it is not what was written."""
+    file.seek(about["offset"])
+    left, crc, at = math.prod(about["shape"]) * np.dtype(about["type"]).itemsize, 0, 0
+    while left and (more := file.readinto(room[at : at + left])):  # type: ignore[attr-defined]
+        crc = isal_zlib.crc32(room[at : at + more], crc)
+        left, at = left - more, (at + more) % len(room)
+    if left:
+        raise Damage(f"it ends within the array {name}")
+    if crc != about["crc32"]:
+        raise Damage(f"the array {name} fails its checksum")
 
 
 def _described(array: NDArray[Any], stored: Any) -> dict[str, Any]:
@@ -166,7 +168,7 @@ def _described(array: NDArray[Any], stored: Any) -> dict[str, Any]:
         "type": array.dtype.str,
         "shape": list(array.shape),
         "offset": int(stored.id.get_offset()) if math.prod(array.shape) else 0,
-        "crc32": zlib.crc32(_bytes(array)),
+        "crc32": isal_zlib.crc32(_bytes(array)),
     }
 
 

@@ -34,7 +34,7 @@ class Shape:
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
-    chunks: tuple[int, int] | None = None
+    chunks: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return self.shape[0]

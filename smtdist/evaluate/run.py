@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import opening
+from smtdist.data.deflate import chunks_of
 from smtdist.data.locations import Location
 from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
@@ -43,7 +44,7 @@ from smtdist.evaluate.plan import EvaluationPlan, Shape, Stage, multiplied, stag
 from smtdist.evaluate.probe import C_GRID as PROBE_GRID
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, few_rows, probe_bytes
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
-from smtdist.models import readout, representations
+from smtdist.models import readout
 from smtdist.models.transform import Represents, as_planned
 from smtdist.models.transform import planned as planned_transform
 
@@ -192,7 +193,9 @@ def planned(
         shapes, dtype = [(n, directions.count) for n, _ in shapes], np.dtype(np.float32)
     stored = not held and directions is None
     train, test = (
-        Shape(shape, dtype, _chunks(shape, dtype)) if stored else np.broadcast_to(dtype.type(0), shape)
+        Shape(shape, dtype, chunks_of(shape, dtype.itemsize))
+        if stored
+        else np.broadcast_to(dtype.type(0), shape)
         for shape in shapes
     )
     needed = (
@@ -510,12 +513,8 @@ def _room(plan: EvaluationPlan, features: int, dtype: np.dtype[Any], engine: Eng
         )
         with lenient(path) as raw, h5py.File(raw, "w") as file:
             yield [
-                file.create_dataset(name, shape, dtype, chunks=_chunks(shape, dtype))
+                file.create_dataset(name, shape, dtype, chunks=chunks_of(shape, dtype.itemsize))
                 for name, shape in zip(("train", "test"), shapes, strict=True)
             ]
     finally:
         Path(path).unlink(missing_ok=True)
-
-
-def _chunks(shape: tuple[int, int], dtype: np.dtype[Any]) -> tuple[int, int]:
-    return representations.chunk_rows(*shape, dtype.itemsize), shape[1]

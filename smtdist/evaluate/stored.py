@@ -151,9 +151,9 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
             found = _read(name, file, labelled)
         try:
             yield found
-        except checksums.Altered as error:
+        except checksums.Altered:  # rows are compared when they are read
             with store.complete(name, KIND):
-                raise error
+                raise
 
 
 def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:

@@ -9,23 +9,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.deflate import chunks_of
 from smtdist.models.store import Array, save_rows, version
 
 ARRAYS: Final = {"z": Array(("sample", "feature")), "labels": Array(("sample",), optional=True)}
 
 
-def chunk_rows(n_samples: int, features: int, itemsize: int) -> int:
-    """Return the rows that are stored together: about 1 MiB.
-
-    >>> chunk_rows(1000, 512, 4), chunk_rows(3, 512, 4)
-    (512, 3)
-    """
-    return max(1, min(n_samples, 2**20 // (features * itemsize)))
-
-
 def file_bytes(n_samples: int, features: int, itemsize: int) -> int:
     """Return about how many bytes `save_representation` writes: whole chunks, labels, and what HDF5 adds."""
-    rows = chunk_rows(n_samples, features, itemsize)
+    rows, _ = chunks_of((n_samples, features), itemsize)
     chunks = -(-n_samples // rows)
     return chunks * (rows * features * itemsize + 64) + 16 * n_samples + 8 * features + 2**14
 
@@ -56,7 +48,7 @@ def save_representation(
         {"sample": np.arange(n_samples), "feature": np.arange(features)},
         ((first, values.reshape(len(values), features)) for first, values in pieces),
         {**version("smt"), "feature_shape": list(feature_shape), **attributes},
-        chunk=chunk_rows(n_samples, features, np.dtype(dtype).itemsize),
+        ordered=False,
         beside={} if labels is None else {"labels": labels},
         names=names,
         ending=ending,

@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import checksums, guarded, hdf5
-from smtdist.data.labels import record_names
+from smtdist.data.deflate import chunks_of
+from smtdist.data.labels import write_names
+from smtdist.data.look import CLASSES
 from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, write_netcdf
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import DataError, ModelError, SmtdistError
@@ -343,7 +345,9 @@ class Array(NamedTuple):
         """Return values as a group of a file takes them."""
         if self.dtype and not isinstance(values, Streamed):
             values = np.asarray(values)
-            values = smallest(values) if self.dtype == "int" else values.astype(self.dtype)
+            whole = self.dtype == "int"
+            kind = smallest_type((int(values.min()), int(values.max()))) if whole else self.dtype
+            values = values.astype(kind, copy=False)
         said = {"long_name": self.about, "units": self.units}
         return self.dims, values, {name: text for name, text in said.items() if text}
 
@@ -413,7 +417,7 @@ def save_rows(
     pieces: Iterable[tuple[Any, ...]],
     attributes: Mapping[str, Any],
     *,
-    chunk: int = 0,
+    ordered: bool = True,
     beside: Mapping[str, NDArray[Any]] | None = None,
     names: Sequence[str] = (),
     ending: Callable[[], Mapping[str, Any]] = dict,
@@ -421,9 +425,9 @@ def save_rows(
 ) -> int:
     """Write arrays whose rows come piece by piece to a file that is no model; return its bytes. Memory: one piece.
 
-    scales : what numbers each dimension. pieces : the first row, and rows of each array; in any order where there is a `chunk`,
-    the rows that are stored together. beside : arrays without named dimensions. names : of classes, by their numbers.
-    ending : returns attributes that are known once all pieces have come.
+    scales : what numbers each dimension. pieces : the first row, and rows of each array. Where they are not `ordered`, arrays
+    are stored in chunks. beside : arrays without named dimensions. names : of classes, by their numbers. ending : returns
+    attributes that are known once all pieces have come.
     """
     with (
         whole_file(path, overwrite) as temporary,
@@ -434,27 +438,27 @@ def save_rows(
         sums: dict[str, Any] = {}
         for name, values in {**scales, **(beside or {})}.items():
             file.create_dataset(name, **as_h5py(values))
-            sums[name] = checksums.crc_of(values)
+            sums[name] = checksums.Running(values)
         for name in scales:
             file[name].make_scale(name)
         for name, array in arrays.items():
             shape = tuple(len(scales[dim]) for dim in array.dims)
-            chunks = (chunk, *shape[1:]) if chunk else None
-            made = file.create_dataset(name, shape, array.dtype or h5py.string_dtype(), chunks=chunks)
+            dtype = np.dtype(array.dtype or h5py.string_dtype())
+            chunks = None if ordered else chunks_of(shape, dtype.itemsize)
+            made = file.create_dataset(name, shape, dtype, chunks=chunks)
             for number, dim in enumerate(array.dims):
                 made.dims[number].attach_scale(file[dim])
-            sums[name] = (
-                checksums.Blocks(shape, made.dtype, checksums.block_rows(shape[0], chunk))
-                if chunk
-                else checksums.Running()
-            )
+            sums[name] = checksums.Blocks(shape, dtype, chunks[0]) if chunks else checksums.Running()
         for first, *rows in pieces:
             for name, values in zip(arrays, rows, strict=True):
                 file[name][first : first + len(values)] = as_h5py(values)["data"]
                 sums[name].add(values, first)
             raw.check()
         file.attrs.update(ending())
-        record_names(file, names, sums)
+        if names:
+            write_names(file, names)
+        if CLASSES in file:
+            sums[CLASSES] = checksums.Running(file[CLASSES][()])
         checksums.record(file, sums, {"": tuple(file.attrs)})
     return Path(path).stat().st_size
 
@@ -604,11 +608,6 @@ def with_audit(file: Any, told: dict[str, Any]) -> dict[str, Any]:
 def without_audit(provenance: dict[str, Any]) -> dict[str, Any]:
     """Return a provenance as an attribute holds it: the audit has a group of its own."""
     return {name: value for name, value in provenance.items() if name != "audit"}
-
-
-def smallest(matrix: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Return whole numbers in the smallest of int32 and int64 that holds them."""
-    return matrix.astype(smallest_type((int(matrix.min()), int(matrix.max()))), copy=False)
 
 
 def smallest_type(*ends: tuple[int, int]) -> np.dtype[np.int32] | np.dtype[np.int64]:

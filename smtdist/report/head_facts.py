@@ -23,7 +23,6 @@ LISTED: Final = 20
 def head_facts(path: Path) -> Facts:
     """Return the facts about a head as plain JSON types; of its arrays only the shapes are looked at."""
     from smtdist.evaluate import head_files
-    from smtdist.models import store
 
     with store.opened(path, "head") as file:
         about = head_files.about_of(file)

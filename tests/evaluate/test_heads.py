@@ -1,6 +1,5 @@
 """Heads in files: the same bits after a round trip, rows that come and go afterwards, and what is refused."""
 
-import contextlib
 import json
 import re
 import tracemalloc
@@ -21,7 +20,6 @@ from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models import store
-from smtdist.report.facts import facts_of
 from smtdist.statistics.rows import drawn_samples
 
 N = 300
@@ -324,21 +322,6 @@ def test_a_file_is_open_to_others(data, tmp_path):
     with xarray.open_dataset(tmp_path / "h.h5", engine="h5netcdf") as root:
         assert root["label"].values.tolist() == [0, 1, 2]
         assert json.loads(root.attrs["configuration"])["landmarks"] == 30
-
-
-def test_damage_anywhere_ends_in_a_sentence(fitted, kept):
-    whole = kept.read_bytes()
-    store.load(kept)
-    for place in range(0, len(whole), len(whole) // 40):
-        kept.write_bytes(
-            whole[:place] + bytes(byte ^ 255 for byte in whole[place : place + 8]) + whole[place + 8 :]
-        )
-        for looked in (store.load, facts_of):
-            with contextlib.suppress(
-                ModelError, DataError
-            ):  # what is not a number of the head may be damaged unnoticed
-                looked(kept)
-        assert (store.kind_at(kept) == "head") in (True, False)
 
 
 def test_rows_of_images_and_mirror_images_are_read_to_where_they_belong(data, tmp_path):

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import h5py
 import numpy as np
 import pytest
 from executors import LossyExecutor, ThreadsExecutor
@@ -75,21 +74,9 @@ def test_what_is_learned_from_turned_windows_too_holds_for_motion_that_was_never
     assert found[8].second_difference < 0.2 * found[1].second_difference
 
 
-def test_a_file_holds_all_of_it(model, tmp_path):
-    out = tmp_path / "model.h5"
-    store.save(model, out)
-    again = store.load(out)
-    assert bits(again) == bits(model)
-    assert again.settings == model.settings
-    # settings that were written before windows overlapped
+def test_settings_that_were_written_before_windows_overlapped():
     old = {name: value for name, value in json.loads(SMALL.to_json()).items() if name != "overlap"}
     assert FunctionalSettings.from_json(json.dumps(old)) == SMALL.replace(overlap=False)
-    assert again.trace == model.trace
-    assert np.array_equal(again.covariance, model.covariance)
-    with h5py.File(out, "a") as file:
-        del file["layer_1/embedding/components"]
-    with pytest.raises(ModelError, match="not a complete"):
-        store.load(out)
 
 
 def test_embedding_recovery_and_regularised_inference_fit_together(model, path):

@@ -58,6 +58,7 @@ def test_what_is_read_is_written_again(path, tmp_path):
     assert store.save(store.load(path), once) == once.stat().st_size
     store.save(store.load(once, kind=KIND[path]), twice)
     assert contents(once) == contents(twice)
+    assert of_model(once) == of_model(path)
     with xr.open_datatree(once, engine="h5netcdf") as tree, h5py.File(once) as file:
         for node in tree.subtree:
             group = file[node.path]

@@ -60,7 +60,7 @@ def test_an_altered_setting_is_refused(at, run):
     with h5py.File(at / "model.h5", "r+") as file:
         file.attrs["configuration"] = file.attrs["configuration"].replace('"patch": 3', '"patch": 2')
     with pytest.raises(
-        SmtdistError, match=r"one of the attributes .*configuration, .* of the root fails its checksum"
+        SmtdistError, match=r"an attribute of the root \(.*configuration, .*\) fails its checksum"
     ):
         store.load(at / "model.h5")
     assert run("check", at / "model.h5").exit_code == 1
@@ -78,7 +78,7 @@ def test_without_checksums_what_cannot_be_is_refused_still(at, name, change):
 
 
 def test_rows_of_representations_are_compared_block_by_block(at, run, monkeypatch):
-    monkeypatch.setattr("smtdist.models.representations.chunk_rows", lambda *_: 8)
+    monkeypatch.setattr("smtdist.models.store.chunks_of", lambda shape, _: (8, *shape[1:]))
     assert (
         run(
             "transform", at / "model.h5", at / "a.h5", "--dataset", "images", "--out", at / "z.h5"

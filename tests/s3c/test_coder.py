@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 
-import h5py
 import numpy as np
 import pytest
 from coding import everywhere, on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
@@ -23,7 +22,6 @@ from smtdist.kernels.grid_pool import grid_pool
 from smtdist.kernels.sparse_codes import dictionary_step, omp1, soft_threshold
 from smtdist.kernels.spike_slab import PARAMETERS, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.models import store
 from smtdist.models.coders.estimators import SpikeSlabCoder
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
@@ -266,23 +264,6 @@ def test_passes_over_whole_images_stay_within_their_projections(start):
     _, records = fit_coder(PatchCoder, ArraySource(images), wanted, Engine(SerialExecutor(1)))
     for record in records:
         assert record["peak_bytes"] <= record["projected_bytes"], record["name"]
-
-
-def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
-    coder, _ = fit_coder(PatchCoder, stored, SMALL, Engine(SerialExecutor()))
-    store.save(coder, tmp_path / "m.h5")
-    again = store.load(tmp_path / "m.h5")
-    assert bits(again) == bits(coder)
-    assert again.settings == coder.settings
-    np.testing.assert_array_equal(again.represent(images[:5]), coder.represent(images[:5]))
-    import xarray
-
-    with xarray.open_dataset(tmp_path / "m.h5", group="dictionary", engine="h5netcdf") as found:
-        assert dict(found.sizes) == {"atom": 24, "pixel": 16}
-    with h5py.File(tmp_path / "m.h5", "r+") as file:
-        del file["s3c/mu"]
-    with pytest.raises(ModelError, match="not a complete patch coder"):
-        store.load(tmp_path / "m.h5", kind="s3c")
 
 
 @pytest.mark.parametrize(

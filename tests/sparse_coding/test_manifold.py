@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import h5py
 import numpy as np
 import pytest
 from coding import on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
@@ -176,22 +175,6 @@ def test_sums_open_as_matrices(coder, tmp_path):
             assert found.dims == ("code", "code_")
             np.testing.assert_allclose(found.to_numpy() / sums.n_positions, expected, rtol=1e-12)
             np.testing.assert_array_equal(found[3:9, 2].to_numpy(), found.to_numpy()[3:9, 2])
-
-
-def test_a_file_holds_all_of_it(coder, tmp_path):
-    images = small_images(4, 40, 12, 10)
-    model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
-    called = store.KINDS[model.STORED_AS].called
-    store.save(model, tmp_path / "m.h5")
-    again = store.load(tmp_path / "m.h5")
-    assert again.settings == model.settings
-    assert again.coder.settings == coder.settings
-    np.testing.assert_array_equal(again.represent(images[:3]), model.represent(images[:3]))
-    np.testing.assert_array_equal(again.coder.basis, coder.basis)
-    with h5py.File(tmp_path / "m.h5", "r+") as file:
-        del file["embedding/eigenvalues"]
-    with pytest.raises(ModelError, match=f"not a complete {called}"):
-        store.load(tmp_path / "m.h5")
 
 
 def test_settings_of_both_steps_have_one_list_of_names():

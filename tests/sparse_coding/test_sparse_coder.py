@@ -1,6 +1,5 @@
 """Dictionary learning end to end: sums against the equations, the same bits anywhere, what is learned, files, bad input."""
 
-import h5py
 import numpy as np
 import pytest
 from coding import everywhere, on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
@@ -16,7 +15,6 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import set_threads, threads
-from smtdist.models import store
 from smtdist.models.coders.estimators import SparseCoding
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
@@ -217,23 +215,6 @@ def test_features_are_pooled_codes(stored, images, changes, width):
         for one in (SerialExecutor(1), ThreadsExecutor(3))
     ]
     assert ways[0] == ways[1]
-
-
-def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
-    coder, _ = fit_coder(SparseCoder, stored, SMALL, Engine(SerialExecutor()))
-    store.save(coder, tmp_path / "m.h5")
-    again = store.load(tmp_path / "m.h5")
-    assert bits(again) == bits(coder)
-    assert (again.settings, again.active) == (coder.settings, coder.active)
-    np.testing.assert_array_equal(again.represent(images[:5]), coder.represent(images[:5]))
-    import xarray
-
-    with xarray.open_dataset(tmp_path / "m.h5", group="dictionary", engine="h5netcdf") as found:
-        assert dict(found.sizes) == {"atom": 24, "pixel": 16}
-    with h5py.File(tmp_path / "m.h5", "r+") as file:
-        del file["whitening/mean"]
-    with pytest.raises(ModelError, match="not a complete sparse coder"):
-        store.load(tmp_path / "m.h5", kind="sparse")
 
 
 @pytest.mark.parametrize(

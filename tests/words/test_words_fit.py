@@ -10,7 +10,6 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.csgraph
 import words.reference_words as oracle
-import xarray as xr
 from executors import LossyExecutor
 
 from examples.word_rivals import (
@@ -24,7 +23,6 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.pairs import largest_part
-from smtdist.models import store
 from smtdist.models.merge import update
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings, rank_correlation, row_bounds, write_word2vec
@@ -196,22 +194,6 @@ def test_words_that_are_near_no_other_take_no_part(tmp_path):
     assert model.embedding.n_dead == 3
     with pytest.raises(ConfigurationError, match="ask for fewer"):
         fit_words(TextSource.open(path), replace(SETTINGS, n_components=37), Engine(SerialExecutor()))
-
-
-def test_a_file_gives_the_model_back(fitted, tmp_path):
-    path = tmp_path / "words.h5"
-    store.save(fitted, path)
-    found = store.load(path)
-    assert found.settings == fitted.settings
-    assert found.vocabulary.words == fitted.vocabulary.words
-    assert_same_sums(found.statistics, fitted.statistics)
-    assert found.statistics.origin.audit == fitted.statistics.origin.audit
-    assert found.statistics.origin.basis == fitted.basis
-    np.testing.assert_array_equal(found.embedding.components, fitted.embedding.components)
-    assert found.nearest("cat0") == fitted.nearest("cat0")
-    assert store.load(path, statistics=False).statistics is None
-    with xr.open_dataset(path, group="vocabulary", engine="h5netcdf") as vocabulary:
-        assert vocabulary.words.values[0] == fitted.vocabulary.words[0]
 
 
 def test_word2vec_text_is_read_by_gensim(fitted, tmp_path):

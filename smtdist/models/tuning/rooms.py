@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.deflate import chunks_of
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
 from smtdist.engine.executor import SerialExecutor
@@ -66,15 +67,10 @@ def in_file(
 
 
 def _stored(file: Any, name: str, member: Member, samples: int) -> list[Any]:
-    dtype = np.dtype(member.dtype)
+    dtype, shapes = np.dtype(member.dtype), [(samples, features) for features in member.features]
     return [
-        file.create_dataset(
-            f"{name}/{number}",
-            (samples, features),
-            dtype,
-            chunks=(max(1, min(samples, 2**20 // (features * dtype.itemsize))), features),
-        )
-        for number, features in enumerate(member.features)
+        file.create_dataset(f"{name}/{number}", shape, dtype, chunks=chunks_of(shape, dtype.itemsize))
+        for number, shape in enumerate(shapes)
     ]
 
 
