@@ -78,6 +78,10 @@ def run(*arguments, code=0):
     return result.stderr if code else result.stdout
 
 
+def sets(*settings):
+    return [word for text in settings for word in ("--set", text)]
+
+
 def make_files(folder):
     """Write a file of every kind to a folder, each by its command."""
     rng = np.random.default_rng(0)
@@ -92,79 +96,28 @@ def make_files(folder):
     (folder / "text.txt").write_text("\n".join(" ".join(words[at : at + 30]) for at in range(0, 900, 30)))
     changes = [word for text in SETTINGS for word in ("--set", text)]
     model = folder / "model <b>.h5"
-    printed = run(
-        "fit",
-        folder / "data.h5",
-        "--dataset",
-        "train/images",
-        "--out",
-        model,
-        *changes,
-        "--json",
-        "--quiet",
-    )
+    data, images = folder / "data.h5", ["--dataset", "train/images", "--quiet"]
+    printed = run("fit", data, *images, "--out", model, *changes, "--json")
     (folder / "fit.json").write_text(printed)
-    run(
-        "words",
-        folder / "text.txt",
-        "--out",
-        folder / "words.h5",
-        "--vocabulary",
-        15,
-        "--components",
-        4,
-        "--quiet",
-    )
-    run(
-        "transform",
-        model,
-        folder / "data.h5",
-        "--dataset",
-        "train/images",
-        "--out",
-        folder / "z.h5",
-        "--quiet",
-    )
-    run(
-        "concepts",
-        folder / "z.h5",
-        "--dataset",
-        "z",
-        "--n-concepts",
-        4,
-        "--out",
-        folder / "concepts.h5",
-        "--quiet",
-    )
-    coder = folder / "sparse.h5"
-    small = ["units=8", "patch=3", "rounds=2", "images=60"]
-    changes = [word for text in small for word in ("--set", text)]
-    images = ["--dataset", "train/images", "--quiet"]
-    run("fit", folder / "data.h5", *images, "--model", "l1", "--out", coder, *changes)
-    digits = [*SETTINGS, "feature=vq", "context=2", "drop=1", "constant_patch=activate_best"]
-    changes = [word for text in digits for word in ("--set", text)]
-    run("fit", folder / "data.h5", *images, "--out", folder / "digits.h5", *changes)
+    small = ["--vocabulary", 15, "--components", 4, "--quiet"]
+    run("words", folder / "text.txt", "--out", folder / "words.h5", *small)
+    run("transform", model, data, *images, "--out", folder / "z.h5")
+    sought = ["--dataset", "z", "--n-concepts", 4, "--quiet"]
+    run("concepts", folder / "z.h5", *sought, "--out", folder / "concepts.h5")
+    small = sets("units=8", "patch=3", "rounds=2", "images=60")
+    run("fit", data, *images, "--model", "l1", "--out", folder / "sparse.h5", *small)
+    digits = sets(*SETTINGS, "feature=vq", "context=2", "drop=1", "constant_patch=activate_best")
+    run("fit", data, *images, "--out", folder / "digits.h5", *digits)
     with h5py.File(folder / "colour-data.h5", "w") as file:
         for seed, (group, count) in enumerate((("train", 60), ("test", 30))):
             file[f"{group}/images"] = small_images(seed, count, 9, 8, 3)
             file[f"{group}/labels"] = np.arange(count) % 2
-    natural = [*SETTINGS, "flip=true", "drop=2", "mirrored_votes=true"]
-    changes = [word for text in natural for word in ("--set", text)]
-    run("fit", folder / "colour-data.h5", *images, "--out", folder / "colour.h5", *changes)
-    run(
-        "kernel",
-        "fit",
-        folder / "data.h5",
-        *images,
-        "--out",
-        folder / "kernel.h5",
-        "--set",
-        "n_components=3",
-    )
-    clips = make_clips(folder / "clips.h5")
+    natural = sets(*SETTINGS, "flip=true", "drop=2", "mirrored_votes=true")
+    run("fit", folder / "colour-data.h5", *images, "--out", folder / "colour.h5", *natural)
+    run("kernel", "fit", data, *images, "--out", folder / "kernel.h5", *sets("n_components=3"))
     moving = ["patch=6", "length=4", "places=4", "atoms=24", "rounds=2", "batch=60", "n_components=4"]
-    changes = [word for text in moving for word in ("--set", text)]
-    run("video", "fit", clips, "--out", folder / "video.h5", *changes, "--quiet")
+    clips = make_clips(folder / "clips.h5")
+    run("video", "fit", clips, "--out", folder / "video.h5", *sets(*moving), "--quiet")
 
 
 def page_of(at, name, *options):

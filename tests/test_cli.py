@@ -156,22 +156,14 @@ def test_from_model_reuses_the_dictionary(data, model, tmp_path):
 
 def test_own_atoms(data, tmp_path):
     np.save(tmp_path / "atoms.npy", np.random.default_rng(0).normal(size=(12, 9)))
-    result = run_json(
-        "fit",
-        data,
-        "--dataset",
-        "train/images",
-        "--out",
-        tmp_path / "m.h5",
-        *settings(),
-        "--atoms",
-        tmp_path / "atoms.npy",
-    )
+    given = ("--out", tmp_path / "m.h5", *settings(), "--atoms", tmp_path / "atoms.npy")
+    result = run_json("fit", data, "--dataset", "train/images", *given)
     assert result["n_atoms"] == 12
 
 
 def test_transform(data, model, tmp_path):
-    result = run_json("transform", model, data, "--dataset", "test/images", "--out", tmp_path / "z.h5")
+    common = ("transform", model, data, "--dataset", "test/images", "--out")
+    result = run_json(*common, tmp_path / "z.h5")
     with h5py.File(tmp_path / "z.h5") as file:
         z = file["z"][()]
         assert [dimension.label or dimension[0].name for dimension in file["z"].dims] == [
@@ -181,37 +173,14 @@ def test_transform(data, model, tmp_path):
     assert z.shape == (40, result["n_features"])
     expected = smtdist.SMT.from_file(model).transform((str(data), "test/images"))
     assert np.array_equal(z, expected)
-    run(
-        "transform",
-        model,
-        data,
-        "--dataset",
-        "test/images",
-        "--out",
-        tmp_path / "y.h5",
-        "--components",
-        3,
-        "--drop",
-        0,
-    )
+    run(*common, tmp_path / "y.h5", "--components", 3, "--drop", 0)
     with h5py.File(tmp_path / "y.h5") as file:
         assert file["z"].shape[1] * 2 == z.shape[1]
 
 
 def test_evaluate(data, model):
-    common = (
-        "evaluate",
-        model,
-        data,
-        "--train",
-        "train",
-        "--test",
-        "test",
-        "--metric",
-        "knn",
-        "--neighbours",
-        5,
-    )
+    groups = ("--train", "train", "--test", "test")
+    common = ("evaluate", model, data, *groups, "--metric", "knn", "--neighbours", 5)
     result = run_json(*common)
     low, high = result["interval"]
     assert 0 <= low <= result["top1"] <= high <= 1
@@ -588,16 +557,8 @@ def test_original_and_greyscale_side_by_side(tmp_path):
         for group in ("train", "test"):
             file[f"{group}/images"] = images
             file[f"{group}/labels"] = np.arange(40) % 4
-    words = [
-        "--set",
-        "patch=3",
-        "--set",
-        "dictionary=10",
-        "--set",
-        "n_components=3",
-        "--set",
-        "pool_size=2",
-    ]
+    small = ("patch=3", "dictionary=10", "n_components=3", "pool_size=2")
+    words = [word for setting in small for word in ("--set", setting)]
     for name, grey in (("colour", "false"), ("grey", "true")):
         out = ["--out", str(tmp_path / f"{name}.h5")]
         grey_set = ["--set", f"grey={grey}", "--set", "drop=1"]

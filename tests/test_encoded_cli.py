@@ -67,32 +67,15 @@ def test_plan_counts_encoded_bytes(data):
 
 
 def test_evaluate_and_transform_take_the_settings_of_the_model(data, model, tmp_path):
-    found = run("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5, "--json")
-    plain = run(
-        "evaluate",
-        model,
-        data,
-        "--train",
-        "plain/train",
-        "--test",
-        "plain/test",
-        "--neighbours",
-        5,
-        "--json",
+    found, plain = (
+        run("evaluate", model, data, "--train", train, "--test", test, "--neighbours", 5, "--json")
+        for train, test in (("train", "test"), ("plain/train", "plain/test"))
     )
     assert found == plain
     assert found["top1"] > 0.5
     for name in ("test", "plain/test"):
-        run(
-            "transform",
-            model,
-            data,
-            "--dataset",
-            name,
-            "--out",
-            tmp_path / name.replace("/", "-"),
-            "--json",
-        )
+        out = tmp_path / name.replace("/", "-")
+        run("transform", model, data, "--dataset", name, "--out", out, "--json")
     with h5py.File(tmp_path / "test") as one, h5py.File(tmp_path / "plain-test") as other:
         assert np.array_equal(one["z"], other["z"])
 
@@ -106,17 +89,8 @@ def test_a_model_of_encoded_images_equals_one_of_plain_images(data, model, tmp_p
 
 def test_resume_opens_the_group_as_the_fit_did(data, tmp_path):
     folder, out = tmp_path / "c", tmp_path / "m.h5"
-    asked = [
-        data,
-        "--dataset",
-        "train",
-        *settings("resize=8"),
-        "--out",
-        out,
-        "--checkpoint",
-        folder,
-        "--json",
-    ]
+    asked = [data, "--dataset", "train", *settings("resize=8"), "--out", out]
+    asked += ["--checkpoint", folder, "--json"]
     first = run("fit", *asked)
     out.unlink()
     assert run("resume", folder, "--json")["fingerprint"] == first["fingerprint"]
@@ -140,16 +114,8 @@ def test_bad_input_is_one_sentence(data, tmp_path, dataset, setting, sentence):
 
 
 def test_crop_larger_than_resize_is_refused(data, tmp_path):
-    error = run(
-        "fit",
-        data,
-        "--dataset",
-        "train",
-        *settings("resize=8", "crop=9"),
-        "--out",
-        tmp_path / "m.h5",
-        code=1,
-    )
+    asked = ("--dataset", "train", *settings("resize=8", "crop=9"), "--out", tmp_path / "m.h5")
+    error = run("fit", data, *asked, code=1)
     assert "crop is 9, larger than resize = 8" in " ".join(error.split())
 
 

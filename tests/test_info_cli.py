@@ -80,17 +80,8 @@ def test_a_file_whose_name_is_in_no_utf_8(tmp_path):
     )
     run("transform", tmp_path / "m.h5", path, "--dataset", "train", "--out", tmp_path / "z.h5", "--quiet")
     run("check", tmp_path / "m.h5", tmp_path / "z.h5")
-    run(
-        "update",
-        tmp_path / "m.h5",
-        path,
-        "--dataset",
-        "train",
-        "--withdraw",
-        "--out",
-        tmp_path / "w.h5",
-        code=1,
-    )
+    withdrawn = ("--dataset", "train", "--withdraw", "--out", tmp_path / "w.h5")
+    run("update", tmp_path / "m.h5", path, *withdrawn, code=1)
 
 
 @pytest.mark.parametrize("bad", [[0], [3], [0, 3], range(6)])
@@ -145,18 +136,8 @@ def test_words(at):
 
 def test_kernel_models(at):
     model = at / "kernel.h5"
-    run(
-        "kernel",
-        "fit",
-        at / "data.h5",
-        "--dataset",
-        "z",
-        "--out",
-        model,
-        "--set",
-        "n_components=2",
-        "--quiet",
-    )
+    how = ("--dataset", "z", "--out", model, "--set", "n_components=2", "--quiet")
+    run("kernel", "fit", at / "data.h5", *how)
     found = facts(model)
     assert (found["kind"], found["model"]) == ("kernel", "kernel-contrastive")
     assert found["shape"] == [1, 1, 6]

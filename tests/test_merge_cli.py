@@ -204,16 +204,8 @@ def test_single_repeats_are_added_and_counted_aloud(files, tmp_path):
     assert "2 of 20 samples are in the sums already" in " ".join(refusal.split())
     shown = run("update", base, data, "--dataset", "two", "--allow-repeats", *out).stdout
     assert "2 samples were in the sums already and count twice now" in shown
-    run(
-        "update",
-        tmp_path / "both.h5",
-        data,
-        "--dataset",
-        "one",
-        "--withdraw",
-        "--out",
-        tmp_path / "back.h5",
-    )
+    withdrawn = ("--dataset", "one", "--withdraw", "--out", tmp_path / "back.h5")
+    run("update", tmp_path / "both.h5", data, *withdrawn)
     with h5py.File(tmp_path / "back.h5") as back, h5py.File(base) as one:
         for name in ("activity", "second_moment", "cooccurrence", "context_scatter"):
             np.testing.assert_array_equal(back["statistics"][name], one["statistics"][name])

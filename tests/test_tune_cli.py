@@ -134,11 +134,6 @@ def test_bad_input_is_a_sentence(data, arguments, code, message):
     assert "Traceback" not in err
 
 
-def test_help_has_an_example():
-    out, _ = run("tune", "--help")
-    assert "Example: smtdist tune" in out
-
-
 def test_figures_have_a_panel_for_each_setting_and_one_for_the_strongest_two():
     rows = [
         ({"ridge": ridge, "drop": drop, "context": "whole"}, top, (top - 0.1, top + 0.1))
@@ -181,16 +176,9 @@ def test_evaluate_with_the_linear_probe(data, tmp_path):
 
 def test_tune_on_encoded_images(real_data):
     base = Configuration(dictionary=64)
-    arguments = ("--limit", 250, "--grid", "threshold=0.3,0.4", "--grid", "n_components=8,16")
-    result = run_json(
-        "tune",
-        real_data("cifar10_jpeg.h5"),
-        "--train",
-        "train",
-        "--set",
-        f"dictionary={base.n_atoms}",
-        *arguments,
-    )
+    grid = ("--limit", 250, "--grid", "threshold=0.3,0.4", "--grid", "n_components=8,16")
+    words = ("--train", "train", "--set", f"dictionary={base.n_atoms}", *grid)
+    result = run_json("tune", real_data("cifar10_jpeg.h5"), *words)
     assert (result["n_train"], result["n_validation"]) == (200, 50)
     assert result["best"]["top1"] > 0.12
 

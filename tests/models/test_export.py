@@ -275,10 +275,6 @@ def test_command(model_file, tmp_path):
     assert os.listdir(tmp_path) == [out.name]
 
 
-def test_help_has_an_example():
-    assert "Example: smtdist export" in run("export", "--help")[0]
-
-
 def test_command_says_what_is_wrong(model_file, tmp_path):
     words = ("export", model_file, "--out", tmp_path / "m", "--format")
     run(*words, "csv", code=2)

@@ -57,18 +57,8 @@ def test_every_kind_of_file_has_a_page_with_its_facts(at, name):
 
 
 def test_a_model_of_images_and_its_images(at):
-    text, page = page_of(
-        at,
-        "model <b>.h5",
-        "--data",
-        at / "data.h5",
-        "--train",
-        "train",
-        "--test",
-        "test",
-        "--run",
-        at / "fit.json",
-    )
+    given = ("--data", at / "data.h5", "--train", "train", "--test", "test", "--run", at / "fit.json")
+    text, page = page_of(at, "model <b>.h5", *given)
     assert_complete(text, page)
     assert str(at) not in text
     assert [title for _, title in page.headings][1:] == [
@@ -87,17 +77,8 @@ def test_a_model_of_images_and_its_images(at):
     z, labels = {}, {}
     for group in ("train", "test"):
         out = at / f"{group}-z.h5"
-        run(
-            "transform",
-            at / "model <b>.h5",
-            at / "data.h5",
-            "--dataset",
-            f"{group}/images",
-            "--out",
-            out,
-            "--overwrite",
-            "--quiet",
-        )
+        where = ("--dataset", f"{group}/images", "--out", out, "--overwrite", "--quiet")
+        run("transform", at / "model <b>.h5", at / "data.h5", *where)
         with h5py.File(out) as file, h5py.File(at / "data.h5") as data:
             z[group], labels[group] = file["z"][()], data[f"{group}/labels"][()]
     alone = SoftNeighbours()(z["train"], labels["train"], z["test"], labels["test"])
