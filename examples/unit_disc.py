@@ -20,15 +20,19 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import Delaunay
 
 from smtdist.data.array import ArraySamples
+from smtdist.data.source import Source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import features as feature_kernels
 from smtdist.kernels.features import Features
-from smtdist.models.functional.fit import fit_sequences
 from smtdist.models.functional.inference import recover_codes
-from smtdist.models.points.fit import PointModel
+from smtdist.models.points.fit import PointModel, fit_sums
+from smtdist.models.records import Record
 from smtdist.solve.solution import Float64
+from smtdist.statistics.operators import Temporal
+from smtdist.statistics.sites import Sequences
+from smtdist.statistics.values import ValueSums
 
 FUNCTIONALS: Final = 21
 STEP: Final = 0.2
@@ -88,6 +92,30 @@ class Triangulated(Features):
         share = part[np.arange(len(points)), nearest]
         codes[rows, rim[nearest, 0]] = 1 - share
         codes[rows, rim[nearest, 1]] += share
+
+
+def fit_sequences(
+    source: Source,
+    features: Features,
+    engine: Engine,
+    *,
+    order: int = 2,
+    n_components: int,
+    moment: str = "centred",
+) -> tuple[PointModel, list[Record]]:
+    """Minimise ‖PAD‖² with P V Pᵀ = I in one pass over sequences, samples (1, T, d), and a solve; return the records too.
+
+    `moment`: V is the "centred" covariance of the codes (the paper's), or their "second" moment, which
+    keeps the constant where codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes
+    (`smtdist.solve.generalized.solve_bytes`).
+    """
+    if source.shape[1] <= order:
+        raise DataError(
+            f"{source.name} has sequences of {source.shape[1]} frames, which have no difference of order {order}; "
+            f"make them longer."
+        )
+    sums = ValueSums(Sequences.of(source), features, Temporal(order))
+    return fit_sums(sums, source, engine, n_components, moment)
 
 
 def disc_landmarks(count: int = 300, seed: int = 0) -> Float64:

@@ -256,7 +256,7 @@ def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
         result = CliRunner().invoke(app, [str(word) for word in words])
         assert result.exit_code == 0, result.output
     sentences = {
-        kernel: "k.h5 holds a kernel model, which smtdist kernel transform and kernel evaluate take; give a model",
+        kernel: "k.h5 holds a kernel model, which smtdist transform and smtdist evaluate take; give a model",
         z: "z.h5 holds representations, not a model; give a model written by smtdist fit.",
     }
     for path, sentence in sentences.items():

@@ -23,6 +23,9 @@ from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
 
+SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
+"""Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""
+OMP_THRESHOLDS: Final = (0.1, 0.25, 0.5, 1.0)
 COLOUR = SimpleNamespace(resize=32, center_crop=32, channels=3)
 SLICE: Final = 100
 """Images whose features are one step."""

@@ -20,9 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from benchmarks.s3c.common import fitted_in_steps, images_of, represented_in_steps, with_settings
+from benchmarks.s3c.common import (
+    OMP_THRESHOLDS,
+    SC_PENALTIES,
+    fitted_in_steps,
+    images_of,
+    represented_in_steps,
+    with_settings,
+)
 from benchmarks.steps import UNFINISHED, Steps
-from smtdist.codes.s3c import OMP_THRESHOLDS, SC_PENALTIES, S3CSettings
+from smtdist.codes.s3c import S3CSettings
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate.few_labels import (
     C_GRID,

@@ -20,10 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from benchmarks.s3c.common import fitted_in_steps, images_of, represented_in_steps, with_settings
+from benchmarks.s3c.common import (
+    OMP_THRESHOLDS,
+    SC_PENALTIES,
+    fitted_in_steps,
+    images_of,
+    represented_in_steps,
+    with_settings,
+)
 from benchmarks.s3c.labels import SWEEPS
 from benchmarks.steps import UNFINISHED, Steps
-from smtdist.codes.s3c import OMP_THRESHOLDS, SC_PENALTIES
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate.few_labels import in_span, standardised
 from smtdist.evaluate.svm import cross_validate

@@ -45,6 +45,8 @@ PATIENCE = "18"
 times as long, and 1.5 times the CPU time."""
 TIGHT = 2**28
 """Bytes of the address space without which libraries, or what they compile, may not find room."""
+EARLIER = ("points transform", "kernel transform", "kernel evaluate")
+"""Earlier spellings of commands, which are called by their second word alone."""
 KERNEL_MODELS = "kernel-"
 """How the names of models begin that are no transform, and have settings and files of their own."""
 
@@ -67,8 +69,10 @@ class _Group(TyperGroup):
         return None if known is None else TyperCommand(cmd_name, help=known.summary)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if " ".join(args[:2]) in EARLIER:
+            args = args[1:]
         if asks_for_kernel(args):
-            args = ["kernel", "fit", *(["--plan"] if args[0] == "plan" else []), *args[1:]]
+            args = [*("kernel fit --plan" if args[0] == "plan" else "kernel fit").split(), *args[1:]]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."

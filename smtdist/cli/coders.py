@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
-from smtdist.models import representations
 from smtdist.models.plan import PassCost, PlannedCluster
 from smtdist.monitor import tables
 
@@ -112,39 +110,3 @@ def require_room(shape: Sequence[int], sources: Sequence[Source], command: str) 
             f"The features take {readable(size)}, more than half of the {readable(memory_limit())} here; use fewer units or a "
             f"smaller pooling grid, or {command} of your own."
         )
-
-
-def write_features(
-    out: Path,
-    source: Source,
-    pieces: Callable[[Engine], Pieces],
-    shape: tuple[int, ...],
-    attributes: dict[str, Any],
-    where: Where,
-    *,
-    started: float,
-    overwrite: bool,
-    json: bool,
-    dtype: str = "float32",
-    units: tuple[str, str] = ("samples", "features"),
-) -> None:
-    """Write the features of every sample to a file as they are made, and say so.
-
-    started : of the command, by `time.perf_counter`. units : what samples and features are called.
-    """
-    with engine_for(where, source) as engine:
-        size = representations.save_representation(
-            out, pieces(engine), source.n_samples, shape, dtype, attributes, overwrite=overwrite
-        )
-    count = int(np.prod(shape))
-    result = {
-        "out": str(out.absolute()),
-        "n_samples": source.n_samples,
-        "n_features": count,
-        "bytes": size,
-        "seconds": time.perf_counter() - started,
-    }
-    if json:
-        print_json(result)
-        return
-    say(f"{result['out']}: {source.n_samples:,} {units[0]} x {count:,} {units[1]}, {tables.size(size)}")

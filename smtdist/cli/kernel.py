@@ -1,4 +1,4 @@
-"""`kernel fit`, `transform` and `evaluate`: representations without networks.
+"""`kernel fit`, and `evaluate` of kernel models: representations without networks.
 
 A group of its own, not `fit --model`: the settings, presets, dictionaries and model files of the sparse
 manifold transform mean nothing here, and the other way round, so that almost every option of `fit` would
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import time
 from collections.abc import Iterable, Sequence
 from json import loads
 from pathlib import Path
@@ -20,16 +19,14 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
-from smtdist.cli.coders import asked_for, say_costs, say_fitted, told, write_features
-from smtdist.cli.costs import Plan, say_evaluation_plan
+from smtdist.cli.coders import asked_for, say_costs, say_fitted, told
 from smtdist.cli.errors import usage
-from smtdist.cli.session import engine_for, print_json, result_console
+from smtdist.cli.session import engine_for
 from smtdist.data import hdf5, opening, remote
 from smtdist.data.source import Source
-from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
-from smtdist.errors import DataError, counted
-from smtdist.evaluate import judging, knn, run
+from smtdist.errors import DataError
+from smtdist.evaluate import run
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.plan import EvaluationPlan, Shape
 from smtdist.kernels.gram import require_kernel
@@ -39,7 +36,6 @@ from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes
 from smtdist.models.kernel.plan import plan_kernel
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import fit_model
-from smtdist.monitor import tables
 
 kernel = typer.Typer(
     help="Fit and apply kernel models: contrastive losses and an autoencoder, exact or with explicit features.",
@@ -56,7 +52,6 @@ Method = enum.StrEnum(
         "autoencoder": "kernel-autoencoder",
     },
 )
-Metric = enum.StrEnum("Metric", "knn linear")
 
 
 @kernel.command(
@@ -108,82 +103,6 @@ def settings_from(model: Method, assignments: list[str] | None) -> KernelSetting
         for name in (settings.kernel, settings.decoder_kernel):
             require_kernel(name)
     return settings
-
-
-@kernel.command(
-    "transform", epilog="Example: smtdist kernel transform k.h5 data.h5 --dataset test --out z.h5"
-)
-def transform(
-    model: opt.ModelFile,
-    data: opt.DataFile,
-    dataset: Annotated[
-        str, typer.Option(help="Samples in the file: rows of numbers (samples, features), or images.")
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
-    ],
-    where: opt.Where = opt.HERE,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
-) -> None:
-    """Write the embedding of every sample to an HDF5 file."""
-    started = time.perf_counter()
-    check_target(out, overwrite, inputs=(model,), data=data)
-    fitted = store.load(model, kind=KernelModel)
-    source = samples_of((data, dataset))
-    attributes = {
-        "configuration": fitted.settings.to_json(),
-        "model": str(model.absolute()),
-        "source": source.name,
-    }
-    write_features(
-        out,
-        source,
-        lambda engine: embedded(fitted, source, engine),
-        (fitted.settings.n_components,),
-        attributes,
-        where,
-        started=started,
-        overwrite=overwrite,
-        json=json,
-    )
-
-
-@kernel.command(
-    "evaluate",
-    epilog="Example: smtdist kernel evaluate k.h5 data.h5 --train train --test test --metric linear",
-)
-def evaluate(
-    model: opt.ModelFile,
-    data: opt.DataFile,
-    train: Annotated[
-        str, typer.Option(help="Training samples: a dataset or group, with labels beside it.")
-    ],
-    test: Annotated[str, typer.Option(help="Test samples: a dataset or group, with labels beside it.")],
-    metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
-    neighbours: opt.NeighboursThatVote = None,
-    where: opt.Where = opt.HERE,
-    plan: Plan = False,
-    json: opt.Json = False,
-) -> None:
-    """Classify test samples in the embedding, with k-NN or a linear probe, as smtdist evaluate does."""
-    with usage():
-        judging.refuse_idle(metric, n_neighbors=neighbours)
-    settings: run.Settings = (
-        run.Linear()
-        if metric is Metric.linear
-        else knn.SoftNeighbours(k=neighbours or knn.SoftNeighbours.k)
-    )
-    places = [(data, train), (data, test)]
-    found = judged(model, places, settings, where, plan=plan)
-    if isinstance(found, EvaluationPlan):
-        say_evaluation_plan(found, json, model=str(model.absolute()))
-        return
-    if json:
-        print_json({**found.to_dict(), "model": str(model.absolute())})
-        return
-    title = f"{found.n_test:,} test samples, {counted(found.n_train, 'training sample')}, {counted(found.n_classes, 'class')}"
-    result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
 
 
 def judged(

@@ -1,27 +1,23 @@
-"""`points fit` and `points transform`: tables of points embedded by who is near whom."""
+"""`points fit`: tables of points embedded by who is near whom."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.coders import say_fitted, write_features
+from smtdist.cli.coders import say_fitted
 from smtdist.cli.errors import usage
 from smtdist.cli.plan import say_fit
 from smtdist.cli.session import engine_for
 from smtdist.data.source import Source
-from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError, counted
 from smtdist.models import store
 from smtdist.models.points import sites as point_sites
 from smtdist.models.points import table as tables_of_points
-from smtdist.models.points.fit import PointModel
 from smtdist.models.points.sites import SiteKind
 from smtdist.models.points.table import PointSettings
 
@@ -69,7 +65,7 @@ def fit(
             raise ConfigurationError(
                 f"Samples of the kind {settings.sites} define their own neighbours; leave out --context and --lengths."
             )
-    source = _opened(kind, table, dataset)
+    source = opened(kind, table, dataset)
     if plan:
         say_fit(
             lambda engine: tables_of_points.fit_table(source, settings, engine),
@@ -89,47 +85,7 @@ def fit(
     say_fitted(result, records, figures, json)
 
 
-@points.command(
-    "transform", epilog="Example: smtdist points transform p.h5 table.h5 --dataset more --out z.h5"
-)
-def transform(
-    model: opt.ModelFile,
-    table: Table,
-    out: Annotated[
-        Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
-    ],
-    dataset: Dataset = None,
-    where: opt.Where = opt.HERE,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
-) -> None:
-    """Write P f(x) of every row of a table, new points too, to an HDF5 file, piece by piece."""
-    started = time.perf_counter()
-    check_target(out, overwrite, inputs=(model,), data=table)
-    fitted = store.load(model, kind=PointModel)
-    source = _opened(fitted.kind, table, dataset)
-    attributes = {
-        "configuration": "{}" if fitted.settings is None else fitted.settings.to_json(),
-        "model": str(model.absolute()),
-        "model_fingerprint": fitted.provenance.get("fingerprint", ""),
-        "source": source.name,
-    }
-    write_features(
-        out,
-        source,
-        lambda engine: tables_of_points.embedded(fitted, source, engine),
-        fitted.feature_shape,
-        attributes,
-        where,
-        started=started,
-        overwrite=overwrite,
-        json=json,
-        dtype="float64",
-        units=("points", "components"),
-    )
-
-
-def _opened(kind: SiteKind | None, path: str, dataset: str | None) -> Source:
+def opened(kind: SiteKind | None, path: str, dataset: str | None) -> Source:
     """Return the samples that options name."""
     with usage():
         return point_sites.table_of([path], dataset) if kind is None else kind.opened([path], dataset)

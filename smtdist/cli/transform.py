@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
 import typer
@@ -14,18 +15,21 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.costs import Plan, say_transform_plan
-from smtdist.cli.errors import usage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.patch_coders import encoder_at
-from smtdist.cli.session import engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console, say
 from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, MissingDatasetError, counted
-from smtdist.models import joined, loading, provenance, readout, representations
+from smtdist.models import joined, loading, provenance, readout, representations, store
+from smtdist.models.kernel.model import KernelModel, embedded
+from smtdist.models.points.fit import PointModel
 from smtdist.models.transform import as_planned, planned
 from smtdist.monitor import tables
+from smtdist.settings import Settings
 
 if TYPE_CHECKING:
     from smtdist.engine.passes import Engine
@@ -49,13 +53,95 @@ def listed(source: Source, engine: Engine) -> list[dict[str, Any]]:
     return [found] if found else []
 
 
+class Rows(NamedTuple):
+    """Samples that a model represents in a way of its own: what yields their features, and what these are called."""
+
+    source: Source
+    pieces: Callable[[Engine], Iterator[tuple[int, NDArray[Any]]]]
+    shape: tuple[int, ...]
+    settings: Settings | None
+    fingerprint: str
+    dtype: str = "float32"
+    units: str = "samples x features"
+
+
+def _points(model: Path, data: str, dataset: str | None) -> Rows:
+    from smtdist.cli.points import opened
+    from smtdist.models.points import table
+
+    fitted = store.load(model, kind=PointModel)
+    source = opened(fitted.kind, data, dataset)
+    settings, mark = fitted.settings, fitted.provenance.get("fingerprint", "")
+    return Rows(
+        source,
+        lambda engine: table.embedded(fitted, source, engine),
+        fitted.feature_shape,
+        settings,
+        mark,
+        "float64",
+        "points x components",
+    )
+
+
+def _kernel(model: Path, data: str, dataset: str | None) -> Rows:
+    from smtdist.models.kernel.estimators import samples_of
+
+    fitted = store.load(model, kind=KernelModel)
+    source = samples_of((data, dataset or ""))
+    shape = (fitted.settings.n_components,)
+    return Rows(source, lambda engine: embedded(fitted, source, engine), shape, fitted.settings, "")
+
+
+_OWN: Final = {PointModel.STORED_AS: _points, KernelModel.STORED_AS: _kernel}
+
+
+def _write(
+    rows: Rows, model: Path, out: Path, where: opt.Where, started: float, overwrite: bool, json: bool
+) -> None:
+    """Write the features of every sample to a file as they are made, and say so."""
+    attributes = {
+        "configuration": "{}" if rows.settings is None else rows.settings.to_json(),
+        "model": str(model.absolute()),
+        **({"model_fingerprint": rows.fingerprint} if rows.fingerprint else {}),
+        "source": rows.source.name,
+    }
+    with engine_for(where, rows.source) as engine:
+        size = representations.save_representation(
+            out,
+            rows.pieces(engine),
+            rows.source.n_samples,
+            rows.shape,
+            rows.dtype,
+            attributes,
+            overwrite=overwrite,
+        )
+    count = math.prod(rows.shape)
+    result = {
+        "out": str(out.absolute()),
+        "n_samples": rows.source.n_samples,
+        "n_features": count,
+        "bytes": size,
+        "seconds": time.perf_counter() - started,
+    }
+    if json:
+        print_json(result)
+        return
+    samples, features = rows.units.split(" x ")
+    say(f"{result['out']}: {rows.source.n_samples:,} {samples} x {count:,} {features}, {tables.size(size)}")
+
+
 def transform(
     model: opt.ModelFile,
     data: opt.Data,
-    dataset: opt.Dataset,
     out: Annotated[
         Path, typer.Option(metavar="Z.h5", help="File to write, with the dataset z (sample, feature).")
     ],
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the samples are in the file, such as test: a group or a dataset; a .npy file has none."
+        ),
+    ] = None,
     read_out: Annotated[dict[str, Any], opt.SettingOptions(readout.ReadoutSettings)] = opt.NOTHING,
     mirrored: Annotated[
         bool,
@@ -75,9 +161,21 @@ def transform(
     plan: Plan = False,
     json: opt.Json = False,
 ) -> None:
-    """Write the representation of every image to an HDF5 file."""
+    """Write the representation of every image, row of a table or sample of a kernel model to an HDF5 file, piece by piece."""
     started = time.perf_counter()
     beside, bad = with_ or [], opt.bad_chunk(on_bad_chunk) or "raise"
+    own = _OWN.get(store.kind_at(model))
+    if own is not None:
+        if read_out or mirrored or half or limit or beside or set_ or on_bad_chunk or plan or len(data) > 1:
+            raise WrongUsage(
+                "Models of points and kernel models have one representation, of one file; leave out other options of what is "
+                "written, and of images."
+            )
+        check_target(out, overwrite, inputs=(model,), data=data)
+        _write(own(model, data[0], dataset), model, out, where, started, overwrite, json)
+        return
+    if dataset is None:
+        raise WrongUsage("Missing option --dataset; name the images in the file.")
     if not plan:
         check_target(out, overwrite, inputs=(model, *beside), data=data)
     with usage():

@@ -21,10 +21,6 @@ from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.settings import FLAG, NULL, PAIR, Rule, number, one_of, seed, setting, several, shared, whole
 
-SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
-"""Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""
-OMP_THRESHOLDS: Final = (0.1, 0.25, 0.5, 1.0)
-
 ROUNDS: Final = 80
 """Held-out images were classified no better after 200, rather worse: β grows from 23 to 33 (`docs/few_labels.md`)."""
 

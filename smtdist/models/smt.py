@@ -22,7 +22,7 @@ from smtdist.data.source import Source
 from smtdist.engine import folder
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import convergence
-from smtdist.models import coded, learned, loading, planning, plugins, readout
+from smtdist.models import coded, forecast, loading, planning, plugins, readout, rehearsal
 from smtdist.models.estimating import Estimator, require_columns
 from smtdist.models.fit import fit
 from smtdist.models.forecast import FitPlan
@@ -33,6 +33,11 @@ from smtdist.models.transform import represented
 from smtdist.settings import ANYTHING, setting
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _shared(code: str) -> set[str]:
+    """Return the settings of a learned code and its embedding that are parameters of `SMT`: a threshold is another one."""
+    return (coded.declared(code).keys() & set(configuration.FIELDS)) - {"threshold"}
 
 
 class ImageError(DataError, ValueError):
@@ -142,7 +147,8 @@ class SMT(
         model = loading.load_transform(path)
         if isinstance(model, Model):
             return cls(**{**cls.parameters_of(model.settings), **where})._fitted(model, [])
-        given, others = learned.parameters_and_settings(model)
+        others = coded.named_settings(model)
+        given = {name: others.pop(name) for name in ("code", *_shared(others["code"]))}
         return cls(**{**given, "settings": others, **where})._fitted(model, [])
 
     @property
@@ -163,8 +169,22 @@ class SMT(
         return plugins.is_learned(self.code)
 
     def given_settings(self) -> dict[str, Any]:
-        """Return the settings of a learned code and its embedding, by the names that `fit --set` has for them."""
-        return learned.given_settings(self.given(), self.settings)
+        """Return the settings of a learned code and its embedding, by the names that `fit --set` has for them.
+
+        Raises ConfigurationError for parameters that a learned code does not have and that are not as they are by default.
+        """
+        usual, names = Configuration.defaults(), _shared(self.code)
+        given = {
+            name: value for name, value in self.given().items() if name != "code" and value is not None
+        }
+        idle = [name for name, value in given.items() if name not in names and value != usual[name]]
+        if idle:
+            raise ConfigurationError(
+                f"{', '.join(idle)} is no setting of SMT with code={self.code}; leave it out, or give a setting of the code in "
+                f"`settings` (smtdist settings --code {self.code} lists them)."
+            )
+        shared = {name: value for name, value in given.items() if name in names}
+        return {"code": self.code, **shared, **(self.settings or {})}
 
     def _coded(self) -> coded.CodedSettings:
         """Return them, checked."""
@@ -250,8 +270,15 @@ class SMT(
         place = None if self.checkpoint is None else Path(self.checkpoint)
         if self.is_learned:
             source = as_source(X, image_shape=self.image_shape)
-            how = self.n_workers, sizes, threads, place, calibrate
-            return learned.planned(source, self._coded(), *how)
+            asked = self._coded()
+            machines, _ = forecast.local_machines(self.n_workers or 0, threads, *sizes)
+            return rehearsal.planned_run(
+                lambda engine: coded.fit_coded(source, asked, engine),
+                machines,
+                asked.embedding.n_components + asked.embedding.drop_components,
+                checkpoint=place,
+                timed=calibrate,
+            )
         source = as_source(X, self.configuration, image_shape=self.image_shape)
         return planning.plan_fit(
             source,

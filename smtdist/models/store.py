@@ -79,7 +79,7 @@ KINDS: Final[dict[str, Kind]] = {
     "points": Kind(
         "model of points",
         "smtdist points",
-        "a model of points, which smtdist points transform takes",
+        "a model of points, which smtdist transform takes",
         "smtdist.models.points.fit:PointModel",
         "smtdist_points_schema",
         2,
@@ -88,7 +88,7 @@ KINDS: Final[dict[str, Kind]] = {
     "kernel": Kind(
         "kernel model",
         "smtdist kernel fit",
-        "a kernel model, which smtdist kernel transform and kernel evaluate take",
+        "a kernel model, which smtdist transform and smtdist evaluate take",
         "smtdist.models.kernel.model:KernelModel",
         "kernel_schema",
         facts="KERNEL",

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 from scipy.optimize import nnls
 
-from examples.unit_disc import Triangulated, disc_landmarks, moving_points
+from examples.unit_disc import Triangulated, disc_landmarks, fit_sequences, moving_points
 from smtdist.data.array import ArraySamples
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
@@ -13,7 +13,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import RadialBasis
 from smtdist.models.functional.dictionary import learn_dictionary
-from smtdist.models.functional.fit import SparseCoder, Whitening, fit_sequences, fit_whitening
+from smtdist.models.functional.fit import SparseCoder, Whitening, fit_whitening
 from smtdist.models.points.contexts import temporal_context
 from smtdist.models.points.fit import fit_points, in_context
 from smtdist.statistics.sequences import DictionarySums

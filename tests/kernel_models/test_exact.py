@@ -18,7 +18,7 @@ from smtdist.models.kernel.contrastive import (
     given_triplets,
     gram_of_differences,
 )
-from smtdist.models.kernel.spectral import spectral, spectral_objective
+from smtdist.models.kernel.spectral import contrast, spectral
 
 KERNELS = {"linear": Kernel("linear"), "polynomial": Kernel("polynomial", degree=2)}
 
@@ -133,6 +133,13 @@ def test_repeated_rows_do_not_change_the_span_that_is_searched():
     encoder, spectrum = contrastive(Kernel(), drawn_triplets(rows, Augmentation(), 0), 3)
     assert spectrum.rank <= 40
     assert np.isfinite(encoder(rows)).all()
+
+
+def spectral_objective(embedded, gram, ridge):
+    """The objective of Theorem 4 at Z (h, 3n) and its gradient 2 λ Z K⁻¹ + ..., as printed, for a regular K."""
+    penalty = np.linalg.solve(gram, embedded.T).T
+    loss, gradient = contrast(embedded)
+    return loss + ridge * float(np.vdot(penalty, embedded)), gradient + 2 * ridge * penalty
 
 
 @settings(deadline=None, max_examples=15)

@@ -14,42 +14,15 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import contrast, l1
 from smtdist.kernels.features import Features
 from smtdist.kernels.products import Ordered
-from smtdist.models.points.fit import PointModel, fit_sums
 from smtdist.models.records import Record
 from smtdist.solve.solution import Float64
-from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sequences import FrameMoments
 from smtdist.statistics.sites import Sequences
-from smtdist.statistics.values import ValueSums
 
 GAP: Final = 1e-3
 """Relative duality gap of codes that are summed: their grid is 2^-16 wide."""
 RIDGE: Final = 1e-2
 """Ridge of ZCA as a share of the mean variance of a pixel."""
-
-
-def fit_sequences(
-    source: Source,
-    features: Features,
-    engine: Engine,
-    *,
-    order: int = 2,
-    n_components: int,
-    moment: str = "centred",
-) -> tuple[PointModel, list[Record]]:
-    """Minimise ‖PAD‖² with P V Pᵀ = I in one pass over sequences, samples (1, T, d), and a solve; return the records too.
-
-    `moment`: V is the "centred" covariance of the codes (the paper's), or their "second" moment, which
-    keeps the constant where codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes
-    (`smtdist.solve.generalized.solve_bytes`).
-    """
-    if source.shape[1] <= order:
-        raise DataError(
-            f"{source.name} has sequences of {source.shape[1]} frames, which have no difference of order {order}; "
-            f"make them longer."
-        )
-    sums = ValueSums(Sequences.of(source), features, Temporal(order))
-    return fit_sums(sums, source, engine, n_components, moment)
 
 
 @dataclass(frozen=True, eq=False)

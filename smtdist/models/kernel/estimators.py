@@ -94,7 +94,7 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return self
 
     def transform(self, X: Any) -> NDArray[np.floating[Any]]:
-        """Embed samples in memory: returns (samples, n_components); `smtdist kernel transform` works out of core."""
+        """Embed samples in memory: returns (samples, n_components); `smtdist transform` works out of core."""
         check_is_fitted(self)
         embedded = self.model_.embed(self._checked(X, reset=False))
         return np.asarray(embedded)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
@@ -140,19 +139,3 @@ def contrast_all(embedded: Float64) -> tuple[float, Float64]:
     moment = z @ z.T / z.shape[1]
     gradient = np.concatenate([-2 * plus + 4 * moment @ z, -2 * z], axis=1)
     return float(z.shape[1] * np.square(moment).sum() - 2 * (z * plus).sum()), gradient
-
-
-def spectral_objective(embedded: Float64, gram: Float64, ridge: float) -> tuple[float, Float64]:
-    """Return the objective of Theorem 4 at Z (h, 3n) and its gradient 2 λ Z K⁻¹ + ..., as printed, for a regular K.
-
-    Raises DataError where K is singular to rounding.
-    """
-    try:
-        penalty = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram), embedded.T).T
-    except np.linalg.LinAlgError:
-        raise DataError(
-            "The kernel matrix is singular, so Z K⁻¹ of Theorem 4 does not exist; leave out equal rows or choose a "
-            "universal kernel."
-        ) from None
-    loss, gradient = contrast(embedded)
-    return loss + ridge * float(np.vdot(penalty, embedded)), gradient + 2 * ridge * penalty

@@ -43,7 +43,7 @@ class PointSMT(Evaluates, TransformerMixin, TransformEstimator, of=PointSettings
         return self._fitted(model, records)
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """Return P f(x) of every point, (n, n_components), in memory; `smtdist points transform` works out of core."""
+        """Return P f(x) of every point, (n, n_components), in memory; `smtdist transform` works out of core."""
         check_is_fitted(self)
         source = self._table(X, reset=False)
         found = np.empty((source.n_samples, *self.model_.feature_shape))
