@@ -176,11 +176,12 @@ READERS = {**dict.fromkeys(FIRST, of_model), "rows": of_rows, "predictions": of_
 
 
 def bits(name, whole):
-    """Return which bits are flipped: all of the index of a container, and of the rest some, evenly spread."""
+    """Return which bits are flipped: all of the index of a container, or every seventh, and of the rest some, evenly spread."""
     index = 8 * (whole.index(b"\0") + 1) if name in CONTAINERS else 0
     step = 8 * len(whole) // (24 if name in FIRST else 100) | 1
     places = lengths_of_texts(whole)
-    return [bit for bit in (*range(index), *range(index, 8 * len(whole), step)) if bit // 8 not in places]
+    spread = (*range(0, index, 1 if name == "rounds of a loop" else 7), *range(index, 8 * len(whole), step))
+    return [bit for bit in spread if bit // 8 not in places]
 
 
 def lengths_of_texts(whole):
