@@ -75,7 +75,7 @@ def neighbour_planes(
     near = np.empty(min(2 * d + 1, rows) * min(2 * d + 1, columns), np.int32)
     for patch in range(start, stop):
         row, column = patch // columns % rows, patch % columns
-        count = 0
+        count = ZERO
         for down in range(max(0, row - d) - row, min(rows, row + d + 1) - row):
             for across in range(max(0, column - d) - column, min(columns, column + d + 1) - column):
                 if down != 0 or across != 0:

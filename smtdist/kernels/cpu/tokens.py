@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import ONE, compiled
+from smtdist.kernels.cpu.jit import ONE, ZERO, compiled
 from smtdist.kernels.types import Array
 
 SPACE, BREAK, MARK, LETTER = 0, 1, 2, 3
@@ -141,7 +141,7 @@ def enter_text(
     n_words: int,
 ) -> tuple[int, int]:
     """Count every token of a text; return the number of words and of tokens."""
-    at, tokens = 0, 0
+    at, tokens = ZERO, 0
     while True:
         begin, end, at, _ = next_token(text, at, length, kinds, basic)
         if begin < 0:
@@ -199,7 +199,7 @@ def encode(
     out: Array,
 ) -> int:
     """Write the numbers of the tokens' words, -1 for others unless `skip`, and -2 between paragraphs; return how many."""
-    at, n = 0, 0
+    at, n = ZERO, 0
     while True:
         begin, end, at, broken = next_token(text, at, length, kinds, basic)
         if broken and n > 0 and out[n - 1] != -2:
