@@ -31,25 +31,38 @@ from benchmarks.same_bits.__main__ import HERE
 from benchmarks.same_bits.trees import environment, require_own, unpack
 
 IMAGES: Final = "images.h5"
+MODEL: Final = "model.h5"
+"""Of the old tree, so that both can read it."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command, the pass whose seconds are compared (by the names it has had), and how many times fewer turns it gets."""
+    """A command, or a program in Python, and the passes whose seconds are compared, by the names they have had."""
 
     name: str
-    command: str
+    command: str = ""
     passes: tuple[str, ...] = ()
+    program: str = ""
+
+    @property
+    def arguments(self) -> list[str]:
+        """Words of the command line of Python."""
+        return ["-c", self.program] if self.program else ["-m", "smtdist", *self.command.split()]
 
 
-def _fit(settings: str, dataset: str = "colour", what: str = "fit") -> str:
+def _fit(settings: str, dataset: str = "colour", out: str = "m.h5") -> str:
     sets = " ".join(f"--set {one}" for one in settings.split())
-    return f"{what} {IMAGES} --dataset {dataset} --out m.h5 --overwrite --quiet --json {sets}"
+    return f"fit {IMAGES} --dataset {dataset} --out {out} --overwrite --quiet --json {sets}"
 
 
 SMT: Final = "threshold=0.3 n_components=64 mean=level zero_code=leave_out"
 CASES: Final = (
     Case("help", "--help"),
+    Case("import", program="import smtdist; smtdist.SMT"),
+    Case(
+        "loading and saving, K = 8,192",
+        program=f"import smtdist; smtdist.save(smtdist.load({MODEL!r}), 'again.h5', overwrite=True)",
+    ),
     Case("fit of 1,000 images, K = 2,048", _fit(f"{SMT} dictionary=2048"), ("statistics",)),
     Case("statistics at K = 8,192", _fit(f"{SMT} dictionary=8192", "few"), ("statistics",)),
     Case("window of 3 pixels, K = 2,048", _fit(f"{SMT} dictionary=2048 context=3", "few"), ("statistics",)),
@@ -107,7 +120,7 @@ def timed(case: Case, tree: Path, folder: Path) -> dict[str, float]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "smtdist", *case.command.split()],
+        [sys.executable, *case.arguments],
         cwd=folder, env=environment(tree), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     said, errors = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]
@@ -143,7 +156,7 @@ def compared(case: Case, old: Path, new: Path, folder: Path, turns: int) -> dict
     ratios = {key: middle["new"][key] / middle["old"][key] for key in middle["new"] if middle["old"][key]}
     return {
         "name": case.name,
-        "command": case.command,
+        "command": case.command or case.program,
         "turns": turns,
         **middle,
         "ratios": ratios,
@@ -172,6 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for one in (tree, HERE):
             require_own(one)
         make_data(folder, options.data)
+        if any(MODEL in case.program for case in cases):
+            timed(Case("model", _fit(f"{SMT} dictionary=8192", "few", MODEL)), tree, folder)
         for case in cases:
             found = compared(case, tree, HERE, folder, options.turns)
             ratios = ", ".join(f"{key} {value:.3f}" for key, value in found["ratios"].items())

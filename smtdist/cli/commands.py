@@ -80,7 +80,7 @@ COMMANDS: Final = {
         "a.h5 b.h5 --subtract c.h5 --out m.h5",
     ),
     "transform": Command(
-        "Write the representation of every image to an HDF5 file.",
+        "Write the representation of every sample to an HDF5 file.",
         "model.h5 data.h5 --dataset test --out z.h5",
     ),
     "evaluate": Command(

@@ -1,4 +1,4 @@
-"""`transform`: images to representations, streamed into a file."""
+"""`transform`: samples to representations, streamed into a file."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, MissingDatasetError, counted
 from smtdist.models import joined, loading, provenance, readout, representations, store
-from smtdist.models.kernel.model import KernelModel, embedded
-from smtdist.models.points.fit import PointModel
 from smtdist.models.transform import as_planned, planned
 from smtdist.monitor import tables
 from smtdist.settings import Settings
@@ -69,7 +67,7 @@ def _points(model: Path, data: str, dataset: str | None) -> Rows:
     from smtdist.cli.points import opened
     from smtdist.models.points import table
 
-    fitted = store.load(model, kind=PointModel)
+    fitted = store.load(model)
     source = opened(fitted.kind, data, dataset)
     settings, mark = fitted.settings, fitted.provenance.get("fingerprint", "")
     return Rows(
@@ -85,14 +83,26 @@ def _points(model: Path, data: str, dataset: str | None) -> Rows:
 
 def _kernel(model: Path, data: str, dataset: str | None) -> Rows:
     from smtdist.models.kernel.estimators import samples_of
+    from smtdist.models.kernel.model import embedded
 
-    fitted = store.load(model, kind=KernelModel)
-    source = samples_of((data, dataset or ""))
+    fitted = store.load(model)
+    source = samples_of((data, _named(dataset)))
     shape = (fitted.settings.n_components,)
     return Rows(source, lambda engine: embedded(fitted, source, engine), shape, fitted.settings, "")
 
 
-_OWN: Final = {PointModel.STORED_AS: _points, KernelModel.STORED_AS: _kernel}
+def _named(dataset: str | None) -> str:
+    """Return the name of samples in a file, without which there is nothing to read."""
+    if dataset is None:
+        raise WrongUsage("Missing option --dataset; name the samples in the file.")
+    return dataset
+
+
+_OWN: Final = {
+    "smtdist.models.points.fit:PointModel": _points,
+    "smtdist.models.kernel.model:KernelModel": _kernel,
+}
+"""By the homes of kinds: their modules take a while to import, and most models are none of them."""
 
 
 def _write(
@@ -161,10 +171,14 @@ def transform(
     plan: Plan = False,
     json: opt.Json = False,
 ) -> None:
-    """Write the representation of every image, row of a table or sample of a kernel model to an HDF5 file, piece by piece."""
+    """Write the representation of every sample to an HDF5 file.
+
+    Models of points represent rows of a table, kernel models rows or images; both have no options for images.
+    """
     started = time.perf_counter()
     beside, bad = with_ or [], opt.bad_chunk(on_bad_chunk) or "raise"
-    own = _OWN.get(store.kind_at(model))
+    kind = store.KINDS.get(store.kind_at(model))
+    own = None if kind is None else _OWN.get(kind.home)
     if own is not None:
         if read_out or mirrored or half or limit or beside or set_ or on_bad_chunk or plan or len(data) > 1:
             raise WrongUsage(
@@ -174,8 +188,7 @@ def transform(
         check_target(out, overwrite, inputs=(model,), data=data)
         _write(own(model, data[0], dataset), model, out, where, started, overwrite, json)
         return
-    if dataset is None:
-        raise WrongUsage("Missing option --dataset; name the images in the file.")
+    group = _named(dataset)
     if not plan:
         check_target(out, overwrite, inputs=(model, *beside), data=data)
     with usage():
@@ -187,7 +200,7 @@ def transform(
         for one in every_one
     )
     encoder = joined.side_by_side(first, others)
-    every = opening.open_source(data, dataset, encoder.scaling, fitted=True, skip_damaged=bad == "skip")
+    every = opening.open_source(data, group, encoder.scaling, fitted=True, skip_damaged=bad == "skip")
     source = limited(every, limit)
     shape = encoder.representation_shape(components, drop)
     attributes: dict[str, Any] = {
@@ -213,7 +226,7 @@ def transform(
         costs.require_room()
         workers = 0 if costs.alone else costs.worker_bytes
         engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
-        labels, names, unusable = _labels(data, dataset, source)
+        labels, names, unusable = _labels(data, group, source)
         pieces = as_planned(costs, encoder.positions, source, engine)
         size = representations.save_representation(
             out,
