@@ -22,7 +22,8 @@ from smtdist.engine.passes import Engine
 from smtdist.kernels import features as feature_kernels
 from smtdist.kernels.features import Landmarks
 from smtdist.models.points.contexts import nearest_neighbours, spread_points
-from smtdist.models.points.fit import PointModel, fit_points, noisy_pairs
+from smtdist.models.points.fit import PointModel, fit_points
+from smtdist.models.points.table import noisy_pairs
 from smtdist.solve.solution import Float64
 
 TURNS = 1.5

@@ -17,7 +17,7 @@ from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError, counted
 from smtdist.models import store
 from smtdist.models.points import sites as point_sites
-from smtdist.models.points import table as tables_of_points
+from smtdist.models.points.fit import fit_table
 from smtdist.models.points.sites import SiteKind
 from smtdist.models.points.table import PointSettings
 
@@ -68,7 +68,7 @@ def fit(
     source = opened(kind, table, dataset)
     if plan:
         say_fit(
-            lambda engine: tables_of_points.fit_table(source, settings, engine),
+            lambda engine: fit_table(source, settings, engine),
             source,
             settings.n_components,
             where,
@@ -77,7 +77,7 @@ def fit(
         )
         return
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, settings.to_dict())) as engine:
-        model, records = tables_of_points.fit_table(source, settings, engine)
+        model, records = fit_table(source, settings, engine)
     size_bytes = store.save(model, out, overwrite=overwrite)
     result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}
     values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])

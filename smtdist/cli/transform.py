@@ -65,14 +65,14 @@ class Rows(NamedTuple):
 
 def _points(model: Path, data: str, dataset: str | None) -> Rows:
     from smtdist.cli.points import opened
-    from smtdist.models.points import table
+    from smtdist.models.points import fit
 
     fitted = store.load(model)
     source = opened(fitted.kind, data, dataset)
     settings, mark = fitted.settings, fitted.provenance.get("fingerprint", "")
     return Rows(
         source,
-        lambda engine: table.embedded(fitted, source, engine),
+        lambda engine: fit.embedded(fitted, source, engine),
         fitted.feature_shape,
         settings,
         mark,

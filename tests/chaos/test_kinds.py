@@ -19,7 +19,8 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models import store
-from smtdist.models.points.table import PointSettings, fit_table
+from smtdist.models.points.fit import fit_table
+from smtdist.models.points.table import PointSettings
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 

@@ -15,7 +15,8 @@ from smtdist.kernels.features import RadialBasis
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, fit_whitening
 from smtdist.models.points.contexts import temporal_context
-from smtdist.models.points.fit import fit_points, in_context
+from smtdist.models.points.fit import fit_points
+from smtdist.models.points.table import in_context
 from smtdist.statistics.sequences import DictionarySums
 
 

@@ -23,7 +23,8 @@ from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.fit import fit
 from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.merge import merged, refit, resolved, update
-from smtdist.models.points.table import PointSettings, fit_table
+from smtdist.models.points.fit import fit_table
+from smtdist.models.points.table import PointSettings
 from smtdist.models.valued import ValuedTransform
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings

@@ -22,8 +22,8 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.fit import fit_points, in_context
-from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, embedded, fit_table
+from smtdist.models.points.fit import embedded, fit_points, fit_table
+from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, in_context
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (300, 3))
 SMALL = PointSettings(size=25, neighbours=4, n_components=3, width=0.6)

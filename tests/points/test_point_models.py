@@ -18,7 +18,8 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.fit import fit_points, in_context, noisy_pairs
+from smtdist.models.points.fit import fit_points
+from smtdist.models.points.table import in_context, noisy_pairs
 
 
 def engine():

@@ -25,8 +25,8 @@ from smtdist.models.points.contexts import (
     temporal_context,
 )
 from smtdist.models.points.fit import FINE as GRID
-from smtdist.models.points.fit import in_context, noisy_pairs
-from smtdist.models.points.table import PointSettings, fit_table
+from smtdist.models.points.fit import fit_table
+from smtdist.models.points.table import PointSettings, in_context, noisy_pairs
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
 from smtdist.statistics.values import ValueSums, finish

@@ -14,9 +14,9 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table, plain_rows
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.judged import Evaluates
-from smtdist.models.points.fit import PointModel
+from smtdist.models.points.fit import PointModel, embedded, fit_table
 from smtdist.models.points.sites import ROWS_OF_TABLES
-from smtdist.models.points.table import PointSettings, embedded, fit_table
+from smtdist.models.points.table import PointSettings
 
 
 class PointSMT(Evaluates, TransformerMixin, TransformEstimator, of=PointSettings):  # type: ignore[misc]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,16 @@ from smtdist.data.fingerprint import array_hash
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
-from smtdist.data.table import as_table
+from smtdist.data.table import as_table, read_rows
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, counted
 from smtdist.kernels import features as feature_kinds
 from smtdist.kernels.features import Features
 from smtdist.kernels.products import Ordered
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models import plugins, store, valued
-from smtdist.models.points.contexts import Context
+from smtdist.models.points.contexts import spread_points
 from smtdist.models.points.sites import (
     ROWS_OF_TABLES,
     RowsOfSamples,
@@ -33,16 +34,17 @@ from smtdist.models.points.sites import (
     site_kind,
     table_of,
 )
+from smtdist.models.points.table import PointSettings, in_time, table_in_context
 from smtdist.models.store import Array
+from smtdist.models.transform import embedded as embedded_rows
 from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
-if TYPE_CHECKING:
-    from smtdist.models.points.table import PointSettings
-
+SOME_ROWS: Final = 20_000
+"""Rows that landmarks are chosen among where samples have rows of their own."""
 MOMENTS = ("second", "centred")
 FINE = 2**20
 """Steps of a feature between 0 and 1: features of points are known exactly."""
@@ -123,8 +125,6 @@ class PointModel(ValuedTransform):
 
         Rows in time are one sequence; `smtdist.models.points.table.in_time` makes several.
         """
-        from smtdist.models.points.table import table_in_context
-
         if self.kind is not None or isinstance(source, NeighbourSource | NoisePairs):
             return source
         found: Source = table_in_context(source, self._asked.replace(lengths=()))
@@ -132,8 +132,6 @@ class PointModel(ValuedTransform):
 
     def in_sequences(self, table: Source, lengths: tuple[int, ...]) -> Source:
         """Return the rows of a table as sequences of given lengths; ConfigurationError where rows are not in time."""
-        from smtdist.models.points.table import in_time
-
         if self.kind is not None or self._asked.context != "time":
             raise ConfigurationError(
                 "lengths are for sequences in time, and this model has none; leave them out."
@@ -233,8 +231,6 @@ class PointModel(ValuedTransform):
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
         """Read what `stored` yielded, also in an earlier version; ModelError for a kind of samples that no package brings."""
-        from smtdist.models.points.table import PointSettings
-
         told = str(file.attrs["configuration"])
         _require_package(file.filename, json.loads(told or "{}").get("sites", ROWS_OF_TABLES))
         n_inputs = store.number(file, "n_inputs")
@@ -343,20 +339,99 @@ def fit_sums(
     return PointModel(sums.encoder, None, embedding, statistics), [record, told]
 
 
-def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:
-    """Return two noisy copies of every point, as neighbours; `points` are as in `smtdist.data.table.as_table`.
+def fit_table(
+    points: Any, settings: PointSettings, engine: Engine
+) -> tuple[PointModel, list[dict[str, Any]]]:
+    """Embed the rows of a table (SMT 2023, eq. 3): one pass over points and neighbours, then a solve.
 
-    >>> noisy_pairs(np.zeros((10, 3)), 0.1).shape
-    (10, 2, 4)
+    `points` are as in `smtdist.data.table.as_table`. Landmarks are rows that tile the others, each the
+    farthest from those before it. Memory: the table in float64 on the driver, for landmarks and neighbours,
+    twice for nearest neighbours; on workers as the pass states. Returns the records of its steps too.
+
+    >>> from smtdist.engine.executor import SerialExecutor
+    >>> rows = np.random.default_rng(0).uniform(size=(200, 2))
+    >>> asked = PointSettings(size=20, neighbours=5, n_components=3)
+    >>> model, _ = fit_table(rows, asked, Engine(SerialExecutor()))
+    >>> model.transform(rows[:5]).shape
+    (5, 3)
     """
-    return NoisePairs(as_table(points), noise, seed)
+    table = points if isinstance(points, Source) and settings.sites != ROWS_OF_TABLES else as_table(points)
+    with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings.to_dict())):
+        return _fitted(table, settings, engine)
 
 
-def in_context(points: Any, context: Context) -> NeighbourSource:
-    """Return points with their neighbours; `points` are as in `smtdist.data.table.as_table`.
+def _fitted(
+    table: Source, settings: PointSettings, engine: Engine
+) -> tuple[PointModel, list[dict[str, Any]]]:
+    kind = site_kind(settings.sites, settings.of_sites)
+    if kind is None:
+        rows, sites = read_rows(table).astype(np.float64), 1
+        source: Source = table_in_context(table, settings)
+    else:
+        rows, sites = some_rows(table, kind)
+        source = table
+    features = chosen_features(rows, settings)
+    if settings.n_components > features.size:
+        raise ConfigurationError(
+            f"n_components is {settings.n_components}, but there are {counted(features.size, 'feature')}; ask for fewer."
+        )
+    model = PointModel(features, settings, n_inputs=rows.shape[1], n_sites=sites)
+    statistics, record = model.summed(source, engine)
+    embedding, solved = model.solved(statistics, engine)
+    return model.finished(statistics, embedding, table.describe()), [record, solved]
 
-    >>> from smtdist.models.points.contexts import temporal_context
-    >>> in_context(np.zeros((10, 3)), temporal_context([10])).shape
-    (10, 2, 4)
+
+def some_rows(source: Source, kind: SiteKind) -> tuple[NDArray[np.float64], int]:
+    """Return rows of samples that lie evenly in a source, at most `SOME_ROWS` of them, and how many rows a sample has."""
+    with source.opened() as reader:
+        sites = rows_of(kind, reader.read(0, 1)).shape[1]
+        wanted = min(source.n_samples, max(1, SOME_ROWS // sites))
+        chosen = np.linspace(0, source.n_samples, wanted, endpoint=False).astype(np.int64)
+        parts = [rows_of(kind, reader.read(at, at + 1))[0] for at in chosen.tolist()]
+    return np.concatenate(parts), sites
+
+
+def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> feature_kinds.Features:
+    """Return the features that settings name, with their landmarks among the rows."""
+    if settings.feature_map == "quadratic":
+        return feature_kinds.Quadratic(rows.shape[1])
+    if settings.feature_map == "fourier":
+        return feature_kinds.RandomFourier(
+            rows.shape[1], settings.n_atoms, settings.width, settings.random_state
+        )
+    if settings.n_atoms > len(rows):
+        raise ConfigurationError(
+            f"n_atoms is {settings.n_atoms}, but there are only {counted(len(rows), 'point')} to choose landmarks from; ask for "
+            f"fewer."
+        )
+    if settings.feature_map == "interpolation" and settings.n_neighbors > settings.n_atoms:
+        raise ConfigurationError(
+            f"neighbours is {settings.n_neighbors}, but there are {counted(settings.n_atoms, 'landmark')}; ask for fewer."
+        )
+    landmarks = spread_points(rows, settings.n_atoms)
+    made: dict[str, Callable[[], feature_kinds.Features]] = {
+        "landmarks": lambda: feature_kinds.Landmarks(landmarks),
+        "threshold": lambda: Threshold(landmarks, settings.threshold),
+        "l1": lambda: PositiveCodes(landmarks, settings.penalty),
+        "omp": lambda: Pursuit(landmarks, settings.active),
+        "interpolation": lambda: feature_kinds.Interpolation(landmarks, settings.n_neighbors),
+        "rbf": lambda: feature_kinds.RadialBasis(landmarks, settings.width),
+    }
+    return made[settings.feature_map]()
+
+
+def embedded(
+    model: PointModel, source: Source, engine: Engine
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
+    """Yield (first point, P f(x) of points, (m, L)) for all rows of a table, in whatever order they end; samples with rows of
+    their own have (m, sites, L).
+
+    Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or
+    products. Memory on a worker: the features of 1,024 points, and 16,384 embedded points.
     """
-    return NeighbourSource.of(points, context.numbers, context.weights)
+    if model.kind is None and source.shape[1] != model.n_inputs:
+        raise ModelError(
+            f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[1]}; give rows like those "
+            f"it was fitted on."
+        )
+    return embedded_rows(model.represent, source, engine)

@@ -1,8 +1,8 @@
-"""Tables embedded from settings: which features, whose neighbours; and new points under the same features."""
+"""Settings of points: which features, whose neighbours; and tables read with their neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -12,23 +12,16 @@ from numpy.typing import NDArray
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
-from smtdist.engine.manifest import Facts
-from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError, counted
-from smtdist.kernels import features
-from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models import transform as row_embedding
+from smtdist.errors import ConfigurationError, counted
 from smtdist.models.points.contexts import (
     Context,
     locally_linear_context,
     mean_context,
     nearest_neighbours,
-    spread_points,
     symmetric_context,
     temporal_context,
 )
-from smtdist.models.points.fit import PointModel, in_context, noisy_pairs
-from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, require_sites, rows_of, site_kind
+from smtdist.models.points.sites import ROWS_OF_TABLES, require_sites
 from smtdist.settings import TABLE, TEXT, Settings, number, one_of, seed, setting, several, shared, whole
 
 FEATURES: Final = (
@@ -38,8 +31,6 @@ FEATURES: Final = (
 CONTEXTS: Final = ("noise", "knn", "mean", "lle", "time")
 _ORDERS: Final = {"noise": 1, "knn": 1, "mean": 2, "lle": 2}
 METHODS: Final = ("auto", "exact", "faiss")
-SOME_ROWS: Final = 20_000
-"""Rows that landmarks are chosen among where samples have rows of their own."""
 
 
 class PointSettings(Settings):
@@ -124,85 +115,23 @@ class PointSettings(Settings):
         return self.difference_order if self.context == "time" else _ORDERS[self.context]
 
 
-def fit_table(
-    points: Any, settings: PointSettings, engine: Engine
-) -> tuple[PointModel, list[dict[str, Any]]]:
-    """Embed the rows of a table (SMT 2023, eq. 3): one pass over points and neighbours, then a solve.
+def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:
+    """Return two noisy copies of every point, as neighbours; `points` are as in `smtdist.data.table.as_table`.
 
-    `points` are as in `smtdist.data.table.as_table`. Landmarks are rows that tile the others, each the
-    farthest from those before it. Memory: the table in float64 on the driver, for landmarks and neighbours,
-    twice for nearest neighbours; on workers as the pass states. Returns the records of its steps too.
-
-    >>> from smtdist.engine.executor import SerialExecutor
-    >>> rows = np.random.default_rng(0).uniform(size=(200, 2))
-    >>> asked = PointSettings(size=20, neighbours=5, n_components=3)
-    >>> model, _ = fit_table(rows, asked, Engine(SerialExecutor()))
-    >>> model.transform(rows[:5]).shape
-    (5, 3)
+    >>> noisy_pairs(np.zeros((10, 3)), 0.1).shape
+    (10, 2, 4)
     """
-    table = points if isinstance(points, Source) and settings.sites != ROWS_OF_TABLES else as_table(points)
-    with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings.to_dict())):
-        return _fitted(table, settings, engine)
+    return NoisePairs(as_table(points), noise, seed)
 
 
-def _fitted(
-    table: Source, settings: PointSettings, engine: Engine
-) -> tuple[PointModel, list[dict[str, Any]]]:
-    kind = site_kind(settings.sites, settings.of_sites)
-    if kind is None:
-        rows, sites = read_rows(table).astype(np.float64), 1
-        source: Source = table_in_context(table, settings)
-    else:
-        rows, sites = some_rows(table, kind)
-        source = table
-    features = chosen_features(rows, settings)
-    if settings.n_components > features.size:
-        raise ConfigurationError(
-            f"n_components is {settings.n_components}, but there are {counted(features.size, 'feature')}; ask for fewer."
-        )
-    model = PointModel(features, settings, n_inputs=rows.shape[1], n_sites=sites)
-    statistics, record = model.summed(source, engine)
-    embedding, solved = model.solved(statistics, engine)
-    return model.finished(statistics, embedding, table.describe()), [record, solved]
+def in_context(points: Any, context: Context) -> NeighbourSource:
+    """Return points with their neighbours; `points` are as in `smtdist.data.table.as_table`.
 
-
-def some_rows(source: Source, kind: SiteKind) -> tuple[NDArray[np.float64], int]:
-    """Return rows of samples that lie evenly in a source, at most `SOME_ROWS` of them, and how many rows a sample has."""
-    with source.opened() as reader:
-        sites = rows_of(kind, reader.read(0, 1)).shape[1]
-        wanted = min(source.n_samples, max(1, SOME_ROWS // sites))
-        chosen = np.linspace(0, source.n_samples, wanted, endpoint=False).astype(np.int64)
-        parts = [rows_of(kind, reader.read(at, at + 1))[0] for at in chosen.tolist()]
-    return np.concatenate(parts), sites
-
-
-def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> features.Features:
-    """Return the features that settings name, with their landmarks among the rows."""
-    if settings.feature_map == "quadratic":
-        return features.Quadratic(rows.shape[1])
-    if settings.feature_map == "fourier":
-        return features.RandomFourier(
-            rows.shape[1], settings.n_atoms, settings.width, settings.random_state
-        )
-    if settings.n_atoms > len(rows):
-        raise ConfigurationError(
-            f"n_atoms is {settings.n_atoms}, but there are only {counted(len(rows), 'point')} to choose landmarks from; ask for "
-            f"fewer."
-        )
-    if settings.feature_map == "interpolation" and settings.n_neighbors > settings.n_atoms:
-        raise ConfigurationError(
-            f"neighbours is {settings.n_neighbors}, but there are {counted(settings.n_atoms, 'landmark')}; ask for fewer."
-        )
-    landmarks = spread_points(rows, settings.n_atoms)
-    made: dict[str, Callable[[], features.Features]] = {
-        "landmarks": lambda: features.Landmarks(landmarks),
-        "threshold": lambda: Threshold(landmarks, settings.threshold),
-        "l1": lambda: PositiveCodes(landmarks, settings.penalty),
-        "omp": lambda: Pursuit(landmarks, settings.active),
-        "interpolation": lambda: features.Interpolation(landmarks, settings.n_neighbors),
-        "rbf": lambda: features.RadialBasis(landmarks, settings.width),
-    }
-    return made[settings.feature_map]()
+    >>> from smtdist.models.points.contexts import temporal_context
+    >>> in_context(np.zeros((10, 3)), temporal_context([10])).shape
+    (10, 2, 4)
+    """
+    return NeighbourSource.of(points, context.numbers, context.weights)
 
 
 def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource | NoisePairs:
@@ -234,20 +163,3 @@ def _context(rows: NDArray[np.float64], settings: PointSettings) -> Context:
     if settings.context == "lle":
         return locally_linear_context(rows, numbers)
     return symmetric_context(numbers) if settings.context == "knn" else mean_context(numbers)
-
-
-def embedded(
-    model: PointModel, source: Source, engine: Engine
-) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
-    """Yield (first point, P f(x) of points, (m, L)) for all rows of a table, in whatever order they end; samples with rows of
-    their own have (m, sites, L).
-
-    Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or
-    products. Memory on a worker: the features of 1,024 points, and 16,384 embedded points.
-    """
-    if model.kind is None and source.shape[1] != model.n_inputs:
-        raise ModelError(
-            f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[1]}; give rows like those "
-            f"it was fitted on."
-        )
-    return row_embedding.embedded(model.represent, source, engine)
