@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from smtdist import configuration
@@ -16,9 +15,8 @@ from smtdist.cli.options import Where
 from smtdist.cli.session import engine_for, print_json, result_console, say
 from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
-from smtdist.engine.memory import memory_limit, readable, size_of
+from smtdist.engine.memory import size_of
 from smtdist.engine.passes import Engine
-from smtdist.errors import MemoryBudgetError
 from smtdist.models.plan import PassCost, PlannedCluster
 from smtdist.monitor import tables
 
@@ -97,16 +95,3 @@ def say_costs(
         print_json({"passes": found, "data": source.describe(), **about})
     else:
         result_console().print(tables.plan_table(found, checkpoint is not None))
-
-
-def require_room(shape: Sequence[int], sources: Sequence[Source], command: str) -> None:
-    """Raise a MemoryBudgetError where float32 features of a shape would take more than half of the memory.
-
-    command : what writes them to a file instead, and how to go on from there.
-    """
-    size = 4 * int(np.prod(shape)) * sum(source.n_samples for source in sources)
-    if size > memory_limit() // 2:
-        raise MemoryBudgetError(
-            f"The features take {readable(size)}, more than half of the {readable(memory_limit())} here; use fewer units or a "
-            f"smaller pooling grid, or {command} of your own."
-        )
