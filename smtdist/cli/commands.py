@@ -219,7 +219,7 @@ def load(name: str) -> Any:
             assert inner.callback is not None
             inner.help = _help(inner.callback)
             inner.callback, inner.cls = with_common_options(inner.callback), _Command
-        group = typer.main.get_command(function)
+        group = typer.main.get_group(function)  # of one command, too
         group.name, group.epilog = name, f"Example: smtdist {name} {known.arguments}"
         return group
     app = typer.Typer(
