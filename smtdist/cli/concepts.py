@@ -154,6 +154,7 @@ def _show(model: ConceptModel, source: Source, result: dict[str, Any]) -> None:
 
 def _search(path: Path, query: str, json: bool) -> None:
     from smtdist.concepts import reading
+    from smtdist.concepts.model import ConceptModel
     from smtdist.models import store
 
     model = store.load(path, kind=ConceptModel)
@@ -167,6 +168,7 @@ def _search(path: Path, query: str, json: bool) -> None:
 
 def _draw(path: Path, text: str, names: str | None, figure: Path, overwrite: bool, json: bool) -> None:
     from smtdist.concepts import drawing
+    from smtdist.concepts.model import ConceptModel
     from smtdist.models import store
 
     model = store.load(path, kind=ConceptModel)

@@ -453,7 +453,7 @@ def picture_kind(path: Path) -> str:
 
 
 def target(
-    out: Path | None, plan: bool, overwrite: bool, *, inputs: Sequence[Path | None] = (), data: Any = None
+    out: Path | None, plan: bool, overwrite: bool, *, inputs: Sequence[Path | None] = (), data: Any = ()
 ) -> Path:
     """Return the file to write, which may be written; with `plan` none is, and none need be named."""
     from smtdist.data.writing import check_target

@@ -188,9 +188,9 @@ def transform(
         check_target(out, overwrite, inputs=(model,), data=data)
         _write(own(model, data[0], dataset), model, out, where, started, overwrite, json)
         return
-    group = _named(dataset)
     if not plan:
         check_target(out, overwrite, inputs=(model, *beside), data=data)
+    group = _named(dataset)
     with usage():
         asked = readout.ReadoutSettings(**read_out)
     components, drop = asked.n_components, asked.drop_components

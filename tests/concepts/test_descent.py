@@ -313,10 +313,13 @@ def test_a_descent_ends_where_nothing_flips():
     assert oracle.hamming_after_matching(done.concepts, S) == 0
 
 
-def test_what_was_kept_and_cannot_be_read_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("descent.h5", "is damaged"), ("descent.npz", "is of an earlier smtdist")]
+)
+def test_what_was_kept_and_cannot_be_read_is_named(name, sentence, tmp_path):
     scores = prepare(np.eye(8), Engine(SerialExecutor()))
-    (tmp_path / "descent.npz").write_bytes(b"PK broken")
-    with pytest.raises(CheckpointError, match=r"descent\.npz cannot be read"):
+    (tmp_path / name).write_bytes(b"PK broken")
+    with pytest.raises(CheckpointError, match=f"{name} {sentence}"):
         descend(
             scores, np.eye(8, 3, dtype=np.uint8), descent(3), Engine(SerialExecutor(), checkpoint=tmp_path)
         )

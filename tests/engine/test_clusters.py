@@ -423,7 +423,9 @@ def test_a_process_that_may_start_no_workers_says_so(monkeypatch, why):
             require_processes(1)
         return
     monkeypatch.delenv(MARK, raising=False)
-    said = "put that under `if __name__" if "importing" in why else "may start no others.*leave workers out"
+    said = (
+        "put that under `if __name__" if "importing" in why else "may start no others.*leave n_workers out"
+    )
     with pytest.raises(ConfigurationError, match=said):
         require_processes(1)
 

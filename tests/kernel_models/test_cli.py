@@ -182,7 +182,7 @@ def test_models_of_another_kind_are_refused(data, tmp_path):
     out = tmp_path / "k.h5"
     found = run("transform", data, data, "--dataset", "test/x", "--out", out)
     assert found.exit_code == 1
-    assert "is not a kernel model; give one written by smtdist kernel fit" in found.stderr
+    assert "is an HDF5 file but not an smtdist model; give a model written by smtdist fit" in found.stderr
     assert (
         run("fit", data, "--dataset", "train/x", "--out", out, "--quiet", "--set", "noise=0.3").exit_code
         == 0
