@@ -259,8 +259,8 @@ def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
         kernel: "k.h5 holds a kernel model, which smtdist transform and smtdist evaluate take; give a model",
         z: "z.h5 holds representations, not a model; give a model written by smtdist fit.",
     }
+    refused(["transform", z, *images, "--out", out], tmp_path, sentences[z])
     for path, sentence in sentences.items():
-        refused(["transform", path, *images, "--out", out], tmp_path, sentence)
         refused(["export", path, "--format", "onnx", "--out", out], tmp_path, sentence)
         refused(["update", path, *images], tmp_path, sentence)
     judged = CliRunner().invoke(
