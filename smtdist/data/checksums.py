@@ -28,6 +28,7 @@ MOST_BLOCKS: Final = 4096
 KEY: Final = "crc32"
 """Of a JSON object: the checksum of all else in it."""
 _PIECE: Final = 16 * 2**20
+_ZEROS: Final = memoryview(bytes(2**20))
 _SETTLED: Final = 1.0
 """Seconds after a change until what a file holds is compared once and not whenever it is read."""
 
@@ -172,8 +173,11 @@ def cut(start: int, stop: int, rows: int) -> Iterator[tuple[int, int]]:
 
 def _joined(first: int, second: int, length: int) -> int:
     """Return the CRC-32 of two stretches of bytes, the second of so many, from those of each: it is affine in its start."""
-    zeros = bytes(length)
-    return isal_zlib.crc32(zeros, first) ^ isal_zlib.crc32(zeros) ^ second
+    after, of_none = first, 0
+    for start, stop in cut(0, length, len(_ZEROS)):
+        zeros = _ZEROS[: stop - start]
+        after, of_none = isal_zlib.crc32(zeros, after), isal_zlib.crc32(zeros, of_none)
+    return after ^ of_none ^ second
 
 
 def record(
