@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -27,7 +28,6 @@ from smtdist.errors import DataError, MissingDatasetError, counted
 from smtdist.models import joined, loading, provenance, readout, representations, store
 from smtdist.models.transform import as_planned, planned
 from smtdist.monitor import tables
-from smtdist.settings import Settings
 
 if TYPE_CHECKING:
     from smtdist.engine.passes import Engine
@@ -57,38 +57,25 @@ class Rows(NamedTuple):
     source: Source
     pieces: Callable[[Engine], Iterator[tuple[int, NDArray[Any]]]]
     shape: tuple[int, ...]
-    settings: Settings | None
-    fingerprint: str
-    dtype: str = "float32"
-    units: str = "samples x features"
+    dtype: str
+    units: tuple[str, str]
 
 
-def _points(model: Path, data: str, dataset: str | None) -> Rows:
+def _points(model: Any, data: str, dataset: str | None) -> Rows:
     from smtdist.cli.points import opened
     from smtdist.models.points import fit
 
-    fitted = store.load(model)
-    source = opened(fitted.kind, data, dataset)
-    settings, mark = fitted.settings, fitted.provenance.get("fingerprint", "")
-    return Rows(
-        source,
-        lambda engine: fit.embedded(fitted, source, engine),
-        fitted.feature_shape,
-        settings,
-        mark,
-        "float64",
-        "points x components",
-    )
+    source = opened(model.kind, data, dataset)
+    pieces = partial(fit.embedded, model, source)
+    return Rows(source, pieces, model.feature_shape, "float64", ("points", "components"))
 
 
-def _kernel(model: Path, data: str, dataset: str | None) -> Rows:
+def _kernel(model: Any, data: str, dataset: str | None) -> Rows:
     from smtdist.models.kernel.estimators import samples_of
     from smtdist.models.kernel.model import embedded
 
-    fitted = store.load(model)
-    source = samples_of((data, _named(dataset)))
-    shape = (fitted.settings.n_components,)
-    return Rows(source, lambda engine: embedded(fitted, source, engine), shape, fitted.settings, "")
+    source, shape = samples_of((data, _named(dataset))), (model.settings.n_components,)
+    return Rows(source, partial(embedded, model, source), shape, "float32", ("samples", "features"))
 
 
 def _named(dataset: str | None) -> str:
@@ -106,38 +93,22 @@ _OWN: Final = {
 
 
 def _write(
-    rows: Rows, model: Path, out: Path, where: opt.Where, started: float, overwrite: bool, json: bool
-) -> None:
-    """Write the features of every sample to a file as they are made, and say so."""
+    model: Any, rows: Rows, path: Path, out: Path, where: opt.Where, overwrite: bool
+) -> dict[str, Any]:
+    """Write the features of every sample to a file as they are made; return what to say of it."""
+    fingerprint = model.provenance.get("fingerprint")
     attributes = {
-        "configuration": "{}" if rows.settings is None else rows.settings.to_json(),
-        "model": str(model.absolute()),
-        **({"model_fingerprint": rows.fingerprint} if rows.fingerprint else {}),
+        "configuration": "{}" if model.settings is None else model.settings.to_json(),
+        "model": str(path.absolute()),
+        **({"model_fingerprint": fingerprint} if fingerprint else {}),
         "source": rows.source.name,
     }
+    n = rows.source.n_samples
     with engine_for(where, rows.source) as engine:
         size = representations.save_representation(
-            out,
-            rows.pieces(engine),
-            rows.source.n_samples,
-            rows.shape,
-            rows.dtype,
-            attributes,
-            overwrite=overwrite,
+            out, rows.pieces(engine), n, rows.shape, rows.dtype, attributes, overwrite=overwrite
         )
-    count = math.prod(rows.shape)
-    result = {
-        "out": str(out.absolute()),
-        "n_samples": rows.source.n_samples,
-        "n_features": count,
-        "bytes": size,
-        "seconds": time.perf_counter() - started,
-    }
-    if json:
-        print_json(result)
-        return
-    samples, features = rows.units.split(" x ")
-    say(f"{result['out']}: {rows.source.n_samples:,} {samples} x {count:,} {features}, {tables.size(size)}")
+    return {"out": str(out.absolute()), "n_samples": n, "n_features": math.prod(rows.shape), "bytes": size}
 
 
 def transform(
@@ -186,7 +157,15 @@ def transform(
                 "written, and of images."
             )
         check_target(out, overwrite, inputs=(model,), data=data)
-        _write(own(model, data[0], dataset), model, out, where, started, overwrite, json)
+        fitted = store.load(model)
+        rows = own(fitted, data[0], dataset)
+        written = _write(fitted, rows, model, out, where, overwrite)
+        if json:
+            print_json(written | {"seconds": time.perf_counter() - started})
+        else:
+            many, wide = rows.units
+            figures = f"{written['n_samples']:,} {many} x {written['n_features']:,} {wide}"
+            say(f"{written['out']}: {figures}, {tables.size(written['bytes'])}")
         return
     if not plan:
         check_target(out, overwrite, inputs=(model, *beside), data=data)

@@ -21,6 +21,7 @@ from smtdist.kernels import mirror_kernel
 from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.solve import conjugate
+from smtdist.solve.blocks import read_block, write_block
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -82,18 +83,17 @@ class KernelTiles:
                 tiles.append(make(start, stop))
                 continue
             path = folder / f"{called}-{start}.npy"
-            if not path.exists():
-                part = path.with_suffix(".part")
-                with part.open("wb") as file:
-                    np.save(file, make(start, stop))
-                part.rename(path)
+            try:
+                read_block(path)
+            except OSError:  # not there yet, or not as it was written
+                write_block(path, make(start, stop))
             tiles.append(path)
         return cls(size, height, tiles)
 
     def __iter__(self) -> Iterator[tuple[int, int, Float32]]:
         """Yield first row, last row and numbers of each tile."""
         for (start, stop), tile in zip(even_ranges(self.size, self.height), self.tiles, strict=True):
-            yield start, stop, np.load(tile) if isinstance(tile, Path) else tile
+            yield start, stop, read_block(tile) if isinstance(tile, Path) else tile
 
     def product(self, rows: NDArray[Any]) -> Float64:
         """Return the matrix times (n, c) numbers: float32 products, summed in float64 in the order of the tiles."""

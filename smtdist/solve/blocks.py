@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+from isal import isal_zlib
 
 from smtdist.errors import CheckpointError, ModelError
 from smtdist.solve.streamed import Streamed
@@ -33,6 +34,40 @@ def factor_bytes(size: int, height: int) -> int:
     17.0
     """
     return sum(8 * min(height, size - first) * (size - first) for first in range(0, size, height))
+
+
+def write_block(path: Path, block: npt.NDArray[Any]) -> None:
+    """Write an array to a file of NumPy's, whole or not at all, with its checksum behind it."""
+    block, temporary = np.ascontiguousarray(block), path.with_suffix(".part")
+    try:
+        with open(temporary, "wb") as file:
+            np.save(file, block)
+            file.write(_checksum(block))
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_block(path: Path) -> npt.NDArray[Any]:
+    """Read what `write_block` wrote; OSError where it cannot be read, or is not what was written."""
+    try:
+        with open(path, "rb") as file:
+            block: npt.NDArray[Any] = np.load(file, allow_pickle=False)
+            said = file.read(5)
+    except OSError:
+        raise
+    except Exception as error:  # whatever a header that is none makes NumPy's reader raise
+        raise OSError(f"it is damaged: {error}") from error
+    if said != _checksum(block):
+        raise OSError("it fails its checksum")
+    return block
+
+
+def _checksum(block: npt.NDArray[Any]) -> bytes:
+    kind = f"{block.dtype.str} {block.shape}".encode()
+    numbers = np.ascontiguousarray(block).reshape(-1).view(np.uint8).data
+    return int(isal_zlib.crc32(numbers, isal_zlib.crc32(kind))).to_bytes(4, "little")
 
 
 def remove_blocks(folder: Path) -> None:
@@ -72,13 +107,9 @@ class BlockFiles:
 
     def write(self, place: Place, block: npt.NDArray[np.float64]) -> None:
         """Store a block; CheckpointError where the disk does not take it."""
-        temporary = self._path(place).with_suffix(".part")
         try:
-            with open(temporary, "wb") as file:
-                np.save(file, np.ascontiguousarray(block))
-            os.replace(temporary, self._path(place))
+            write_block(self._path(place), block)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise CheckpointError(
                 f"The solve could not write to {self.folder} ({error.strerror or error}); free space, or give --checkpoint a "
                 f"folder with room."
@@ -88,8 +119,8 @@ class BlockFiles:
         """Return a block."""
         rows, columns = (self.span(index) for index in place)
         try:
-            block: Float64 = np.load(self._path(place), allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            block: Float64 = read_block(self._path(place))
+        except OSError as error:
             raise CheckpointError(
                 f"{self._path(place)} cannot be read ({error}); delete the folder and solve again."
             ) from error

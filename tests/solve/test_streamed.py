@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from smtdist.errors import CheckpointError, ConfigurationError, InterruptedRun, ModelError
 from smtdist.solve import blocks
-from smtdist.solve.blocks import BlockFiles, factor_bytes, factored
+from smtdist.solve.blocks import BlockFiles, factor_bytes, factored, read_block, write_block
 from smtdist.solve.generalized import smallest_components, smallest_components_of_tiles
 from smtdist.solve.pencil import Means, disk_bytes, streamed_bytes
 from smtdist.solve.streamed import Streamed
@@ -70,7 +70,7 @@ def test_the_factor_in_files_is_lapacks(height: int, tmp_path: Path) -> None:
     rows = [factor.inverse_rows(index) for index in range(factor.files.count)]
     whole = np.vstack([np.hstack([np.zeros((len(row), 40 - row.shape[1])), row]) for row in rows])
     np.testing.assert_allclose(whole, inverse, atol=1e-9)
-    stored = sum(path.stat().st_size - 128 for path in tmp_path.glob("*.npy"))
+    stored = sum(path.stat().st_size - 132 for path in tmp_path.glob("*.npy"))
     assert stored == factor_bytes(40, height)
 
 
@@ -173,4 +173,19 @@ def test_the_stated_peak_and_disk_hold(diagonal: bool, tmp_path: Path) -> None:
         <= streamed_bytes(size, diagonal, 10, height) - 6 * 8 * (512 - 64) * size
     )
     written = sum(path.stat().st_size for path in tmp_path.glob("*.npy"))
-    assert written <= disk_bytes(size, diagonal, height) + 128 * len(list(tmp_path.glob("*.npy")))
+    assert written <= disk_bytes(size, diagonal, height) + 132 * len(list(tmp_path.glob("*.npy")))
+
+
+def test_a_flipped_bit_of_a_block_is_noticed_or_changes_nothing(tmp_path):
+    block, path = np.random.default_rng(0).standard_normal((3, 2)), tmp_path / "factor-0000-0000.npy"
+    write_block(path, block)
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            found = read_block(path)
+        except OSError:
+            continue
+        np.testing.assert_array_equal(found, block)

@@ -61,18 +61,6 @@ def recover_codes(
     return codes
 
 
-def recover_signals(
-    dictionary: Float64, components: Float64, embedded: Float64, penalty: float = PENALTY
-) -> Float64:
-    """Return x̂ = Φ g(β) for every row (SMT 2018, section 4): dictionary Φ (D, K), or its unwhitened atoms, gives (N, D).
-
-    >>> recover_signals(2 * np.eye(2), np.eye(2), np.array([[1.0, -3.0]]), 0.5)
-    array([[1.5, 0. ]])
-    """
-    result: Float64 = recover_codes(components, embedded, penalty) @ dictionary.T
-    return result
-
-
 def regularised_codes(
     dictionary: Float64,
     components: Float64,
