@@ -56,9 +56,9 @@ def sums_stored_at_once():
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster():
-    """Two worker processes, started once: for tests that need some cluster and leave it as it is."""
+    """Two worker processes, started once a module: for tests that need some cluster and leave it as it is."""
     from smtdist.engine.local_cluster import local_executor
 
     with local_executor(2, threads=1) as executor:

@@ -309,6 +309,7 @@ def fit_points(
     >>> from smtdist.engine.executor import SerialExecutor
     >>> from smtdist.kernels.features import Quadratic
     >>> from smtdist.models.points.contexts import temporal_context
+    >>> from smtdist.models.points.table import in_context
     >>> t = np.linspace(0, 2 * np.pi, 400)
     >>> x = np.stack([np.sin(t) + np.cos(11 * t) ** 2, np.cos(11 * t)], axis=1)
     >>> source = in_context(x, temporal_context([400]))
