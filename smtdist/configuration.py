@@ -12,6 +12,8 @@ from smtdist.errors import ConfigurationError
 from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, seed, setting, shared, whole
 
 FEATURES: Final = ("gq", "vq")
+_OTHER_WORDS: Final = {"threshold": "gq", "nearest": "vq"}
+BINARY: Final = (*FEATURES, *_OTHER_WORDS)  # codes of bits, by every word for them
 CODED: Final = {
     "l1": "smtdist.codes.l1",
     "s3c": "smtdist.codes.s3c",
@@ -45,7 +47,7 @@ class Configuration(Settings):
         'the code of a patch: "vq", also "nearest" (one active atom, the nearest), or "gq", also "threshold" (every atom whose '
         "cosine reaches `threshold`).",
         default="gq",
-        values={"nearest": "vq", "threshold": "gq"},
+        values=_OTHER_WORDS,
         stored="feature",
     )
     threshold: float = setting(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from smtdist.cli.fit import coded_feature
 from smtdist.configuration import (
     FIELDS,
     PRESET_NOTES,
@@ -60,6 +61,7 @@ def test_values_have_other_words():
     assert given == Configuration(code="vq")
     assert given.digest() == Configuration(code="vq").digest()
     assert Configuration(code="threshold") == Configuration()
+    assert coded_feature(["code=nearest"]) is None  # no learned code
 
 
 def test_json_lists_become_ranges():

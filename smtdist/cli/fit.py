@@ -143,7 +143,7 @@ def coded_feature(assignments: list[str] | None) -> str | None:
     """Return the learned code that --set code= asks for, if it does: one of ours, or of another package."""
     given = [text.partition("=") for text in assignments or []]
     found = [value for name, _, value in given if name in ("code", "feature")]
-    if not found or found[-1] in configuration.FEATURES:
+    if not found or found[-1] in configuration.BINARY:
         return None
     if plugins.is_learned(found[-1]):
         return found[-1]

@@ -29,7 +29,7 @@ def settings(
 ) -> None:
     """List the settings that --set takes, with defaults, and the presets with what they change."""
     console = result_console()
-    if code is not None and code not in configuration.FEATURES:
+    if code is not None and code not in configuration.BINARY:
         from smtdist.models import coded as learned_codes
 
         with usage():

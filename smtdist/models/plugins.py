@@ -54,7 +54,7 @@ def is_learned(feature: str) -> bool:
     >>> is_learned("l1"), is_learned("gq"), is_learned("nonsense")
     (True, False, False)
     """
-    if feature in configuration.FEATURES:
+    if feature in configuration.BINARY:
         return False
     return feature in configuration.CODED or is_brought(ENCODERS, feature)
 
