@@ -309,6 +309,15 @@ class Settings:
         return {name: field for name, field in fields.items() if "setting" in field.metadata}
 
     @classmethod
+    def all_names(cls) -> set[str]:
+        """Return the names of all settings, other names among them."""
+        return {
+            name
+            for own, field in cls.declared().items()
+            for name in (own, *field.metadata["setting"].aliases)
+        }
+
+    @classmethod
     def undeclared(cls) -> list[str]:
         """Return the names of attributes with a type that no `setting` declares: mistakes."""
         return [field.name for field in dataclasses.fields(cls) if field.name not in cls.declared()]  # type: ignore[arg-type]

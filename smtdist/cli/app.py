@@ -15,14 +15,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from smtdist.cli.commands import CHECKPOINT, COMMANDS, WORDS, load
+from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, load, present
 from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.errors import (
     COMMAND_LINE,
@@ -45,10 +44,6 @@ PATIENCE = "18"
 times as long, and 1.5 times the CPU time."""
 TIGHT = 2**28
 """Bytes of the address space without which libraries, or what they compile, may not find room."""
-EARLIER = ("points transform", "kernel transform", "kernel evaluate")
-"""Earlier spellings of commands, which are called by their second word alone."""
-KERNEL_MODELS = "kernel-"
-"""How the names of models begin that are no transform, and have settings and files of their own."""
 
 HELP = (
     "Learn representations of images from data larger than memory, with the sparse manifold transform.\n\n"
@@ -69,10 +64,7 @@ class _Group(TyperGroup):
         return None if known is None else TyperCommand(cmd_name, help=known.summary)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if " ".join(args[:2]) in EARLIER:
-            args = args[1:]
-        if asks_for_kernel(args):
-            args = [*("kernel fit --plan" if args[0] == "plan" else "kernel fit").split(), *args[1:]]
+        args = present(args)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
@@ -84,8 +76,8 @@ class _Group(TyperGroup):
         return name, command and load(str(name)), rest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the words of the command line: a checkpoint folder remembers them."""
-        WORDS.set(tuple(args))
+        """Begin anew: nothing is known of a command yet."""
+        GIVEN.set(None)
         CHECKPOINT.set(None)
         with _readable(), sentences():  # help and the version are printed here
             return super().parse_args(ctx, args)
@@ -93,19 +85,6 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _readable(), sentences():
             return super().invoke(ctx)
-
-
-def asks_for_kernel(args: list[str]) -> bool:
-    """Tell whether arguments are a fit, or its plan, of a kernel model: `fit --model kernel-...` is `kernel fit` of it.
-
-    >>> asks_for_kernel(["fit", "data.h5", "--model", "kernel-spectral"]), asks_for_kernel(["fit", "data.h5"])
-    (True, False)
-    """
-    if args[:1] not in (["fit"], ["plan"]):
-        return False
-    joined = [value for option, value in pairwise(args) if option == "--model"]
-    joined += [part.removeprefix("--model=") for part in args if part.startswith("--model=")]
-    return any(value.startswith(KERNEL_MODELS) for value in joined)
 
 
 @contextlib.contextmanager
@@ -248,7 +227,7 @@ class Output(io.RawIOBase):
             except OSError as error:
                 self._failed = True
                 if self._name == "stdout":
-                    leaves = any(f"{word}=".startswith("--out=") for word in WORDS.get())
+                    leaves = "out" in (GIVEN.get() or {"options": {}})["options"]
                     if isinstance(error, BrokenPipeError):
                         if not leaves:
                             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -17,9 +17,10 @@ import typer
 from typer.core import TyperCommand
 
 from smtdist.cli.options import with_common_options
+from smtdist.errors import SmtdistError
 
-WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
-"""The words of the command line under way, `smtdist` left out: a checkpoint folder remembers them."""
+GIVEN: ContextVar[dict[str, Any] | None] = ContextVar("GIVEN", default=None)
+"""The options of the command under way as they were given, by name, and the command: a checkpoint folder remembers them."""
 
 CHECKPOINT: ContextVar[Path | None] = ContextVar("CHECKPOINT", default=None)
 """The checkpoint folder of the run under way, once `smtdist resume` can go on with it."""
@@ -28,13 +29,13 @@ CHECKPOINT: ContextVar[Path | None] = ContextVar("CHECKPOINT", default=None)
 class Command(NamedTuple):
     """A command, which is the function of its name in the module of its name, where `module` names no other.
 
-    summary : the first sentence of its docstring. arguments : those of its example. resumed : its commands whose runs `resume`
-    goes on with, "" where it has none of its own.
+    summary : the first sentence of its docstring. arguments : those of its example. resumed : whether `resume` goes on with
+    its runs.
     """
 
     summary: str
     arguments: str
-    resumed: tuple[str, ...] = ()
+    resumed: bool = False
     module: str = ""
 
 
@@ -53,12 +54,13 @@ COMMANDS: Final = {
     ),
     "plan": Command(
         "Print what a fit will cost, pass by pass: tasks, bytes, memory and time.",
-        "data.h5 --dataset train --set dictionary=8192 --workers 4 --memory 16GB",
+        "data.h5 --dataset train --set n_atoms=8192 --workers 4 --memory 16GB",
+        module="fit",
     ),
     "fit": Command(
-        "Fit a model of images: whitening, dictionary, statistics, solve.",
-        "data.h5 --dataset train --out model.h5 --preset mnist-vq --set dictionary=2048",
-        resumed=("",),
+        "Fit a model of any kind: of images, words, the rows of a table, clips, kernels, concepts, or a head.",
+        "data.h5 --dataset train --out model.h5 --preset mnist-vq --set n_atoms=2048",
+        resumed=True,
     ),
     "resume": Command(
         "Continue a stopped run from its checkpoint folder; the result is the same as without the stop.",
@@ -70,9 +72,15 @@ COMMANDS: Final = {
         "checkpoint/",
     ),
     "update": Command(
-        "Add samples to a model, or withdraw them, and solve again; only these samples are read.",
+        "Add samples to a model, and solve again; only these samples are read.",
         "model.h5 more.h5 --dataset train",
-        resumed=("",),
+        resumed=True,
+        module="merge",
+    ),
+    "withdraw": Command(
+        "Withdraw samples from a model, as if they had never been added, and solve again; only these samples are read.",
+        "model.h5 old.h5 --dataset train",
+        resumed=True,
         module="merge",
     ),
     "merge": Command(
@@ -80,54 +88,40 @@ COMMANDS: Final = {
         "a.h5 b.h5 --subtract c.h5 --out m.h5",
     ),
     "transform": Command(
-        "Write the representation of every sample to an HDF5 file.",
+        "Write the representation of every sample to an HDF5 file, or the predictions of a head.",
         "model.h5 data.h5 --dataset test --out z.h5",
     ),
     "evaluate": Command(
         "Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.",
         "model.h5 data.h5 --train train --test test --metric knn",
     ),
-    "head": Command(
-        "Fit a classifier of representations, keep it in a file, apply it, and add or withdraw rows.",
-        "fit ztrain.h5 --out head.h5",
-        resumed=("fit", "update"),
-    ),
     "tune": Command(
         "Try every combination of a grid of settings on held-out images, in far less time than separate fits.",
-        "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256",
+        "data.h5 --train train --limit 2000 --grid whitening_reg=0.001,0.01,0.1 --grid n_components=64,256",
     ),
-    "concepts": Command(
-        "Find binary concepts of rows, such as embeddings or word vectors; shared concepts reproduce their similarity.",
-        "z.h5 --dataset z --method hybrid --n-concepts 50 --out concepts.h5",
-        resumed=("",),
+    "near": Command(
+        "Show the words nearest to others in a model of words, and the words that co-occur with them most.",
+        "words.h5 february raccoon",
+        module="ask",
     ),
-    "kernel": Command(
-        "Fit and apply kernel models: contrastive losses and an autoencoder, exact or with explicit features.",
-        "fit data.h5 --dataset train --out k.h5",
-        resumed=("fit",),
+    "search": Command(
+        "List the points whose concepts fulfil a formula.",
+        'concepts.h5 "17 and not 4"',
+        module="ask",
+    ),
+    "draw": Command(
+        "Draw which concepts separate some points, and where all others lie.",
+        "concepts.h5 3 14 --figure points",
+        module="ask",
     ),
     "filters": Command(
         "Draw the atoms of a model as patches.",
         "model.h5 --out atoms.png",
-    ),
-    "video": Command(
-        "Fit and apply the transform of video: sparse codes of patches, and an embedding that straightens their paths.",
-        "fit clips.h5 --out video.h5",
-        resumed=("fit",),
+        module="ask",
     ),
     "export": Command(
         "Write a fitted encoder for ONNX Runtime, or vectors of words for gensim.",
         "model.h5 --format onnx --out model.onnx",
-    ),
-    "words": Command(
-        "Embed words by the words that occur near them: a pass for the vocabulary, a pass for the pairs, a sparse solve.",
-        "corpus.txt.gz --vocabulary 30000 --window 4 --near february",
-        resumed=("",),
-    ),
-    "points": Command(
-        "Embed the rows of a table by their neighbours: nearest rows, noisy copies, local weights, or rows before and after.",
-        "fit table.h5 --dataset x --size 50 --out p.h5",
-        resumed=("fit",),
     ),
     "report": Command(
         "Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts.",
@@ -147,10 +141,48 @@ COMMANDS: Final = {
         module="info",
     ),
     "settings": Command(
-        "List the settings that --set takes, with defaults, and the presets with what they change.",
-        "--json",
+        "List the settings of a model that --set takes, with defaults, and the presets with what they change.",
+        "words",
+        module="info",
     ),
 }
+
+
+EARLIER: Final = {
+    "points fit": "fit --model points",
+    "kernel fit": "fit",
+    "kernel plan": "plan",
+    "video fit": "fit --model video",
+    "video import": "import --kind video",
+    "video judge": "evaluate",
+    "head fit": "fit --model head",
+    "head predict": "transform",
+    "head update": "update",
+    **dict.fromkeys(("points transform", "kernel transform"), "transform"),
+    "kernel evaluate": "evaluate",
+}
+"""Earlier spellings of commands, and what they are now."""
+KERNEL: Final = "kernel-contrastive"
+"""The model that `kernel fit` fitted where none was named."""
+
+
+def present(words: Sequence[str]) -> list[str]:
+    """Return a command line in the present spelling: files of runs, and people, may have an earlier one.
+
+    >>> " ".join(present(["words", "a.txt", "--out", "w.h5"])), " ".join(present(["update", "m.h5", "x.h5", "--withdraw"]))
+    ('fit --model words a.txt --out w.h5', 'withdraw m.h5 x.h5')
+    """
+    now = list(words)
+    begun = EARLIER.get(" ".join(now[:2]))
+    if begun is not None:
+        named = begun != "fit" or any(word.startswith("--model") for word in now)
+        now = [*begun.split(), *([] if named else ["--model", KERNEL]), *now[2:]]
+    elif now[:1] in (["words"], ["concepts"]):
+        now = ["fit", "--model", *now]
+    for flag, before, after in (("--withdraw", "update", "withdraw"), ("--plan", "fit", "plan")):
+        if now[:1] == [before] and flag in now:
+            now = [after, *(word for word in now[1:] if word != flag)]
+    return now
 
 
 @contextmanager
@@ -178,14 +210,53 @@ TYPES: Final[dict[str, str | None]] = {
 
 
 class _Command(TyperCommand):
-    """A command whose help names no types of Python, and that takes other names of settings for options, too."""
+    """A command whose help names no types of Python, that takes other names of settings for options, too, and remembers."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         present: dict[str, str] = getattr(self.callback, "renamed", {})
         words = [word.partition("=") for word in args]
-        return super().parse_args(
-            ctx, [present.get(option, option) + equals + value for option, equals, value in words]
-        )
+        args = [present.get(option, option) + equals + value for option, equals, value in words]
+        return super().parse_args(ctx, self._with_settings(args))
+
+    def _with_settings(self, args: list[str]) -> list[str]:
+        """Return words in which options that are settings of the model that is fitted are given by --set."""
+        own = {word: option for option in self.params for word in (*option.opts, *option.secondary_opts)}
+        if "--model" not in own or "--set" not in own:
+            return args
+        models = [args[at + 1] for at, word in enumerate(args[:-1]) if word == "--model"]
+        if not models:
+            return args
+        from smtdist.models import jobs
+
+        try:
+            known = jobs.declared(models[-1])
+        except SmtdistError:  # said later
+            return args
+        names = {
+            other: name for name, one in known.items() for other in (name, *one.metadata["setting"].aliases)
+        }
+        changed, at = list[str](), 0
+        while at < len(args):
+            option, equals, value = args[at].partition("=")
+            name = option.removeprefix("--").replace("-", "_")
+            if option in own or not option.startswith("--") or name not in names:
+                changed.append(args[at])
+            else:
+                if not equals:
+                    at += 1
+                    value = args[at] if at < len(args) else ""
+                changed += ["--set", f"{name}={value}"]
+            at += 1
+        return changed
+
+    def invoke(self, ctx: Any) -> Any:
+        given = {
+            name: value
+            for name, value in ctx.params.items()
+            if ctx.get_parameter_source(name).name == "COMMANDLINE"
+        }
+        GIVEN.set({"verb": ctx.info_name, "options": given})
+        return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:
         found = super().get_params(ctx)

@@ -29,13 +29,14 @@ import typer
 
 from smtdist import datasets
 from smtdist.cli import options as opt
-from smtdist.cli.fit import model_line
-from smtdist.cli.session import engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, print_json, result_console, say
 from smtdist.configuration import Configuration
+from smtdist.data import showing
 from smtdist.data.writing import check_target
 from smtdist.evaluate import knn, metrics, run
 from smtdist.models import store
 from smtdist.models.fit import fit
+from smtdist.models.model import Model
 from smtdist.models.transform import represented
 from smtdist.monitor import tables
 
@@ -85,7 +86,7 @@ def demo(
         out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
     check_target(out, overwrite)
     with tempfile.TemporaryDirectory(prefix="smtdist-demo-") as folder:
-        result = _run(Path(folder), out, opt.Where(workers, quiet=quiet), overwrite)
+        model, result = _run(Path(folder), out, opt.Where(workers, quiet=quiet), overwrite)
     result["seconds"] = time.perf_counter() - started
     if json:
         print_json(result)
@@ -106,10 +107,10 @@ def demo(
     ]
     columns = ("labels", "sparse manifold transform", "raw pixels")
     console.print(tables.table("Kernel ridge regression on few labels, top-1", columns, rows))
-    console.print(model_line(result), highlight=False, soft_wrap=True)
+    say(f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(showing.told(model))}")
 
 
-def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> dict[str, Any]:
+def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str, Any]]:
     data = folder / "digits.h5"
     write_digits(data)
     known, asked = run.Labelled.open(data, "train"), run.Labelled.open(data, "test")
@@ -123,7 +124,7 @@ def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> dict[str
         pixels, other_pixels = _pixels(known), _pixels(asked)
         knn = run.classified(z, known.labels, far, asked.labels, engine, NEIGHBOURS)
         raw = run.classified(pixels, known.labels, other_pixels, asked.labels, engine, RAW_NEIGHBOURS)
-    return {
+    return model, {
         "knn": knn.to_dict(),
         "raw_knn": raw.to_dict(),
         "few_labels": _few_labels(z, known, far, asked, run.Kernel.temperature),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_text
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,19 +15,24 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
-from smtdist.cli.costs import Plan, say_evaluation_plan
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.patch_coders import encoder_at
-from smtdist.cli.session import engine_for, print_json, result_console
-from smtdist.configuration import Configuration
-from smtdist.data import hdf5
+from smtdist.cli.session import engine_for, print_json, result_console, say_rows
+from smtdist.configuration import Configuration, parse_settings
+from smtdist.data import hdf5, opening
+from smtdist.data.source import Source
 from smtdist.data.table import as_table
-from smtdist.errors import counted
-from smtdist.evaluate import judging, knn, run, stored
+from smtdist.data.video import open_clips
+from smtdist.engine.memory import memory_limit, readable
+from smtdist.errors import DataError, counted
+from smtdist.evaluate import head_files, judging, knn, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
-from smtdist.evaluate.plan import EvaluationPlan
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.plan import EvaluationPlan, Shape
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.models import readout, store
+from smtdist.models import loading, readout, store
+from smtdist.models.functional.video import VideoModel
+from smtdist.models.functional.video_judge import judged_clips
+from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, samples_of
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 
@@ -78,14 +86,22 @@ def evaluate(
     ] = None,
     with_: opt.With = None,
     set_: opt.SetAfter = None,
+    clip: opt.Clips = None,
+    sequences: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a model of video: use at most this many sequences. Default: 1,000."),
+    ] = None,
     where: opt.Where = opt.HERE,
-    plan: Plan = False,
+    plan: opt.Plan = False,
     json: opt.Json = False,
 ) -> None:
     """Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.
 
     You can also give two files of smtdist transform, one with training and one with test images, or a head and such
     a file, without --train and --test.
+
+    A model of video has no classes: how straight the paths of clips are in pixels, codes and embedding is measured, and
+    reconstruction is compared with PCA.
     """
     given = given | {"mirrored": mirrored, "labels": labels, "others": with_}
     given = {name: value for name, value in given.items() if value not in (None, [])}
@@ -93,6 +109,16 @@ def evaluate(
     # what a file of representations has settled
     settled = any(one not in (None, []) for one in places) or not SEEN.isdisjoint(given)
     kind = store.kind_at(model)
+    if kind == VideoModel.STORED_AS:
+        if settled or given or plan or len(data) > 1:
+            raise WrongUsage(
+                "A model of video is evaluated on one file of clips, without classes; leave out options beside --clip and "
+                "--sequences."
+            )
+        _evaluate_video(model, data[0], clip, sequences or 1000, json)
+        return
+    if clip or sequences:
+        raise WrongUsage("--clip and --sequences are for models of video; leave them out.")
     if kind == "head":
         if settled or given or plan or len(data) > 1:
             raise WrongUsage(
@@ -130,16 +156,13 @@ def evaluate(
                 "and no second model; leave out --components, --drop, --with, --mirrored, --leading, --labels, --features, "
                 "--pool and --set."
             )
-        from smtdist.cli.kernel import judged
-
         groups = [(data[0], train), ((test_data or data)[0], test)]
-        by_kernel = judged(model, groups, how.settings(Configuration()), where, plan=plan)
-        if isinstance(by_kernel, EvaluationPlan):
-            say_evaluation_plan(by_kernel, json, model=str(model.absolute()))
-        else:
-            say_evaluation(by_kernel, model, "samples", json)
+        _evaluate_kernel(model, groups, how.settings(Configuration()), where, plan, json)
         return
-    seen = how.of_images(encoder_at(model, set_))
+    encoder = loading.load_encoder(model)
+    with usage():
+        encoder = loading.changed(encoder, parse_settings(set_ or []))
+    seen = how.of_images(encoder)
     known = run.Labelled.open(data, train, seen.model.scaling)
     asked = run.Labelled.open(test_data or data, test, seen.model.scaling)
     known = known.first(limit)
@@ -242,6 +265,95 @@ def _evaluate_head(model: Path, data: Path, where: opt.Where, json: bool) -> Non
     say_evaluation(found, model, "images", json, None, head.mirrored)
 
 
+def _evaluate_kernel(
+    model: Path,
+    places: Sequence[tuple[str, str]],
+    settings: run.Settings,
+    where: opt.Where,
+    plan: bool,
+    json: bool,
+) -> None:
+    """Classify in the embedding of a kernel model, held in memory; or say what that would take.
+
+    places : file and dataset of the training samples, and of the test samples.
+    """
+    fitted = store.load(model, kind=KernelModel)
+    sources = [samples_of(place) for place in places]
+    run.require_neighbours(settings, sources[0].n_samples)
+    with engine_for(where, sources[0]) as engine:
+        known, asked = (
+            _samples(data, name, source) for (data, name), source in zip(places, sources, strict=True)
+        )
+        y = known.labels, known.matched(asked).labels
+        size = fitted.settings.n_components
+        near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
+        making = max(embedding_bytes(fitted, source) for source in sources)
+        costs = run.planned_files(near, y[0], far, y[1], settings, making=making)
+        if plan:
+            say_evaluation_plan(costs, json, model=str(model.absolute()))
+            return
+        costs.require_room()
+        z = [_collected(embedded(fitted, source, engine), source, fitted) for source in sources]
+        judged = run.classified(z[0], y[0], z[1], y[1], engine, settings)
+    say_evaluation(judged, model, "samples", json)
+
+
+def _samples(data: str, dataset: str, source: Source) -> run.Labelled:
+    labels, names = opening.named_labels(data, dataset, source, _labels_beside)
+    return run.Labelled(
+        source, checked_labels(labels, source.n_samples, f"labels of {dataset}"), names=names
+    )
+
+
+def _labels_beside(path: str, dataset: str) -> str:
+    """Return the name of the labels beside samples: `labels`, or `y` as tables have it."""
+    name = opening.labels_name(path, dataset)
+    beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
+    for candidate in (name, beside):
+        with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
+            return candidate
+    return name
+
+
+def _collected(
+    pieces: Iterable[tuple[int, NDArray[Any]]], source: Source, fitted: KernelModel
+) -> NDArray[np.float32]:
+    """Return all embedded rows in memory: h numbers a sample."""
+    z = np.empty((source.n_samples, fitted.settings.n_components), np.float32)
+    for first, values in pieces:
+        z[first : first + len(values)] = values
+    return z
+
+
+def _evaluate_video(model: Path, data: str, clip: list[str] | None, sequences: int, json: bool) -> None:
+    """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
+    fitted = store.load(model, kind=VideoModel)
+    taken = open_clips(os.path.abspath(data), clip)
+    result = judged_clips(fitted, taken, sequences)
+    if json:
+        print_json(result)
+        return
+    console = result_console()
+    console.print(
+        tables.table("Paths: 0 is straight", ("of", "2nd difference", "bend", "angle"), _paths(result))
+    )
+    lines = [
+        (name, f"{one['snr']:.2f} dB", f"{one['snr_without_mean']:.2f} dB")
+        for name, one in result["reconstruction"].items()
+    ]
+    console.print(tables.table("\nReconstruction", ("from", "SNR", "without mean"), lines))
+
+
+def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    found = dict(result["straightness"])
+    for one in result["regularised"]:
+        found[f"embedding, eq. 11 at {one['strength']:g}"] = one["embedding"]
+    return [
+        (name, f"{one['second_difference']:.4f}", f"{one['bend']:.4f}", f"{one['angle']:.1f}°")
+        for name, one in found.items()
+    ]
+
+
 def _say_sweep(sweep: list[dict[str, Any]], metric: str, json: bool) -> None:
     if json:
         print_json({"metric": str(metric), "sweep": sweep})
@@ -281,7 +393,7 @@ def say_evaluation(
         result_console().print(found.advice, style="yellow", highlight=False)
     edge = ""
     if isinstance(found, KernelEvaluation):
-        edge = head_facts.edge_sentence(found.penalty, found.path)
+        edge = head_files.edge_sentence(found.penalty, found.path)
     elif isinstance(found, LinearEvaluation):
         edge = head_facts.linear_edge_sentence(found)
     if edge:
@@ -292,3 +404,21 @@ def say_evaluation(
             f"change."
         )
         result_console().print(line, style="yellow", highlight=False)
+
+
+def say_evaluation_plan(plan: EvaluationPlan, json: bool, **about: Any) -> None:
+    """Say what an evaluation would cost."""
+    if json:
+        print_json({**plan.to_dict(), **about})
+        return
+    names = ("training images", "test images")
+    rows = [(name, one.size_phrase()) for name, one in zip(names, plan.transforms, strict=False)]
+    workers = max((one.slots for one in plan.transforms), default=0)
+    rows += tables.memory_rows(plan.driver_bytes, plan.worker_bytes, workers, memory_limit())
+    rows += [(f"  {stage.name}", readable(stage.driver_bytes)) for stage in plan.stages]
+    disk = f"{readable(plan.disk_bytes)}, a temporary file" if plan.disk_bytes else "nothing"
+    rows.append(("disk", disk))
+    if plan.transforms:
+        rows.append(("time to represent", tables.between_or_not(plan.seconds)))
+    rows.append(("time to classify", tables.between_or_not(plan.judging)))
+    say_rows("What the evaluation will cost", rows)

@@ -1,135 +1,82 @@
-"""`fit`."""
+"""`fit` and `plan`: a model of any kind, and what it would cost."""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.coders import say_advice
-from smtdist.cli.errors import WrongUsage
-from smtdist.cli.first_look import FirstLook, first_looks, looked_at, say_first_look
-from smtdist.cli.session import engine_for, print_json, result_console
-from smtdist.data import locations, opening
-from smtdist.data.views import limited
+from smtdist.cli.commands import CHECKPOINT
+from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.session import engine_for, print_json, result_console, say, say_repeated
+from smtdist.data import showing
 from smtdist.data.writing import check_target
-from smtdist.engine.manifest import Facts
-from smtdist.engine.memory import readable
-from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, counted
-from smtdist.kernels import convergence
-from smtdist.models import model as smt_model
-from smtdist.models import plugins, store
-from smtdist.models.fit import fit as fit_model
-from smtdist.models.fit import fit_joined, joined_facts, run_facts
-from smtdist.models.joined import Joined
-from smtdist.models.model import Model
-from smtdist.models.plan import finished_bytes
+from smtdist.engine.events import EventStream
+from smtdist.engine.memory import readable, size_of
+from smtdist.engine.passes import WORTH_TELLING, Engine
+from smtdist.errors import InterruptedRun, counted
+from smtdist.evaluate import first_look as looking
+from smtdist.evaluate import metrics, run
+from smtdist.kernels.cpu.dictionary import in_use
+from smtdist.models import forecast, planning, store, ways
+from smtdist.models import merge as merging
+from smtdist.models.image_jobs import Images
+from smtdist.models.jobs import Job
+from smtdist.models.plan import PlannedCluster
+from smtdist.models.records import joined
+from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
+
+LARGE_MODEL: Final = 64 << 20
+"""Bytes of sums from which on the size of the model file is said."""
+MUCH: Final = 0.2
+"""Share of the processors that other work took while times were measured, from which on that is said."""
 
 
 def fit(
-    data: opt.Data,
-    dataset: opt.Dataset,
+    wanted: opt.Wanted,
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
-    model: opt.ModelName = opt.SMT,
-    preset: opt.Preset = None,
-    set_: opt.Set = None,
-    from_model: opt.FromModel = None,
-    atoms: opt.Atoms = None,
-    limit: opt.Limit = None,
     where: opt.Where = opt.HERE,
     checkpoint: opt.Checkpoint = None,
-    on_bad_chunk: opt.OnBadChunk = None,
     solve_on: opt.SolveOn = None,
-    first_look: FirstLook = True,
+    first_look: Annotated[
+        bool,
+        typer.Option(
+            "--first-look/--no-first-look",
+            help="If the samples are images with labels: after the fit, classify up to 500 of them by 1,000 others, with the "
+            "model and with raw pixels.",
+        ),
+    ] = True,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
-    """Fit a model of images: whitening, dictionary, statistics, solve. Each pass reads the data once.
+    """Fit a model of any kind: of images, words, the rows of a table, clips, kernels, concepts, or a head.
 
-    smtdist settings lists the settings that --set takes.
+    smtdist settings MODEL lists the settings that --set takes.
 
-    With --set code=l1, s3c, omp or sc the fit has two steps. It learns a sparse code of patches, then a
-    transform of that code. smtdist settings --code l1 lists the settings of both steps.
+    The sparse manifold transform of images (the default) learns whitening and dictionary, sums, and solves; each pass
+    reads the data once. With --set code=l1, s3c, omp or sc it first learns a sparse code of patches, then a transform
+    of that code. A head is a classifier that is fitted on representations with labels, written by smtdist transform.
     """
-    opt.refuse_model(model)
-    feature = coded_feature(set_)
-    coder = from_model if from_model is not None and store.kind_at(from_model) in store.CODERS else None
-    if model != opt.SMT or feature is not None or coder is not None:
-        if preset or atoms or solve_on or (from_model and (coder is None or model != opt.SMT)):
-            what = f"--model {model}" if model != opt.SMT else f"code={feature}" if feature else "A coder"
-            idle = {"--preset": preset, "--atoms": atoms, "--solve-on": solve_on}
-            idle |= {} if coder is not None and model == opt.SMT else {"--from-model": from_model}
-            raise WrongUsage(
-                f"{what} cannot be combined with {', '.join(name for name, one in idle.items() if one)}; leave it out."
-            )
-
-        from smtdist.cli import patch_coders
-
-        patch_coders.fit_command(
-            model,
-            data,
-            dataset,
-            out,
-            set_,
-            coder,
-            where,
-            limit=limit,
-            checkpoint=checkpoint,
-            on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
-            first_look=first_look,
-            overwrite=overwrite,
-            json=json,
-        )
-        return
-    check_target(out, overwrite, inputs=(from_model, atoms), data=data)
-    base, given = inputs(from_model, atoms)
-    asked = opt.settings_from(preset, set_, base, given)
-    bad, (first, *_) = opt.bad_chunk(on_bad_chunk) or "raise", asked.values()
-    whole = opening.open_source(locations.full_location(data), dataset, first, skip_damaged=bad == "skip")
-    source = limited(whole, limit)
-    asked = {name: opt.for_images(one, source, preset, set_, base) for name, one in asked.items()}
-    for one in asked.values():  # refused before a checkpoint folder is this run's
-        smt_model.image_geometry(one, source.shape, source.name)
-    settings = next(iter(asked.values()))
-
-    def facts() -> Facts:
-        return joined_facts(source, asked) if len(asked) > 1 else run_facts(source, settings, given, base)
-
-    with engine_for(where, source, checkpoint, facts) as engine:
-        engine.on_bad_chunk, engine.solve_on = bad, opt.solver_place(solve_on) or "driver"
-        stored = sum(
-            finished_bytes(source, one, None if given is None else len(given)) for one in asked.values()
-        )
-        note_room(engine, out, stored)
-        found: Model | Joined
-        if len(asked) > 1:
-            found, records = fit_joined(source, asked, engine)
-        else:
-            found, records = fit_model(source, settings, engine, atoms=given, base=base)
-        written = store.save(found, out, overwrite=overwrite)
-        seen = (
-            looked_at(found, data, dataset, source, engine, settings.random_state, out)
-            if first_look
-            else None
-        )
-    skipped = found.provenance.get("skipped", [])
-    about = {"model": str(out.absolute()), "bytes": written, "passes": records, "skipped": skipped}
-    _report({**about, **found.summary(), **first_looks(seen)}, json)
-    if not json:
-        each = [] if base else [part.summary() for part in getattr(found, "parts", (found,))]
-        say_advice(*(convergence.advice(one, "dictionary_rounds") for one in each))
-        say_first_look(seen)
+    check_target(out, overwrite, inputs=wanted.inputs, data=wanted.data)
+    job = wanted.job(out)
+    if job.alone and (where.workers or where.cluster is not None):
+        raise WrongUsage(job.alone)
+    with engine_for(where, job.source, checkpoint, job.facts) as engine:
+        engine.on_bad_chunk, engine.solve_on = wanted.bad_chunk, opt.solver_place(solve_on) or "driver"
+        _note_room(engine, out, job.stored_bytes)
+        model, records = job.fit(engine)
+        size = store.save(model, out, overwrite=overwrite)
+        look = _first_look(model, wanted, job, engine, out) if first_look and job.pictured else None
+    advice = list(filter(None, job.advice(model)))
+    say_model(model, out, {"bytes": size, "passes": in_rounds(records), "advice": advice}, json, look)
 
 
-def note_room(engine: Engine, out: Path, stored: int) -> None:
+def _note_room(engine: Engine, out: Path, stored: int) -> None:
     """Say so if the disk may be too small for the model, whose sums take so much before they are compressed."""
     free = shutil.disk_usage(out.absolute().parent).free
     if free < stored:
@@ -139,70 +86,289 @@ def note_room(engine: Engine, out: Path, stored: int) -> None:
         )
 
 
-def coded_feature(assignments: list[str] | None) -> str | None:
-    """Return the learned code that --set code= asks for, if it does: one of ours, or of another package."""
-    given = [text.partition("=") for text in assignments or []]
-    found = [value for name, _, value in given if name in ("code", "feature")]
-    if not found or found[-1] in configuration.BINARY:
-        return None
-    if plugins.is_learned(found[-1]):
-        return found[-1]
-    raise WrongUsage(
-        f"code is {found[-1]!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "
-        f"or the name of an encoder that an installed package brings."
-    )
-
-
-def inputs(
-    from_model: Path | None, atoms: Path | None
-) -> tuple[Model | None, NDArray[np.floating[Any]] | None]:
-    """Return the model that is reused, and the user's own atoms."""
-    if from_model is not None and atoms is not None:
-        raise WrongUsage("--from-model brings its own dictionary; leave out --atoms.")
-    base = None if from_model is None else store.load(from_model, kind=Model, statistics=False)
-    return base, None if atoms is None else read_atoms(atoms)
-
-
-def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
-    """Read the user's atoms, (atoms, pixels), from an .npy file."""
+def _first_look(model: Any, wanted: opt.Wanted, job: Job, engine: Engine, out: Path) -> looking.Look | None:
+    """Take the first look at a model that has been written; where that is stopped, say so."""
+    CHECKPOINT.set(None)  # there is nothing to resume
     try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise DataError(f"The file {path} does not exist; give the atoms as an .npy file.") from None
-    except (OSError, ValueError, EOFError) as error:
-        why = "" if "pickle" in str(error) else f" ({error})"  # NumPy advises to load it unsafely
-        raise DataError(f"{path} is not a readable .npy file{why}; write it with numpy.save.") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
-        raise DataError(
-            f"{path} does not hold atoms; give a floating-point array of the shape (atoms, pixels)."
-        )
-    return array
+        return looking.first_look(model, wanted.data, wanted.dataset or "", job.source, engine, job.seed)
+    except InterruptedRun as error:
+        raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
 
 
-def _report(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
+def in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records of passes with all rounds as one."""
+    rounds = [record for record in records if record["name"].startswith("round-")]
+    if not rounds:
+        return records
+    first = records.index(rounds[0])
+    rest = [record for record in records if record not in rounds]
+    return [*rest[:first], joined(f"rounds ({len(rounds)})", rounds), *rest[first:]]
+
+
+def say_model(
+    model: Any, path: Path, about: dict[str, Any], json: bool, look: looking.Look | None = None
+) -> None:
+    """Say what was written: what its passes took, what it is, what was added and withdrawn, and what to do."""
+    provenance = model.provenance
+    audit, skipped = provenance.get("audit", []), provenance.get("skipped", [])
+    result = {**model.summary(), **about, "model": str(path.absolute())}
+    result |= {"n_samples": showing.n_samples(provenance) or result.get("n_samples"), "skipped": skipped}
+    result |= {"audit": audit, "n_repeated": merging.repeated(model)}
+    if look is not None:
+        result["first_look"] = {**look.found.to_dict(), "mirrored": look.mirrored}
+    if json:
         print_json(result)
         return
     console = result_console()
-    console.print(tables.passes_table(result["passes"]))
-    for line in model_lines(result):
-        console.print(line, highlight=False, soft_wrap=True)
+    if about.get("passes"):
+        console.print(tables.passes_table(about["passes"]))
+    if len(audit) > 1:
+        console.print(tables.audit_table(audit))
+    say_repeated(result["n_repeated"])
+    parts = {f"{result['model']}, {name}": part for name, part in showing.parts(model).items()}
+    for name, part in (parts or {result["model"]: model}).items():
+        figures = ", ".join(showing.told(part))
+        say(f"{name}: {tables.size(about['bytes'])}, {figures}{tables.skipped_phrase(skipped)}")
+    for sentence in about.get("advice", ()):
+        console.print(sentence, style="yellow", highlight=False)
+    _say_look(look)
 
 
-def model_lines(result: dict[str, Any]) -> list[str]:
-    """Return a line about each model of a file that was written."""
-    if "models" not in result:
-        return [model_line(result)]
-    return [
-        model_line({**result, **one, "model": f"{result['model']}, {name}"})
-        for name, one in result["models"].items()
-    ]
+def _say_look(look: looking.Look | None) -> None:
+    """Print the accuracy by a model and by raw pixels, and what to do if these are no worse."""
+    if look is None or (raw := look.found.raw_pixels) is None:
+        return
+    found, also = look.found, ", mirrored images among them" if look.mirrored else ""
+    title = f"A first look: {counted(found.n_test, 'image')} of the fit, classified by {found.n_train:,} others of it{also}"
+    rows = [(run.classifier(found), found.to_dict()), ("the same, raw pixels", raw.to_dict())]
+    console = result_console()
+    console.print(tables.accuracy_table(title, rows))
+    # of the classifier nothing can be chosen here
+    if advice := metrics.advice(found.top1, raw.top1, "kernel"):
+        console.print(advice, style="yellow", highlight=False)
 
 
-def model_line(result: dict[str, Any]) -> str:
-    """Return one line about a model that was written."""
-    return (
-        f"{result['model']}: {tables.size(result['bytes'])}, {counted(result['n_atoms'], 'atom')} "
-        f"({result['n_dead']:,} never fire), rank {result['rank']:,}, {counted(result['n_components'], 'component')}"
-        + tables.skipped_phrase(result.get("skipped", []))
+def plan(
+    wanted: opt.Wanted,
+    where: opt.Where = opt.HERE,
+    driver_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Memory of the machine that starts the fit. Default: that of this machine."
+        ),
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory of each worker's GPU, such as 80GB.")
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Cores of each worker. Default: an equal share of this machine's."
+        ),
+    ] = None,
+    checkpoint: opt.Checkpoint = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            help="Measure for at most ten seconds how fast this machine is. With --no-calibrate the plan has no times."
+        ),
+    ] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.h5", help="Ignored, so that you can use the same arguments as for fit."
+        ),
+    ] = None,
+    first_look: Annotated[
+        bool,
+        typer.Option(help="Ignored, so that you can use the same arguments as for fit."),
+    ] = True,
+    overwrite: opt.Overwrite = False,
+    json: opt.Json = False,
+) -> None:
+    """Print what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
+
+    If the job does not fit, smtdist stops and says what would: fewer atoms, more workers or more memory. Times
+    are measured with the fit's own kernels on some of the data. `transform --plan` and `evaluate --plan` plan the
+    use of a fitted model.
+    """
+    job = wanted.job(out)
+    if job.unplanned:
+        raise WrongUsage(job.unplanned)
+    with usage():
+        sizes = planning.in_bytes(where.memory, driver_memory, gpu_memory)
+    about = {"data": job.source.describe(), **job.about}
+    if isinstance(job, Images):
+        _say_images(_planned(job, where, sizes, threads, checkpoint, calibrate), checkpoint, json, about)
+    elif job.costs is not None:
+        _say_costs(job, where, checkpoint, json, about)
+    elif not where.is_local:
+        raise WrongUsage("The plan of such a model is for this machine; leave out --cluster.")
+    else:
+        with usage():
+            machines, _ = forecast.local_machines(where.resolved_workers(job.source) or 0, threads, *sizes)
+        planned = planned_run(job.fit, machines, job.components, checkpoint=checkpoint, timed=calibrate)
+        _say_plan(planned, checkpoint, json, about)
+
+
+def _planned(
+    job: Images,
+    where: opt.Where,
+    sizes: planning.Sizes,
+    threads: int | None,
+    checkpoint: Path | None,
+    calibrate: bool,
+) -> dict[str, tuple[forecast.FitPlan, dict[str, Any]]]:
+    """Return the plan of each model with a binary code, for this machine or a running cluster, and its settings."""
+    plans = {}
+    for name, settings in job.each.items():
+        with usage():
+            planner, encoder = planning.fit_planner(
+                job.source,
+                settings,
+                where.resolved_workers(job.source) or 0,
+                sizes,
+                threads,
+                checkpoint,
+                here=where.is_local,
+                base=job.base,
+                atoms=job.atoms,
+            )
+        if where.is_local:
+            planned = planning.plan_here(planner, checkpoint, calibrate, encoder, job.atoms)
+        else:
+            # the memory that is planned with is not that of the workers that are there
+            with engine_for(replace(where, memory=None), job.source, checkpoint) as engine:
+                planned = planning.plan_there(
+                    planner, engine, sizes, checkpoint, calibrate, encoder, job.atoms
+                )
+        plans[name] = planned, {"configuration": settings.to_dict()}
+    return plans
+
+
+def _say_images(
+    plans: dict[str, tuple[forecast.FitPlan, dict[str, Any]]],
+    checkpoint: Path | None,
+    json: bool,
+    about: dict[str, Any],
+) -> None:
+    if "" in plans:
+        planned, own = plans[""]
+        _say_plan(planned, checkpoint, json, about | own)
+    elif json:
+        models = {name: _plain(planned) | own for name, (planned, own) in plans.items()}
+        print_json(about | {"models": models})
+    else:
+        for name, (planned, _) in plans.items():
+            result_console().print(f"The model {name}:", highlight=False)
+            _say_plan(planned, checkpoint, False, {})
+        ranges = [planned.seconds_range for planned, _ in plans.values()]
+        if all(ranges):
+            low, high = map(sum, zip(*filter(None, ranges), strict=True))
+            result_console().print(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
+
+
+def _say_costs(
+    job: Job, where: opt.Where, checkpoint: Path | None, json: bool, about: dict[str, Any]
+) -> None:
+    """Say what the passes of a job that states them will cost, on this machine or on a running cluster."""
+    assert job.costs is not None
+    if where.is_local:
+        with usage():
+            limit = None if where.memory is None else size_of(where.memory)
+        machine = PlannedCluster(where.resolved_workers(job.source) or 0, limit_bytes=limit)
+        costs = job.costs(Engine(machine, EventStream(), checkpoint))
+    else:
+        with engine_for(where, job.source, checkpoint) as engine:
+            costs = job.costs(engine)
+    passes = [cost.to_dict() for cost in costs]
+    if json:
+        print_json({"passes": passes, **about})
+    else:
+        result_console().print(tables.plan_table(passes, checkpoint is not None))
+
+
+def _say_plan(
+    planned: forecast.FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]
+) -> None:
+    plain = _plain(planned)
+    if json:
+        print_json(plain | about)
+        return
+    console = result_console()
+    console.print(tables.plan_table(plain["passes"], checkpoint is not None, plain["total"]))
+    for line in _remarks(planned):
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
+
+
+def _plain(planned: forecast.FitPlan) -> dict[str, Any]:
+    found = planned.to_dict()
+    return {**found, "workers": found["machines"]["workers"]}
+
+
+def _remarks(planned: forecast.FitPlan) -> list[str]:
+    """Return what the table leaves open, a line each."""
+    worker, lines = planned.machines.worker, []
+    if worker.alone:
+        lines.append(
+            f"This process alone, with {counted(worker.threads, 'thread')} and {readable(worker.limit_bytes)}."
+        )
+    else:
+        lines.append(
+            f"{counted(worker.workers, 'worker')} like this machine, each with {counted(worker.threads, 'thread')} and "
+            f"{readable(worker.limit_bytes)}; the peak is for each of them, and the solve runs on the driver "
+            f"({readable(planned.machines.driver_limit)})."
+        )
+    lines.append(tables.processor_line(**in_use()))
+    lines.extend(
+        f"The sums of the {cost.name} pass are computed in {cost.tiles} tiles of rows, because a worker's memory is too "
+        f"small for all: the numbers are the same, and the data are read {cost.tiles} times."
+        for cost in planned.costs
+        if cost.tiles > 1
     )
+    if planned.largest_dictionary is not None:
+        kept = sum(
+            cost.traffic.written
+            for cost in planned.costs
+            if cost.name == ways.SOLVE and cost.traffic is not None
+        )
+        files = (
+            f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
+        )
+        most = planned.largest_dictionary
+        bound = ", the maximum," if most == forecast.MOST_ATOMS else ""
+        lines.append(f"Up to {counted(most, 'atom')}{bound} would fit. {files}")
+    if planned.model_bytes >= LARGE_MODEL:
+        lines.append(
+            f"The model file takes up to {readable(planned.model_bytes)}; compression usually leaves a third or a half of that."
+        )
+    calibration = planned.calibration
+    if calibration is None:
+        lines.append("No times: nothing was measured.")
+        return lines
+    guessed = {
+        name: pace.basis
+        for name, pace in calibration.paces.items()
+        if not pace.basis.startswith("measured")
+    }
+    lines.append(
+        f"Times from {calibration.seconds:.1f} s of real kernels on some of the data {calibration.where}"
+        + "".join(f"; {name} {basis}" for name, basis in guessed.items())
+        + (
+            f"; the solve by n³ from {counted(calibration.solve.size, 'row')}."
+            if calibration.solve
+            else "."
+        )
+    )
+    if calibration.others >= MUCH:
+        lines.append(
+            f"Other work took {100 * calibration.others:.0f} % of this machine's processors meanwhile; without it the fit "
+            "takes less time than planned here."
+        )
+    if planned.seconds_range is not None:
+        lines.append(f"Expect the fit to take {tables.between(*planned.seconds_range)}.")
+    if calibration.compile_seconds >= WORTH_TELLING:
+        lines.append(
+            f"Before that, kernels were compiled for {calibration.compile_seconds:.0f} s, usually once on a machine."
+        )
+    return lines

@@ -13,11 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import usage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import error_console, print_json, result_console, stopping_on_signals
 from smtdist.data.importers import images
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.run import ImportOptions, ImportResult
+from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import InterruptedRun, counted
@@ -25,13 +26,15 @@ from smtdist.monitor import tables
 from smtdist.monitor.progress import ProgressView
 
 PASS = "import"
+VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
+"""How names of video files end, of which the kind need not be said."""
 MOST_SIDE = 16_384
 
 
 Layout = enum.StrEnum("Layout", "auto plain encoded")
 LabelsFrom = enum.StrEnum("LabelsFrom", "folders none")
 OnError = enum.StrEnum("OnError", {"stop": "raise", "skip": "skip"})
-Kind = enum.StrEnum("Kind", "folder npz idx cifar webdataset parquet")
+Kind = enum.StrEnum("Kind", "folder npz idx cifar webdataset parquet video")
 
 
 def import_(
@@ -39,7 +42,7 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="SOURCE...",
-            help="A folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.",
+            help="A folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet, video.",
         ),
     ],
     out: Annotated[
@@ -120,6 +123,13 @@ def import_(
             "--verify/--no-verify", help="Decode every image once to check it, or only read its header."
         ),
     ] = True,
+    levels: Annotated[
+        int,
+        typer.Option(min=0, help="Of video: number of times to halve the size, with a steerable pyramid."),
+    ] = 0,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Of video: number of frames to use of each clip; 0 means all.")
+    ] = 0,
     on_error: Annotated[
         OnError,
         typer.Option(
@@ -134,8 +144,17 @@ def import_(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Import images from a folder, arrays or archives into an HDF5 file; repeat the command to continue a stopped import."""
+    """Import images from a folder, arrays or archives into an HDF5 file; repeat the command to continue a stopped import.
+
+    Of video (--kind video) the luminance is imported, cropped and down-sampled, a group for each clip. If a file does
+    not list its cuts, smtdist looks for them.
+    """
     started = time.perf_counter()
+    if kind is Kind.video or all(path.suffix.lower() in VIDEOS for path in source):
+        _import_clips(source, out, crop, levels, limit, overwrite, json)
+        return
+    if levels or limit:
+        raise WrongUsage("--levels and --limit are for video; leave them out.")
     with usage():
         found = images.looked_at(
             source,
@@ -160,6 +179,30 @@ def import_(
         )
     results = found.run(partial(_imported, quiet=quiet, write=found.write))
     _show(results, found, time.perf_counter() - started, json)
+
+
+def _import_clips(
+    files: list[Path], out: Path, crop: int | None, levels: int, limit: int, overwrite: bool, json: bool
+) -> None:
+    with usage():
+        VideoSettings(crop, levels, limit)
+    note = partial(error_console().print, markup=False, highlight=False, soft_wrap=True)
+    written = import_videos(
+        files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=note
+    )
+    if json:
+        print_json({"out": str(out.absolute()), "clips": written})
+        return
+    rows = [
+        (
+            clip["clip"],
+            " x ".join(map(str, clip["frames"])),
+            "unknown" if clip["fps"] is None else f"{clip['fps']:.2f}",
+            str(len(clip["cuts"])),
+        )
+        for clip in written
+    ]
+    result_console().print(tables.table(str(out), ("clip", "frames", "per second", "cuts"), rows))
 
 
 def _imported(

@@ -1,26 +1,46 @@
-"""`merge` and `update`: add and withdraw data, by their sums alone or by reading what is new."""
+"""`update`, `withdraw` and `merge`: add and withdraw data, by reading what is new or by sums alone."""
 
 from __future__ import annotations
 
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.fit import model_lines
-from smtdist.cli.session import engine_for, print_json, result_console, say_repeated
+from smtdist.cli.fit import in_rounds, say_model
+from smtdist.cli.session import engine_for
 from smtdist.data import locking
 from smtdist.data.same_file import require_apart
-from smtdist.data.showing import n_samples
 from smtdist.data.writing import check_target
-from smtdist.models import adding, loading, store
-from smtdist.models import merge as merging
-from smtdist.monitor import tables
+from smtdist.models import adding, jobs, loading, store
+
+Samples = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DATA...", help="Samples like those of the fit: as for smtdist fit, one file or many."
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        help="Images in the file (a dataset or a group), rows of a table, or a clip. Default for video: all clips."
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
+]
+Lengths = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,...",
+        help="Number of rows of each sequence, for a table in time. Default: one sequence.",
+    ),
+]
 
 
 def merge(
@@ -59,31 +79,15 @@ def merge(
         changes = configuration.parse_settings(set_ or [])
         result = adding.merge(models, subtract=subtract or [], allow_repeats=allow_repeats, **changes)
     written = store.save(result, out, overwrite=overwrite)
-    _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
+    say_model(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
 
 
 def update(
     model: opt.ModelFile,
-    data: opt.Data,
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            help="Images in the file (a dataset or a group), rows of a table, or a clip. Default for video: all clips."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
-    ] = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="Number of rows of each sequence, for a table in time. Default: one sequence.",
-        ),
-    ] = None,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Withdraw the samples instead of adding them.")
-    ] = False,
+    data: Samples,
+    dataset: Dataset = None,
+    out: Out = None,
+    lengths: Lengths = None,
     alone: Annotated[
         bool,
         typer.Option(
@@ -98,68 +102,109 @@ def update(
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
-    """Add samples to a model, or withdraw them, and solve again; only these samples are read.
+    """Add samples to a model, and solve again; only these samples are read.
 
-    Samples are of the same kind as in the fit: images, rows of a table, clips or a text. Whitening and dictionary
-    stay, so the result is bit-identical to one fit of all samples with them. MODEL.h5 is replaced when the new
-    model is complete.
+    Samples are of the same kind as in the fit: images, rows of a table, clips, a text, or representations with
+    labels for a head. What makes codes stays, so the result is bit-identical to one fit of all samples with it.
+    MODEL.h5 is replaced when the new model is complete.
 
     Data that are in the model already are refused without --allow-repeats. A few repeated samples, up to 5 %, are
     added, and their number is printed. With --checkpoint a stopped update can be continued.
     """
-    if alone and (out is None or withdraw or allow_repeats):
-        raise WrongUsage(
-            "--alone writes a separate model; give --out, and leave out --withdraw and --allow-repeats."
-        )
-    target = model if out is None else out
+    if alone and (out is None or allow_repeats):
+        raise WrongUsage("--alone writes a separate model; give --out, and leave out --allow-repeats.")
+    skip = opt.bad_chunk(on_bad_chunk) == "skip"
+    change = jobs.Change(
+        tuple(data),
+        dataset,
+        alone=alone,
+        repeats=allow_repeats,
+        lengths=_lengths(lengths),
+        skip_damaged=skip,
+    )
+    _change(model, change, out, where, checkpoint, overwrite, json)
+
+
+def withdraw(
+    model: opt.ModelFile,
+    data: Samples,
+    dataset: Dataset = None,
+    out: Out = None,
+    lengths: Lengths = None,
+    lines: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIRST-LAST",
+            help="Only these lines of a text, counted from 1; may be repeated.",
+        ),
+    ] = None,
+    where: opt.Where = opt.HERE,
+    checkpoint: opt.Checkpoint = None,
+    on_bad_chunk: opt.OnBadChunk = None,
+    overwrite: opt.Overwrite = False,
+    json: opt.Json = False,
+) -> None:
+    """Withdraw samples from a model, as if they had never been added, and solve again; only these samples are read.
+
+    The result is bit-identical to one fit of what is left. Samples that are not in the model are refused, and samples
+    that supplied an atom or a landmark. MODEL.h5 is replaced when the new model is complete.
+    """
+    skip = opt.bad_chunk(on_bad_chunk) == "skip"
+    ranges = tuple(_range(text) for text in lines or [])
+    change = jobs.Change(
+        tuple(data),
+        dataset,
+        withdraw=True,
+        lines=ranges,
+        lengths=_lengths(lengths),
+        skip_damaged=skip,
+    )
+    _change(model, change, out, where, checkpoint, overwrite, json)
+
+
+def _change(
+    path: Path,
+    change: jobs.Change,
+    out: Path | None,
+    where: opt.Where,
+    checkpoint: Path | None,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    """Add samples to a model or withdraw them, and write the result; the file of a model is held while it is replaced."""
+    target = path if out is None else out
     if out is not None:
-        require_apart(out, (model,), remedy="leave out --out to replace it, or write to another name")
-        check_target(out, overwrite, data=data)
-    with locking.held(model) if out is None else nullcontext():
-        bad = opt.bad_chunk(on_bad_chunk) or "raise"
-        present = loading.load_growing(model)
+        require_apart(out, (path,), remedy="leave out --out to replace it, or write to another name")
+        check_target(out, overwrite, data=list(change.data))
+    with locking.held(path) if out is None else nullcontext():
+        present = loading.load_growing(path)
         with usage():
-            source = present.opened(data, dataset, bad == "skip")
-            if lengths is not None:
-                source = adding.in_sequences(present, source, opt.sequence_lengths(lengths))
-        with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
-            engine.on_bad_chunk = bad
-            if alone:
-                result, records = merging.fit_alone(present, source, engine)
-            else:
-                result, records = merging.update(
-                    present, source, engine, withdraw=withdraw, repeats=allow_repeats
-                )
-        written = store.save(result, target, overwrite=out is None or overwrite)
-    _report(result, target, {"bytes": written, "passes": records}, json)
+            job = jobs.update_job(present, change)
+        with engine_for(where, job.source, checkpoint, job.facts) as engine:
+            engine.on_bad_chunk = "skip" if change.skip_damaged else "raise"
+            model, records = job.fit(engine)
+        size = store.save(model, target, overwrite=out is None or overwrite)
+    say_model(model, target, {"bytes": size, "passes": in_rounds(records)}, json)
 
 
-def _report(model: Any, path: Path, facts: dict[str, Any], as_json: bool) -> None:
-    audit = model.provenance.get("audit", [])
-    result = {
-        "model": str(path.absolute()),
-        **facts,
-        **model.summary(),
-        "n_samples": n_samples(model.provenance),
-        "n_repeated": merging.repeated(model),
-        "audit": audit,
-    }
-    if as_json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.audit_table(audit))
-    say_repeated(result["n_repeated"])
-    of_atoms = "n_dead" in result or "models" in result
-    for line in model_lines(result) if of_atoms else [other_line(result)]:
-        console.print(line, highlight=False, soft_wrap=True)
+def _lengths(text: str | None) -> tuple[int, ...]:
+    """Return the lengths that --lengths lists; none for no list."""
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise WrongUsage(f"--lengths {text} is not a list of lengths; write it as 100,250,80.")
+    return tuple(int(part) for part in parts)
 
 
-def other_line(result: dict[str, Any]) -> str:
-    """Return one line about a model that is not of atoms of images."""
-    left_out = {
-        *("model", "bytes", "seconds", "passes"),
-        *("audit", "fingerprint", "eigenvalues", "n_repeated"),
-    }
-    told = (f"{name.removeprefix('n_')} {value}" for name, value in result.items() if name not in left_out)
-    return f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(told)}"
+def _range(text: str) -> tuple[int, int]:
+    """Return the lines that "12-80" or "12" names."""
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise WrongUsage(f"--lines {text} is not a range of lines; write it as 12-80, or 12 for one line.")
+    lines = int(first), int(last if dash else first)
+    if not 1 <= lines[0] <= lines[1]:
+        raise WrongUsage(
+            f"--lines {text} is not a range of lines; count from 1, and write the smaller number first."
+        )
+    return lines

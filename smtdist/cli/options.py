@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import Field, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -14,13 +14,12 @@ import typer
 
 from smtdist import configuration
 from smtdist.cli.errors import DEBUG, WrongUsage, usage
-from smtdist.configuration import Configuration
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.settings import Settings, described
 
-if TYPE_CHECKING:  # a command that needs no model does not wait for one
+if TYPE_CHECKING:  # a command that needs no data does not wait for what reads them
     from smtdist.data.source import Source
-    from smtdist.models.model import Model
+    from smtdist.models.jobs import Job
 
 LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
@@ -57,26 +56,56 @@ class Where:
         return min(MOST_WORKERS, max(1, cores // 2)) if large or self.cluster is not None else 0
 
 
-FROZEN = (
-    "patch_size",
-    "subtract_mean",
-    "mean_context",
-    "whitening_reg",
-    "min_contrast",
-    "to_grayscale",
-    "pixel_range",
-    "resize",
-    "center_crop",
-    "channels",
-    "n_atoms",
-    "dictionary_method",
-    "dictionary_cosine",
-    "dictionary_rounds",
-    "dictionary_n_init",
-    "dictionary_samples",
-    "dictionary_mirrored",
-)
-"""Settings that whitening and dictionary were made with, and that --from-model therefore keeps."""
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be fitted, as the user said it.
+
+    A command that takes one has the options `_WANTED`.
+    """
+
+    data: list[str]
+    dataset: str | None
+    model: str
+    preset: str | None
+    set_: list[str] | None
+    from_model: Path | None
+    below: Path | None
+    atoms: Path | None
+    clip: list[str] | None
+    limit: int | None
+    on_bad_chunk: str | None
+
+    @property
+    def inputs(self) -> tuple[Path | None, ...]:
+        """Files that are read beside the data, which no output may replace."""
+        return self.from_model, self.below, self.atoms
+
+    @property
+    def bad_chunk(self) -> str:
+        """What is done about samples that cannot be read."""
+        return bad_chunk(self.on_bad_chunk) or "raise"
+
+    def job(self, out: Path | None) -> Job:
+        """Open and check what the options name; what has no meaning is wrong usage."""
+        from smtdist.models import jobs
+
+        with usage():
+            return jobs.job(
+                jobs.Request(
+                    self.model,
+                    tuple(self.data),
+                    self.dataset,
+                    configuration.parse_settings(self.set_ or []),
+                    out,
+                    self.preset,
+                    self.from_model,
+                    self.below,
+                    self.atoms,
+                    tuple(self.clip or ()),
+                    self.limit,
+                    self.bad_chunk == "skip",
+                )
+            )
 
 
 def _debug(value: bool) -> None:
@@ -95,12 +124,6 @@ def _follow(places: list[str] | None) -> None:
         os.environ[following.ALLOWED] = ",".join([*following.allowed(), *found])
 
 
-DataFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="HDF5 file, Zarr store or address (https://, s3://) with the images."
-    ),
-]
 Data = Annotated[
     list[str],
     typer.Argument(
@@ -110,27 +133,11 @@ Data = Annotated[
     ),
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist fit.")]
-Dataset = Annotated[
-    str,
-    typer.Option(
-        help="Where the images are in the file, such as train: a dataset (samples, height, width[, channels]) or a group."
-    ),
-]
 Preset = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         help="Start from the settings of a published experiment; smtdist settings lists them.",
-    ),
-]
-ModelOut = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="MODEL.h5", help="Model file to write; with --plan there is none."),
-]
-PlanOnly = Annotated[
-    bool,
-    typer.Option(
-        "--plan", help="Print what the fit would cost on this machine, pass by pass, and do not fit."
     ),
 ]
 Set = Annotated[
@@ -144,30 +151,6 @@ SetAfter = Annotated[
         metavar="KEY=VALUE",
         help="Change a setting that can change after the fit: pool_size and pool_stride of an embedding; pooling, penalty and "
         "others of a code without an embedding. May be repeated.",
-    ),
-]
-FromModel = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="MODEL.h5",
-        help="Reuse the whitening and dictionary of this model; compute only statistics and the solve.",
-    ),
-]
-SMT = "smt"
-"""The model that is fitted where no other is asked for."""
-ModelName = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        help="What to fit: the sparse manifold transform (smt); only a learned code of patches (l1, s3c, omp or sc), which "
-        "--from-model can embed later; or kernel-NAME with contrastive, spectral or autoencoder as NAME, as smtdist kernel "
-        "fit does.",
-    ),
-]
-Atoms = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.npy", help="Use your own atoms: an array (atoms, pixels) of whitened patches."
     ),
 ]
 Workers = Annotated[
@@ -298,6 +281,27 @@ With = Annotated[
 ]
 
 
+Atoms = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.npy", help="Use your own atoms: an array (atoms, pixels) of whitened patches."
+    ),
+]
+Clips = Annotated[
+    list[str] | None,
+    typer.Option("--clip", help="Clip of a file of clips to use; may be repeated. Default: all."),
+]
+
+
+Plan = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="Print what the command would cost: size, memory, disk, and time, measured on a few images. Write nothing.",
+    ),
+]
+
+
 FORMATS = ("png", "svg", "pdf")
 """Of pictures that commands draw."""
 
@@ -309,6 +313,70 @@ _OF_CLUSTERS = {
     "insecure": (Insecure, False),
 }
 """What belongs to --cluster: one ClusterChoice says all of it."""
+_WANTED = {
+    "data": (
+        Annotated[
+            list[str],
+            typer.Argument(
+                metavar="DATA...",
+                help="HDF5 file, Zarr store or address (https://, s3://) with images; a .npy file or a dataset with rows; text "
+                "files; clips; or representations. Many files: list them, or give a quoted pattern, a folder, a list (.txt) "
+                "or a manifest (.json).",
+            ),
+        ],
+        inspect.Parameter.empty,
+    ),
+    "dataset": (
+        Annotated[
+            str | None,
+            typer.Option(
+                help="Where the samples are in the file, such as train: a dataset (samples, ...) or a group. Text, clips and "
+                "representations have none."
+            ),
+        ],
+        None,
+    ),
+    "model": (
+        Annotated[
+            str,
+            typer.Option(
+                "--model",
+                help="What to fit: smt (the transform of images), l1, s3c, omp or sc (a learned code of patches alone), words, "
+                "points, video, kernel-contrastive, kernel-spectral, kernel-autoencoder, concepts, head, or a kind that an "
+                "installed package brings.",
+            ),
+        ],
+        "smt",
+    ),
+    "preset": (Preset, None),
+    "set_": (Set, None),
+    "from_model": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                metavar="MODEL.h5",
+                help="Reuse what this model has learned (whitening and dictionary, a code, or a vocabulary); compute only "
+                "statistics and the solve.",
+            ),
+        ],
+        None,
+    ),
+    "below": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                metavar="MODEL.h5",
+                help="Model of video on which to stack this layer; the output holds all layers.",
+            ),
+        ],
+        None,
+    ),
+    "atoms": (Atoms, None),
+    "clip": (Clips, None),
+    "limit": (Limit, None),
+    "on_bad_chunk": (OnBadChunk, None),
+}
+"""What is fitted: one `Wanted` says all of it."""
 _PLACE = {
     "workers": (Workers, None),
     "cluster": (Cluster, None),
@@ -351,6 +419,17 @@ class SettingOptions:
         }
 
 
+def _place(given: dict[str, Any]) -> Where:
+    cluster = _chosen(given.pop("cluster"), **{part: given.pop(part) for part in _OF_CLUSTERS})
+    return Where(cluster=cluster, **given)
+
+
+_GROUPS: dict[Any, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
+    Where: (_PLACE, _place),
+    Wanted: (_WANTED, lambda given: Wanted(**given)),
+}
+"""What a command may take as one parameter: its options, and what makes one object of their values."""
+
 WIDE = 24
 """Characters of a list of words from which on help names them only in what the option means."""
 
@@ -389,14 +468,14 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
         for about in getattr(hint, "__metadata__", ())
         if isinstance(about, SettingOptions)
     }
-    places = [name for name, hint in hints.items() if hint is Where]
+    groups = {name: _GROUPS[hint] for name, hint in hints.items() if hint in (Where, Wanted)}
     common = {"follow": (Follow, None), "debug": (Debug, False)}
     options = dict[str, tuple[Any, Any]]()
     for name, parameter in known.items():
         if name in settings:
             options |= settings[name].options()
         else:
-            options |= _PLACE if name in places else {name: (hints[name], parameter.default)}
+            options |= groups[name][0] if name in groups else {name: (hints[name], parameter.default)}
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in (options | common).items()
@@ -411,10 +490,8 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = {
                 one: configuration.parse_value(text) for one, text in texts.items() if text is not None
             }
-        for name in places:
-            given = {one: values.pop(one) for one in _PLACE}
-            cluster = _chosen(given.pop("cluster"), **{one: given.pop(one) for one in _OF_CLUSTERS})
-            values[name] = Where(cluster=cluster, **given)
+        for name, (parts, whole_of) in groups.items():
+            values[name] = whole_of({part: values.pop(part) for part in parts})
         command(**values)
 
     del whole.__wrapped__  # its annotations are not those of the options
@@ -452,20 +529,6 @@ def picture_kind(path: Path) -> str:
     return kind
 
 
-def target(
-    out: Path | None, plan: bool, overwrite: bool, *, inputs: Sequence[Path | None] = (), data: Any = ()
-) -> Path:
-    """Return the file to write, which may be written; with `plan` none is, and none need be named."""
-    from smtdist.data.writing import check_target
-
-    if plan:
-        return Path()
-    if out is None:
-        raise WrongUsage("Missing option --out; name the file to write.")
-    check_target(out, overwrite, inputs=inputs, data=data)
-    return out
-
-
 def bad_chunk(asked: str | None) -> str | None:
     """Return what is done about samples that cannot be read; another word is wrong usage."""
     return _one_of("--on-bad-chunk", asked, ("raise", "skip"))
@@ -480,79 +543,3 @@ def _one_of(option: str, asked: str | None, known: tuple[str, ...]) -> str | Non
     if asked is not None and asked not in known:
         raise WrongUsage(f"{option} is {asked!r}; choose {' or '.join(known)}.")
     return asked
-
-
-def refuse_model(name: str) -> None:
-    """Refuse a --model that there is not; the command is handed on where it names a kernel model."""
-    if name not in (SMT, *configuration.CODED):
-        raise WrongUsage(
-            f"There is no model {name!r}; leave out --model for the transform, or choose {', '.join(configuration.CODED)}, "
-            f"kernel-contrastive, kernel-spectral or kernel-autoencoder."
-        )
-
-
-def settings_from(
-    preset_name: str | None, assignments: list[str] | None, base: Model | None, atoms: Any
-) -> dict[str, Configuration]:
-    """Return the settings that the options add up to, of each model that a preset has; what has no meaning is wrong usage.
-
-    Settings of one model have no name: {"": settings}.
-    """
-    # a value of another type, such as patch=six, fails in a comparison
-    with usage(TypeError):
-        changes = Configuration.named(configuration.parse_settings(assignments or []))
-        if atoms is not None:
-            changes.setdefault("dictionary_method", "given")
-        if base is not None:
-            return {"": _settings_of_base(base, preset_name, changes)}
-        starts = configuration.presets(preset_name) if preset_name else {"": Configuration()}
-        found = {name: start.replace(**changes) for name, start in starts.items()}
-        if atoms is not None and len(found) > 1:
-            raise WrongUsage(
-                f"The models of --preset {preset_name} have an own dictionary each; leave out --atoms."
-            )
-        return {
-            name: one.with_atoms(one.n_atoms if atoms is None else len(atoms))
-            for name, one in found.items()
-        }
-
-
-def for_images(
-    settings: Configuration,
-    source: Source,
-    preset_name: str | None,
-    assignments: list[str] | None,
-    base: Model | None,
-) -> Configuration:
-    """Return the settings with the defaults that these images have, but for a preset, a model, and what was set."""
-    if preset_name or base is not None:
-        return settings
-    given = {configuration.parse_setting(text)[0] for text in assignments or []}
-    defaults = configuration.defaults_for(source.shape, settings.to_grayscale)
-    follow = {name: getattr(defaults, name) for name in configuration.GREY if name not in given}
-    changed = settings.replace(**follow)
-    return changed.with_atoms(settings.n_atoms)
-
-
-def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, Any]) -> Configuration:
-    if preset_name:
-        raise WrongUsage("--from-model brings its own settings; leave out --preset.")
-    fixed = sorted(set(changes) & set(FROZEN))
-    if fixed:
-        raise WrongUsage(
-            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave them "
-            f"out."
-        )
-    # a mean that follows the context must not follow it to another one
-    settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
-    return settings.with_atoms(len(base.dictionary.grid))
-
-
-def sequence_lengths(text: str | None) -> tuple[int, ...]:
-    """Return the lengths that --lengths lists; none for no list."""
-    if text is None:
-        return ()
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise WrongUsage(f"--lengths {text} is not a list of lengths; write it as 100,250,80.")
-    return tuple(int(part) for part in parts)

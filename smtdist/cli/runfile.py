@@ -1,72 +1,62 @@
-"""CHECKPOINT/run.json: the command that began a run, so that `resume`, at the end, needs nothing but the folder."""
+"""CHECKPOINT/run.json: the verb that began a run and its options, so that `resume` needs nothing but the folder."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
-from typer.main import get_command
 
 from smtdist.cli import options as opt
-from smtdist.cli.commands import COMMANDS, WORDS
+from smtdist.cli.commands import COMMANDS, GIVEN, load, present
 from smtdist.engine.outlets import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
 
 NAME: Final = "run.json"
-SCHEMA: Final = 3
-"""1 and 2 held settings of a fit of images."""
-OF_ONE_CALL: Final = {"--checkpoint": 1, "--events": 1, "--json": 0, "--quiet": 0, "-q": 0, "--debug": 0}
-"""Options that are those of the present command, with the number of their values."""
-PLACE: Final = {
-    "--workers": 1,
-    "--cluster": 1,
-    "--max-workers": 1,
-    "--cluster-config": 1,
-    "--tls": 1,
-    "--memory": 1,
-    "--insecure": 0,
-}
+SCHEMA: Final = 4
+"""1 and 2 held settings of a fit of images, 3 the words of a command line."""
+OF_ONE_CALL: Final = ("checkpoint", "events", "json", "quiet")
+"""Options that are those of the present command."""
+PLACE: Final = ("workers", "cluster", "max_workers", "cluster_config", "tls", "memory", "insecure")
 """Options that say where the work is done: a resumed run has all of them anew, or those of before."""
+PATHS: Final = ("cluster_config", "tls", "events")
+"""Options of `resume` that are paths, which are relative to where it is called."""
 
 
 @dataclass(frozen=True)
-class Command:
-    """Words of a command line after `smtdist`, and the folder that relative paths begin in."""
+class Begun:
+    """The verb of a run, its options by name, and the folder that relative paths begin in."""
 
-    words: tuple[str, ...]
+    verb: str
+    options: Mapping[str, Any]
     folder: Path
 
-    def again(self, checkpoint: Path, more: Sequence[str], moved: bool) -> list[str]:
-        """Return the words that go on with the run in a folder, with options of the present call behind them.
+    def again(self, checkpoint: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that go on with the run in a folder, with those of the present call in place of before's.
 
-        moved : whether these say where the work is done.
-
-        >>> begun = Command(("fit", "a.h5", "--json", "--workers", "2", "--checkpoint=c"), Path("/"))
-        >>> begun.again(Path("/c"), ["--workers", "4"], True)
-        ['fit', 'a.h5', '--workers', '4', '--checkpoint', '/c']
+        >>> begun = Begun("fit", {"data": ["a.h5"], "json": True, "workers": 2, "cluster": "ssh"}, Path("/"))
+        >>> begun.again(Path("/c"), {"workers": 4})
+        {'data': ['a.h5'], 'workers': 4, 'checkpoint': '/c'}
         """
-        left_out = OF_ONE_CALL | (PLACE if moved else {})
-        kept, skip = list[str](), 0
-        for word in self.words:
-            option, joined, _ = word.partition("=")
-            if skip:
-                skip -= 1
-            elif option in left_out:
-                skip = 0 if joined else left_out[option]
-            else:
-                kept.append(word)
-        return [*kept, *more, "--checkpoint", str(checkpoint)]
+        moved = "workers" in changes or "cluster" in changes
+        left_out = (*OF_ONE_CALL, *(PLACE if moved else ()))
+        kept = {name: value for name, value in self.options.items() if name not in left_out}
+        return {**kept, **changes, "checkpoint": str(checkpoint)}
 
 
-def _is_resumed(words: Sequence[str]) -> bool:
-    """Tell whether `resume` may repeat a command: a folder from elsewhere must not make it do anything else."""
-    command = COMMANDS.get(words[0]) if words else None
-    return command is not None and not {"", *words[1:2]}.isdisjoint(command.resumed)
+def _plain(value: Any) -> Any:
+    """Return the value of an option as JSON has it, as it would be given again, without credentials of addresses."""
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return (
+        value
+        if isinstance(value, bool | int | float)
+        else masked(str(getattr(value, "name", value) or value))
+    )
 
 
 def write_command(checkpoint: Path) -> bool:
@@ -76,14 +66,21 @@ def write_command(checkpoint: Path) -> bool:
     """
     from smtdist.engine import manifest
 
-    given = WORDS.get()
-    words = tuple(masked(word) for word in given)
-    if words:
-        manifest.write_json(checkpoint / NAME, {"schema": SCHEMA, "command": words, "folder": os.getcwd()})
-    return bool(words) and words == given
+    given = GIVEN.get()
+    if given is None:
+        return False
+    options = {name: _plain(value) for name, value in given["options"].items()}
+    content = {"schema": SCHEMA, "verb": given["verb"], "options": options, "folder": os.getcwd()}
+    manifest.write_json(checkpoint / NAME, content)
+    return not _has_mask(options)
 
 
-def read_command(checkpoint: Path) -> Command:
+def _has_mask(options: Mapping[str, Any]) -> bool:
+    texts = [text for value in options.values() for text in (value if isinstance(value, list) else [value])]
+    return any(f"://{MASK}@" in text or f"?{MASK}" in text for text in map(str, texts))
+
+
+def read_command(checkpoint: Path) -> Begun:
     """Read the command that a checkpoint folder was begun with; CheckpointError where there is none to go on with."""
     from smtdist.engine import folder as folders
     from smtdist.engine import manifest
@@ -98,24 +95,28 @@ def read_command(checkpoint: Path) -> Command:
     try:
         content = manifest.read_json(path)
         schema = int(content["schema"])
-        words = content.get("command")
         folder = content.get("folder")
+        if schema > SCHEMA or schema < 3:
+            other = "a newer" if schema > SCHEMA else "an earlier"
+            raise CheckpointError(
+                f"{path} was written by {other} smtdist (schema {schema}, this version has {SCHEMA}); resume with that "
+                f"version, or start the fit again with another checkpoint folder."
+            )
+        if schema == SCHEMA:
+            verb, options = content["verb"], dict(content["options"])
+        else:
+            verb, options = _parsed(content["command"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
         ) from error
-    if schema != SCHEMA:
-        other = "a newer" if schema > SCHEMA else "an earlier"
-        raise CheckpointError(
-            f"{path} was written by {other} smtdist (schema {schema}, this version has {SCHEMA}); resume with that version, "
-            f"or start the fit again with another checkpoint folder."
-        )
-    given = tuple(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else ()
-    if not isinstance(folder, str) or not _is_resumed(given):
+    # a folder from elsewhere must not make `resume` do anything else
+    command = COMMANDS.get(verb) if isinstance(verb, str) else None
+    if command is None or not command.resumed or not isinstance(folder, str):
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
         )
-    if any(f"://{MASK}@" in word or f"?{MASK}" in word for word in given):
+    if _has_mask(options):
         raise CheckpointError(
             f"The command of the run in {checkpoint} has an address with credentials, which are not stored; start that "
             f"command again with the same --checkpoint."
@@ -125,7 +126,43 @@ def read_command(checkpoint: Path) -> Command:
             f"The run in {checkpoint} was started in {folder}, which does not exist; make that folder, or start the command "
             f"again with the same --checkpoint."
         )
-    return Command(given, Path(folder))
+    return Begun(verb, options, Path(folder))
+
+
+def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
+    """Return the verb and the options of a command line, as files of the schema before have it."""
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("its command is no list of words")
+    verb, *rest = present(words) or [""]
+    if verb not in COMMANDS or not COMMANDS[verb].resumed:
+        return "", {}
+    context = load(verb).make_context(verb, rest)
+    return verb, {
+        name: _plain(value)
+        for name, value in context.params.items()
+        if context.get_parameter_source(name).name == "COMMANDLINE"
+    }
+
+
+def _words(command: Any, options: Mapping[str, Any]) -> list[str]:
+    """Return options as a command takes them; CheckpointError for what is none of its."""
+    words, places = list[str](), list[str]()
+    known = {parameter.name: parameter for parameter in command.params}
+    if strange := sorted(options.keys() - known.keys()):
+        raise CheckpointError(
+            f"The run names an option that {command.name} does not have, {strange[0]}; start the command again with another "
+            f"checkpoint folder."
+        )
+    for name, value in options.items():
+        parameter = known[name]
+        each = [str(part) for part in (value if isinstance(value, list) else [value])]
+        if parameter.param_type_name == "argument":
+            places += each
+        elif isinstance(value, bool):
+            words += [(parameter.opts if value else parameter.secondary_opts)[0]]
+        else:
+            words += [f"{parameter.opts[0]}={text}" for text in each]
+    return [*words, "--", *places]
 
 
 def resume(
@@ -143,21 +180,13 @@ def resume(
     The command that started the run is repeated with its options. Options that you give here replace them, so
     that the run can continue with other workers or on another cluster.
     """
-    from smtdist.cli.app import app
-
-    events, cluster = where.events, where.cluster
-    given = {
-        "--workers": where.workers,
-        "--memory": where.memory,
-        "--on-bad-chunk": on_bad_chunk,
-        "--solve-on": solve_on,
-        "--events": events if events in (None, STANDARD_ERROR) else events.absolute(),
-    }
-    words = [part for option, value in given.items() if value is not None for part in (option, str(value))]
-    words += cluster.words() if cluster is not None else []
-    flags = {"--overwrite": overwrite, "--quiet": where.quiet, "--json": json}
-    words += [flag for flag, wanted in flags.items() if wanted]
+    given = GIVEN.get() or {"options": {}}
+    changes = {name: _plain(value) for name, value in given["options"].items() if name != "checkpoint"}
+    for name in PATHS:
+        if changes.get(name, STANDARD_ERROR) != str(STANDARD_ERROR):
+            changes[name] = os.path.abspath(changes[name])
     begun = read_command(checkpoint)
-    again = begun.again(checkpoint.resolve(), words, moved=where.workers is not None or cluster is not None)
-    with contextlib.chdir(begun.folder), get_command(app).make_context("smtdist", again) as context:
-        context.command.invoke(context)
+    command = load(begun.verb)
+    words = _words(command, begun.again(checkpoint.resolve(), changes))
+    with contextlib.chdir(begun.folder), command.make_context(begun.verb, words) as context:
+        command.invoke(context)

@@ -11,14 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from smtdist.cli.commands import CHECKPOINT, WORDS
+from smtdist.cli.commands import CHECKPOINT, GIVEN
 from smtdist.cli.errors import usage
 from smtdist.cli.options import Where
 from smtdist.cli.runfile import write_command
@@ -112,10 +111,8 @@ def engine_for(
 
 def _made() -> str:
     """Return what the command under way makes: the name of its output, else its own."""
-    words = WORDS.get()
-    outputs = [value for option, value in pairwise(words) if option == "--out"]
-    outputs += [word.removeprefix("--out=") for word in words if word.startswith("--out=")]
-    return os.path.basename(outputs[-1]) if outputs else "".join(words[:1])
+    given = GIVEN.get() or {"verb": "", "options": {}}
+    return os.path.basename(given["options"].get("out", "")) or str(given["verb"])
 
 
 def _heeding(engine: Engine) -> Any:
@@ -200,6 +197,14 @@ def result_console() -> Console:
 def say(line: str) -> None:
     """Write a line of results, which a terminal wraps and a file does not."""
     result_console().print(visible(masked(line)), highlight=False, soft_wrap=True)
+
+
+def say_rows(title: str, rows: list[tuple[str, str]]) -> None:
+    """Write facts with their names, a line each."""
+    console = result_console()
+    console.print(title, style="bold", highlight=False)
+    for name, text in rows:
+        console.print(f"{name:<24}{text}", highlight=False, soft_wrap=True)
 
 
 def say_repeated(count: int) -> None:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
-from smtdist.cli.costs import Plan, say_transform_plan
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.patch_coders import encoder_at
-from smtdist.cli.session import engine_for, print_json, result_console, say
+from smtdist.cli.session import engine_for, print_json, result_console, say, say_rows
+from smtdist.configuration import parse_settings
 from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.data.writing import check_target
+from smtdist.engine.memory import memory_limit, readable
 from smtdist.errors import DataError, MissingDatasetError, counted
-from smtdist.models import joined, loading, provenance, readout, representations, store
+from smtdist.models import (
+    jobs,
+    joined,
+    loading,
+    provenance,
+    readout,
+    representations,
+    store,
+    transform_plan,
+)
 from smtdist.models.transform import as_planned, planned
 from smtdist.monitor import tables
 
@@ -49,66 +56,6 @@ def listed(source: Source, engine: Engine) -> list[dict[str, Any]]:
     """Return which samples could not be read and have NaN, as a model file lists them; nothing where all could."""
     found = provenance.left_out(source, engine)
     return [found] if found else []
-
-
-class Rows(NamedTuple):
-    """Samples that a model represents in a way of its own: what yields their features, and what these are called."""
-
-    source: Source
-    pieces: Callable[[Engine], Iterator[tuple[int, NDArray[Any]]]]
-    shape: tuple[int, ...]
-    dtype: str
-    units: tuple[str, str]
-
-
-def _points(model: Any, data: str, dataset: str | None) -> Rows:
-    from smtdist.cli.points import opened
-    from smtdist.models.points import fit
-
-    source = opened(model.kind, data, dataset)
-    pieces = partial(fit.embedded, model, source)
-    return Rows(source, pieces, model.feature_shape, "float64", ("points", "components"))
-
-
-def _kernel(model: Any, data: str, dataset: str | None) -> Rows:
-    from smtdist.models.kernel.estimators import samples_of
-    from smtdist.models.kernel.model import embedded
-
-    source, shape = samples_of((data, _named(dataset))), (model.settings.n_components,)
-    return Rows(source, partial(embedded, model, source), shape, "float32", ("samples", "features"))
-
-
-def _named(dataset: str | None) -> str:
-    """Return the name of samples in a file, without which there is nothing to read."""
-    if dataset is None:
-        raise WrongUsage("Missing option --dataset; name the samples in the file.")
-    return dataset
-
-
-_OWN: Final = {
-    "smtdist.models.points.fit:PointModel": _points,
-    "smtdist.models.kernel.model:KernelModel": _kernel,
-}
-"""By the homes of kinds: their modules take a while to import, and most models are none of them."""
-
-
-def _write(
-    model: Any, rows: Rows, path: Path, out: Path, where: opt.Where, overwrite: bool
-) -> dict[str, Any]:
-    """Write the features of every sample to a file as they are made; return what to say of it."""
-    fingerprint = model.provenance.get("fingerprint")
-    attributes = {
-        "configuration": "{}" if model.settings is None else model.settings.to_json(),
-        "model": str(path.absolute()),
-        **({"model_fingerprint": fingerprint} if fingerprint else {}),
-        "source": rows.source.name,
-    }
-    n = rows.source.n_samples
-    with engine_for(where, rows.source) as engine:
-        size = representations.save_representation(
-            out, rows.pieces(engine), n, rows.shape, rows.dtype, attributes, overwrite=overwrite
-        )
-    return {"out": str(out.absolute()), "n_samples": n, "n_features": math.prod(rows.shape), "bytes": size}
 
 
 def transform(
@@ -138,48 +85,64 @@ def transform(
     set_: opt.SetAfter = None,
     where: opt.Where = opt.HERE,
     on_bad_chunk: opt.OnBadChunk = None,
+    csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv",
+            help="Of a head: write comma-separated values instead (sample, label, probabilities).",
+        ),
+    ] = False,
     overwrite: opt.Overwrite = False,
-    plan: Plan = False,
+    plan: opt.Plan = False,
     json: opt.Json = False,
 ) -> None:
-    """Write the representation of every sample to an HDF5 file.
-
-    Models of points represent rows of a table, kernel models rows or images; both have no options for images.
+    """Write the representation of every sample to an HDF5 file: of images by one model or several, of rows or samples of a table
+    by models of points and kernels, and the labels and probabilities that a head gives to representations.
     """
     started = time.perf_counter()
     beside, bad = with_ or [], opt.bad_chunk(on_bad_chunk) or "raise"
-    kind = store.KINDS.get(store.kind_at(model))
-    own = None if kind is None else _OWN.get(kind.home)
-    if own is not None:
+    of_images = store.kind_at(model) in ("", "images", "representation", *store.OF_IMAGES)
+    if not of_images:
         if read_out or mirrored or half or limit or beside or set_ or on_bad_chunk or plan or len(data) > 1:
             raise WrongUsage(
-                "Models of points and kernel models have one representation, of one file; leave out other options of what is "
-                "written, and of images."
+                "A model of no images has one representation, of one file; leave out the options of images, and of what is "
+                "written of them."
             )
         check_target(out, overwrite, inputs=(model,), data=data)
-        fitted = store.load(model)
-        rows = own(fitted, data[0], dataset)
-        written = _write(fitted, rows, model, out, where, overwrite)
+        with usage():
+            seen = jobs.seen(store.load(model), jobs.Look(model, data[0], dataset, csv))
+        with engine_for(where, seen.source) as engine:
+            size = seen.write(engine, out, overwrite)
+        result = {"out": str(out.absolute()), "bytes": size, **seen.about}
         if json:
-            print_json(written | {"seconds": time.perf_counter() - started})
+            print_json(result | {"seconds": time.perf_counter() - started})
         else:
-            many, wide = rows.units
-            figures = f"{written['n_samples']:,} {many} x {written['n_features']:,} {wide}"
-            say(f"{written['out']}: {figures}, {tables.size(written['bytes'])}")
+            what = (
+                f"{result['n_features']:,} features"
+                if "n_features" in result
+                else counted(len(result["classes"]), "class")
+            )
+            say(f"{result['out']}: {counted(result['n_samples'], 'sample')} x {what}, {tables.size(size)}")
         return
+    if csv:
+        raise WrongUsage("--csv is for the predictions of a head; leave it out.")
     if not plan:
         check_target(out, overwrite, inputs=(model, *beside), data=data)
-    group = _named(dataset)
+    if dataset is None:
+        raise WrongUsage("Missing option --dataset; name the samples in the file.")
     with usage():
         asked = readout.ReadoutSettings(**read_out)
     components, drop = asked.n_components, asked.drop_components
-    every_one = [encoder_at(model, set_), *map(loading.load_encoder, beside)]
+    present = loading.load_encoder(model)
+    with usage():
+        present = loading.changed(present, parse_settings(set_ or []))
+    every_one = [present, *map(loading.load_encoder, beside)]
     first, *others = (
         readout.with_readout(one, asked.features, asked.pool, mirrored=mirrored, half=half)
         for one in every_one
     )
     encoder = joined.side_by_side(first, others)
-    every = opening.open_source(data, group, encoder.scaling, fitted=True, skip_damaged=bad == "skip")
+    every = opening.open_source(data, dataset, encoder.scaling, fitted=True, skip_damaged=bad == "skip")
     source = limited(every, limit)
     shape = encoder.representation_shape(components, drop)
     attributes: dict[str, Any] = {
@@ -199,13 +162,13 @@ def transform(
         costs = planned(encoder, source, engine, n_components=components, drop=drop)
         if plan:
             disk = representations.file_bytes(costs.n_samples, costs.features, costs.itemsize)
-            say_transform_plan(costs.timed(source, engine), disk, json, model=str(model.absolute()))
+            _say_plan(costs.timed(source, engine), disk, json, model=str(model.absolute()))
             return
         engine.events.emit("note", text=f"Representation: {costs.size_phrase()}")
         costs.require_room()
         workers = 0 if costs.alone else costs.worker_bytes
         engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
-        labels, names, unusable = _labels(data, group, source)
+        labels, names, unusable = _labels(data, dataset, source)
         pieces = as_planned(costs, encoder.positions, source, engine)
         size = representations.save_representation(
             out,
@@ -239,3 +202,16 @@ def transform(
         line += tables.skipped_phrase(skipped)
         line += f"; labels are not copied: {unusable}" if unusable else ""
         result_console().print(line, highlight=False, soft_wrap=True)
+
+
+def _say_plan(plan: transform_plan.TransformPlan, disk_bytes: int, json: bool, **about: Any) -> None:
+    """Say what writing representations would cost."""
+    if json:
+        print_json({**plan.to_dict(), "disk_bytes": disk_bytes, "limit_bytes": memory_limit(), **about})
+        return
+    rows = [("representation", plan.size_phrase())]
+    rows += tables.memory_rows(
+        plan.driver_bytes(), 0 if plan.alone else plan.worker_bytes, plan.slots, memory_limit()
+    )
+    rows += [("disk", f"{readable(disk_bytes)}, the file"), ("time", tables.between_or_not(plan.seconds))]
+    say_rows("What the transform will cost", rows)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.fit import coded_feature, read_atoms
 from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
@@ -24,6 +23,7 @@ from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import counted
 from smtdist.evaluate import judging, tuning
 from smtdist.evaluate.run import Labelled
+from smtdist.models.image_jobs import for_images, learned_code, read_atoms
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.tune import Trial
 from smtdist.monitor import tables
@@ -86,8 +86,10 @@ def tune(
     trials = _learnt(set_, grid) if is_learnt else _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, trials.votes)
     if not is_learnt:
-        named = [*(set_ or []), *(f"{name}=null" for name in trials.grid)]
-        settings = opt.for_images(trials.votes, known.source, preset, named, None)
+        given_names = Configuration.named(
+            {**configuration.parse_settings(set_ or []), **dict.fromkeys(trials.grid)}
+        )
+        settings = trials.votes if preset else for_images(trials.votes, known.source, given_names)
         trials = tuning.Trials.of(settings, trials.grid, given)
     trials.require_neighbours(known, metric, neighbours)
     with engine_for(where, known.source) as engine:
@@ -128,7 +130,8 @@ def _is_learnt(assignments: list[str] | None, grid: list[str] | None) -> bool:
     asked = {
         one.strip() for name, _, values in texts if name in ("code", "feature") for one in values.split(",")
     }
-    learnt = {one for one in asked if coded_feature([f"code={one}"])}
+    with usage():
+        learnt = {one for one in asked if learned_code({"code": one})}
     if learnt and asked - learnt:
         raise WrongUsage(
             f"{', '.join(sorted(learnt))} and {', '.join(sorted(asked - learnt))} have settings of their own; tune them one "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +38,9 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError, counted
+from smtdist.errors import ConfigurationError, DataError, ModelError, counted
 from smtdist.kernels.threads import single_blas
+from smtdist.models.jobs import Job, Request
 
 STEPS: Final = ("moments", "sweeps")
 """What a search tells of."""
@@ -75,6 +77,28 @@ def fit_concepts(
     # small products by the dozen: threads would cost more than they save, and round differently
     with single_blas(), engine.run(STEPS, lambda: Facts.of(source, settings.to_dict())):
         return _fitted(source, settings, engine, folder)
+
+
+def job(request: Request) -> Job:
+    """Open the rows of a search; scores that do not fit into memory lie beside the file that it writes."""
+    settings = ConceptSettings(**request.settings)
+    (path,) = request.data if len(request.data) == 1 else ("",)
+    if not path:
+        raise ConfigurationError("Concepts are those of one table; give one file.")
+    source = as_table(path if path.endswith(".npy") else (path, request.dataset or "z"))
+
+    def search(engine: Engine) -> tuple[ConceptModel, list[Any]]:
+        near = None if request.out is None else request.out.absolute().parent
+        with tempfile.TemporaryDirectory(prefix=".concepts.", dir=near) as folder:
+            return fit_concepts(source, settings, engine, folder=Path(folder)), []
+
+    return Job(
+        source,
+        search,
+        lambda: Facts.of(source, settings.to_dict()),
+        unplanned="A search for concepts has no plan: how many sweeps it takes is not known before.",
+        advice=lambda model: [model.advice],
+    )
 
 
 def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: Path | None) -> ConceptModel:

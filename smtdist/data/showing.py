@@ -14,7 +14,10 @@ FIGURES: Final = {
     "n_concepts": "concepts",
     "n_components": "components",
     "n_samples": "samples",
+    "n_classes": "classes",
+    "n_pairs": "pairs",
     "rank": "rank",
+    "cka": "CKA",
     "n_dead": "dead atoms",
 }
 """Figures of a `summary()` that are shown, and what they are called."""
@@ -58,7 +61,33 @@ def figures(model: Any) -> dict[str, str]:
     found["n_samples"] = n_samples(getattr(model, "provenance", {})) or found.get("n_samples")
     named = {title: found.get(name) for name, title in FIGURES.items() if found.get(name) is not None}
     named |= {name: found[name] for name in ("code", "patch_size") if found[name] is not None}
-    return {title: f"{value:,}" if isinstance(value, int) else str(value) for title, value in named.items()}
+    written = {int: ",", float: ".4g"}
+    return {title: format(value, written.get(type(value), "")) for title, value in named.items()}
+
+
+def parts(model: Any) -> dict[str, Any]:
+    """Return the models of a file of models side by side, by name; nothing of another."""
+    return dict(zip(getattr(model, "names", ()), getattr(model, "parts", ()), strict=False))
+
+
+def told(model: Any) -> list[str]:
+    """Return its figures as sentences say them.
+
+    >>> class Fitted:
+    ...     def summary(self):
+    ...         return {"n_atoms": 2048, "rank": 7}
+    >>> told(Fitted())
+    ['K = 2,048', 'rank 7']
+    """
+    before = {"K": "K = ", "rank": "rank ", "CKA": "CKA "}
+    singular = {"classes": "class"}
+    return [
+        f"{before[title]}{value}"
+        if title in before
+        else f"{value} {singular.get(title, title.removesuffix('s')) if value == '1' else title}"
+        for title, value in figures(model).items()
+        if title in FIGURES.values()
+    ]
 
 
 def n_samples(provenance: Mapping[str, Any]) -> int:

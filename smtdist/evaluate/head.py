@@ -131,6 +131,30 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
         """Return the class probabilities of rows with these decision values f."""
         return softmax(self.heat_ * decision)
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The rows that were added and withdrawn."""
+        return {"audit": self.audit_}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        return {
+            "head": self.KIND,
+            "n_samples": self.n_rows,
+            "n_features": self.n_features_in_,
+            "n_classes": len(self.classes_),
+            "classes": self.classes_.tolist(),
+            "names": head_files.names_of(self.classes_, self.names_),
+            "mirrored": self.mirrored,
+            "numbers": self._numbers(),
+            "path": head_files.finite_path(self.path_),
+        }
+
+    def edge(self) -> str:
+        """Return the sentence for a penalty that is the first or the last of those that were tried; empty for another."""
+        numbers = self._numbers()
+        return head_files.edge_sentence(numbers.get("share", numbers["penalty"]), self.path_)
+
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: first what those of all heads have."""
         classes, seen = self.classes_, self.seen

@@ -7,6 +7,7 @@ versions. `/path` has the penalties that were tried, `/audit` the rows that came
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -58,6 +59,34 @@ class About:
 def rows_of(audit: Sequence[Mapping[str, Any]]) -> int:
     """Return the rows that a head was fitted on: those added, without those withdrawn."""
     return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in audit)
+
+
+def finite_path(path: Sequence[Mapping[str, float]]) -> list[dict[str, float | None]]:
+    """Return the penalties that were tried as plain JSON: an error that is not finite is none."""
+    return [
+        {name: value if math.isfinite(value) else None for name, value in tried.items()} for tried in path
+    ]
+
+
+def edge_sentence(share: float, path: Sequence[Mapping[str, Any]]) -> str:
+    """Say so where the penalty of a head that was chosen is the first or the last of those that were tried.
+
+    >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])[:49]
+    'The penalty, 0.1, is the smallest that was tried.'
+    """
+    word, other = edge(share, [one["penalty"] for one in path])
+    return word and (
+        f"The penalty, {share:g}, is the {word} that was tried. A head can try {other} ones: transform, "
+        f"then fit a head with other penalties."
+    )
+
+
+def edge(chosen: float, tried: Sequence[float]) -> tuple[str, str]:
+    """Return "smallest" and "smaller" or "largest" and "larger", where what was chosen is that of several; else nothing."""
+    for word, other, edge in (("smallest", "smaller", min), ("largest", "larger", max)):
+        if len(tried) > 1 and chosen == edge(tried):
+            return word, other
+    return "", ""
 
 
 def names_of(classes: NDArray[Any], names: Sequence[str]) -> list[str]:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smtdist.data.source import Source
 from smtdist.engine import session
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ModelError
 from smtdist.models import loading, store
 from smtdist.models import merge as merging
 from smtdist.models.joined import Joined
@@ -52,23 +51,13 @@ def update(
         )
     with present.taken(X, on_bad_chunk == "skip") as source:
         if lengths is not None:
-            source = in_sequences(present, source, tuple(lengths))
+            source = merging.in_sequences(present, source, tuple(lengths))
         with session.executor_for(cluster, n_workers) as executor:
             folder = None if checkpoint is None else Path(checkpoint)
             engine = Engine(executor, EventStream(), folder, on_bad_chunk=on_bad_chunk)
             if alone:
                 return merging.fit_alone(present, source, engine)[0]
             return merging.update(present, source, engine, withdraw=withdraw, repeats=allow_repeats)[0]
-
-
-def in_sequences(model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
-    """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
-    if not hasattr(model, "in_sequences"):
-        raise ConfigurationError(
-            "--lengths is for models of rows in time (points fit --context time); leave it out."
-        )
-    found: Source = model.in_sequences(source, lengths)
-    return found
 
 
 def merge(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
-from smtdist.errors import ModelError
-from smtdist.models import store
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models import coded, store
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.joined import Joined
@@ -35,6 +37,19 @@ def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> T
     return representing(model)
 
 
+def changed(fitted: Any, changes: Mapping[str, Any]) -> Any:
+    """Return what represents images with other settings of what may change after the fit; ConfigurationError for others."""
+    if not changes:
+        return fitted
+    model = fitted.coder if isinstance(fitted, Pooled) else fitted
+    names, allowed = model.settings.named(changes), coded.changeable(model)
+    if fixed := sorted(names.keys() - set(allowed)):
+        raise ConfigurationError(
+            f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can."
+        )
+    return representing(replace(model, settings=model.settings.replace(**names)))
+
+
 def load_transforms(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform | Joined:
     """Read a transform with an embedding, or several side by side; ModelError for another file."""
     found = load_encoder(path, statistics=statistics)
@@ -53,9 +68,10 @@ def load_transform(path: str | os.PathLike[str], *, statistics: bool = True) -> 
 
 
 def load_growing(path: str | os.PathLike[str]) -> Any:
-    """Read a model of any kind that data can be added to and withdrawn from; ModelError for another file."""
-    kind = store.KINDS.get(store.kind_at(path))
-    if kind is not None and kind.home and hasattr(kind.imported(), "taken"):
+    """Read a model of any kind, of images one with an embedding; ModelError for another file."""
+    name = store.kind_at(path)
+    kind = store.KINDS.get(name)
+    if kind is not None and kind.home and name not in store.OF_IMAGES:
         return store.load(path)
     return load_transforms(path)
 

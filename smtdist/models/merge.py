@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from smtdist.data.source import Source
@@ -14,6 +15,7 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.models.jobs import Change, Job
 from smtdist.models.joined import Joined, in_stages
 from smtdist.models.provenance import left_out
 from smtdist.models.records import Record
@@ -128,6 +130,28 @@ def merged(
     return model, not_empty(total)
 
 
+def update_job(model: Any, change: Change) -> Job:
+    """Open samples that are added to a transform, or withdrawn from it."""
+    source = model.opened(list(change.data), change.dataset, change.skip_damaged)
+    if change.lengths:
+        source = in_sequences(model, source, change.lengths)
+    if change.alone:
+        run = partial(fit_alone, model, source)
+    else:
+        run = partial(update, model, source, withdraw=change.withdraw, repeats=change.repeats)
+    return Job(source, run, lambda: model.facts(source))
+
+
+def in_sequences(model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
+    """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
+    if not hasattr(model, "in_sequences"):
+        raise ConfigurationError(
+            "Only models of rows in time (context=time) have sequences; leave out lengths."
+        )
+    found: Source = model.in_sequences(source, lengths)
+    return found
+
+
 def update(
     model: M, source: Source, engine: Engine, *, withdraw: bool = False, repeats: bool = False
 ) -> tuple[M, list[Record]]:
@@ -187,9 +211,9 @@ def _each(
     )
 
 
-def repeated(model: Transform) -> int:
+def repeated(model: Any) -> int:
     """Return how many samples were added to a model though they were in already, so that they count twice."""
-    origin = None if model.statistics is None else model.statistics.origin
+    origin = getattr(getattr(model, "statistics", None), "origin", None)
     return 0 if origin is None else int(origin.repeated)
 
 

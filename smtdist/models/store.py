@@ -43,6 +43,11 @@ class Kind(NamedTuple):
     home : "module:class" or "module" with `stored` and `restored`; "" for a file that is no model. schema : attribute with the
     version of the layout, which files of other kinds lack. newest : the highest version. facts : the name in
     `smtdist.report.facts` of how it is described; "" for plain words. error, remedy : what a damaged file is refused with.
+    fits : by which names models of the kind are fitted. fitted_by : a module, or "module:class", whose `job` makes such a fit.
+    updated_by : a module whose `update_job` adds samples to a model and withdraws them, "" where nothing can be added.
+    transformed_by : a module whose `seen` opens samples that such a model transforms; "" for models of images, and others.
+    settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
+    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`).
     """
 
     called: str
@@ -54,6 +59,12 @@ class Kind(NamedTuple):
     facts: str = ""
     error: type[SmtdistError] = ModelError
     remedy: str = "restore it from a copy, or fit it again"
+    fits: tuple[str, ...] = ()
+    fitted_by: str = ""
+    updated_by: str = ""
+    transformed_by: str = ""
+    settings: str = ""
+    takes: tuple[str, ...] = ()
 
     @property
     def plural(self) -> str:
@@ -61,46 +72,70 @@ class Kind(NamedTuple):
         first, of, rest = self.called.partition(" of ")
         return f"{first}s{of}{rest}"
 
-    def imported(self) -> Any:
-        """Import what has `stored` and `restored`; named, not imported before: some lie in layers above."""
-        module, _, name = self.home.partition(":")
+    def imported(self, home: str = "") -> Any:
+        """Import what has `stored` and `restored`, or another home; named, not imported before: some lie in layers above."""
+        module, _, name = (home or self.home).partition(":")
         return getattr(import_module(module), name) if name else import_module(module)
 
 
+IMAGES: Final = ("dataset", "limit", "skip_damaged")
+"""What every fit of images takes."""
+BY_SUMS: Final = "smtdist.models.merge"
+"""What adds samples to the sums of a transform."""
 KINDS: Final[dict[str, Kind]] = {
     "words": Kind(
         "model of words",
-        "smtdist words",
-        "a model of words, which smtdist words --model takes",
+        "smtdist fit --model words",
+        "a model of words, which smtdist near takes",
         "smtdist.models.words.model:WordModel",
         "smtdist_words_schema",
         facts="WORDS",
+        fits=("words",),
+        fitted_by="smtdist.models.words.fit",
+        settings="smtdist.models.words.model:WordSettings",
+        takes=("from_model", "lines"),
+        updated_by="smtdist.models.words.documents",
     ),
     "points": Kind(
         "model of points",
-        "smtdist points",
+        "smtdist fit --model points",
         "a model of points, which smtdist transform takes",
         "smtdist.models.points.fit:PointModel",
         "smtdist_points_schema",
         2,
         facts="POINTS",
+        fits=("points",),
+        fitted_by="smtdist.models.points.fit",
+        settings="smtdist.models.points.table:PointSettings",
+        takes=("dataset",),
+        updated_by=BY_SUMS,
+        transformed_by="smtdist.models.points.fit",
     ),
     "kernel": Kind(
         "kernel model",
-        "smtdist kernel fit",
+        "smtdist fit --model kernel-contrastive",
         "a kernel model, which smtdist transform and smtdist evaluate take",
         "smtdist.models.kernel.model:KernelModel",
         "kernel_schema",
         facts="KERNEL",
+        fits=("kernel-contrastive", "kernel-spectral", "kernel-autoencoder"),
+        fitted_by="smtdist.models.kernel.plan",
+        settings="smtdist.models.kernel.settings:KernelSettings",
+        takes=("dataset",),
+        transformed_by="smtdist.models.kernel.plan",
     ),
     "concepts": Kind(
         "file of concepts",
-        "smtdist concepts",
+        "smtdist fit --model concepts",
         "concepts, which smtdist concepts --search takes",
         "smtdist.concepts.model:ConceptModel",
         "smtdist_concepts_schema",
         2,
         facts="CONCEPTS",
+        fits=("concepts",),
+        fitted_by="smtdist.concepts.fit",
+        settings="smtdist.concepts.settings:ConceptSettings",
+        takes=("dataset",),
     ),
     "s3c": Kind(
         "patch coder",
@@ -109,6 +144,11 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.coded",
         "s3c_schema",
         facts="CODERS",
+        fits=("s3c",),
+        fitted_by="smtdist.models.image_jobs",
+        settings="smtdist.models.coded:declared",
+        takes=IMAGES,
+        updated_by=BY_SUMS,
     ),
     "sparse": Kind(
         "sparse coder",
@@ -117,6 +157,11 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.coded",
         "sparse_schema",
         facts="CODERS",
+        fits=("l1", "omp", "sc"),
+        fitted_by="smtdist.models.image_jobs",
+        settings="smtdist.models.coded:declared",
+        takes=IMAGES,
+        updated_by=BY_SUMS,
     ),
     "encoder": Kind(
         "model of an encoder",
@@ -125,6 +170,7 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.coded",
         "encoder_schema",
         facts="CODERS",
+        updated_by=BY_SUMS,
     ),
     "joined": Kind(
         "file of models side by side",
@@ -133,19 +179,25 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.files",
         "joined_schema",
         facts="JOINED",
+        updated_by=BY_SUMS,
     ),
     "video": Kind(
         "transform of video",
-        "smtdist video fit",
-        "a transform of video, which smtdist video judge takes",
+        "smtdist fit --model video",
+        "a transform of video, which smtdist evaluate takes",
         "smtdist.models.functional.video:VideoModel",
         "video_schema",
         2,
         facts="VIDEO",
+        fits=("video",),
+        fitted_by="smtdist.models.functional.video",
+        settings="smtdist.models.functional.settings:FunctionalSettings",
+        takes=("below", "clip"),
+        updated_by=BY_SUMS,
     ),
     "predictions": Kind(
         "file of predictions",
-        "smtdist head predict",
+        "smtdist transform",
         "predictions of a head, not a model",
         "",
         "predictions_schema",
@@ -155,11 +207,17 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "head": Kind(
         "head",
-        "smtdist head fit",
-        "a classifier of representations, which smtdist head predict takes",
+        "smtdist fit --model head",
+        "a classifier of representations, which smtdist transform takes",
         "smtdist.evaluate.heads",
         "head_schema",
         facts="HEAD",
+        fits=("head",),
+        fitted_by="smtdist.evaluate.head_jobs",
+        settings="smtdist.evaluate.head_jobs:declared",
+        updated_by="smtdist.evaluate.head_jobs",
+        transformed_by="smtdist.evaluate.head_jobs",
+        takes=("csv",),
     ),
     "representation": Kind(
         "file of representations",
@@ -182,6 +240,11 @@ KINDS: Final[dict[str, Kind]] = {
         # weights are multiples of 2^-20
         3,
         facts="TRANSFORMS",
+        fits=("smt",),
+        fitted_by="smtdist.models.image_jobs",
+        settings="smtdist.models.image_jobs:declared",
+        takes=(*IMAGES, "preset", "from_model", "atoms"),
+        updated_by=BY_SUMS,
     ),
 }
 """Every kind of file that smtdist writes, by name: its models, what writes and takes them, how their files are told apart."""

@@ -174,6 +174,19 @@ def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
     return result
 
 
+def memory_rows(driver: int, worker: int, workers: int, limit: int) -> list[tuple[str, str]]:
+    """Return what a process that starts a run needs of its limit, and each worker, where there are some."""
+    rows = [("memory of this process", f"{readable(driver)} of {readable(limit)}")]
+    if worker:
+        rows.append(("memory of each worker", f"{readable(worker)}, {workers} of them"))
+    return rows
+
+
+def between_or_not(seconds: tuple[float, float] | None) -> str:
+    """Return a range of time, which may not be known."""
+    return "not known" if seconds is None else f"{duration(seconds[0])} to {duration(seconds[1])}"
+
+
 def processor_line(products: str, cpu_flags: Iterable[str]) -> str:
     """Say which body multiplies patches with atoms on this machine, and what its processor has.
 

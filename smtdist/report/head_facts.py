@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from smtdist.errors import counted
-from smtdist.evaluate import predictions
+from smtdist.evaluate import head_files, predictions
 from smtdist.models import store
 from smtdist.monitor import tables
 
@@ -22,8 +20,6 @@ LISTED: Final = 20
 
 def head_facts(path: Path) -> Facts:
     """Return the facts about a head as plain JSON types; of its arrays only the shapes are looked at."""
-    from smtdist.evaluate import head_files
-
     with store.opened(path, "head") as file:
         about = head_files.about_of(file)
         facts: Facts = {
@@ -38,11 +34,7 @@ def head_facts(path: Path) -> Facts:
             "names": head_files.names_of(about.classes, about.names),
             "mirrored": about.mirrored,
             "numbers": about.numbers,
-            # an error that is not finite is none
-            "path": [
-                {name: value if math.isfinite(value) else None for name, value in one.items()}
-                for one in about.path
-            ],
+            "path": head_files.finite_path(about.path),
         }
         if about.representation is not None:
             facts["provenance"]["identity"] = about.representation[0]
@@ -91,19 +83,6 @@ def penalty_of(facts: Facts) -> tuple[float, float | None]:
     return share, next((one["top1"] for one in facts["path"] if one["penalty"] == share), None)
 
 
-def edge_sentence(share: float, path: Sequence[Mapping[str, Any]]) -> str:
-    """Say so where the penalty of a head that was chosen is the first or the last of those that were tried.
-
-    >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])[:49]
-    'The penalty, 0.1, is the smallest that was tried.'
-    """
-    word, other = _edge(share, [one["penalty"] for one in path])
-    return word and (
-        f"The penalty, {share:g}, is the {word} that was tried. A head can try {other} ones: smtdist transform, "
-        f"then smtdist head fit --penalties."
-    )
-
-
 def linear_edge_sentence(found: LinearEvaluation) -> str:
     """Say the same of the C of a linear classifier, and which function can try others.
 
@@ -113,19 +92,11 @@ def linear_edge_sentence(found: LinearEvaluation) -> str:
     >>> linear_edge_sentence(evaluate_svm(z, [0] * 10 + [1] * 10, z, [0] * 10 + [1] * 10, C=[0.1, 1.0]))
     'C, 0.1, is the smallest that was tried. In Python, evaluate_svm of smtdist.evaluate.svm can try smaller ones.'
     """
-    word, other = _edge(found.C, [one["C"] for one in found.path])
+    word, other = head_files.edge(found.C, [one["C"] for one in found.path])
     return word and (
         f"C, {found.C:g}, is the {word} that was tried. In Python, evaluate_{found.metric} of {type(found).__module__} can "
         f"try {other} ones."
     )
-
-
-def _edge(chosen: float, tried: Sequence[float]) -> tuple[str, str]:
-    """Return "smallest" and "smaller" or "largest" and "larger", where what was chosen is that of several; else nothing."""
-    for word, other, edge in (("smallest", "smaller", min), ("largest", "larger", max)):
-        if len(tried) > 1 and chosen == edge(tried):
-            return word, other
-    return "", ""
 
 
 def head_named(facts: Facts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_w
 from smtdist.models.functional.inference import PENALTY, recover_codes, regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
+from smtdist.models.jobs import Job, Request
 from smtdist.models.records import Record
 from smtdist.models.store import Array, alike
 from smtdist.models.valued import ValuedTransform
@@ -357,6 +359,31 @@ def fit_video(
     ]
     with engine.run(steps, lambda: video_facts(source, settings, below)):
         return _fitted(source, settings, engine, below)
+
+
+def job(request: Request) -> Job:
+    """Open the clips of a fit; a layer on a model has the settings that all layers share from it."""
+    settings = FunctionalSettings().replace(**request.settings)
+    clips = tuple(
+        clip for path in request.data for clip in open_clips(os.path.abspath(path), request.clip or None)
+    )
+    below = None if request.below is None else store.load(request.below, kind=VideoModel)
+    if below is not None:
+        lower = below.settings.to_dict()
+        settings = settings.replace(**{name: lower[name] for name in SHARED})
+    source = sequences_of(clips, settings)
+    return Job(
+        source,
+        lambda engine: fit_video(clips, settings, engine, below),
+        lambda: video_facts(source, settings, below),
+        settings.n_components,
+        unplanned=(
+            "A plan does not include mini-batches; set n_epochs=0 to plan the steps before them."
+            if settings.n_epochs
+            else ""
+        ),
+        advice=VideoModel.advice,
+    )
 
 
 def video_facts(source: PatchSequences, settings: FunctionalSettings, below: VideoModel | None) -> Facts:

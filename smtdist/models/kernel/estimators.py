@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -10,15 +9,14 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from smtdist.data import opening
 from smtdist.data.source import Source
-from smtdist.data.table import NotRows, as_table, plain_rows
+from smtdist.data.table import plain_rows
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence
 from smtdist.models.estimating import Estimator
 from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
-from smtdist.models.kernel.model import KernelModel, fit_exact
+from smtdist.models.kernel.model import KernelModel, fit_exact, samples_of
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import fit_model
 
@@ -107,20 +105,6 @@ DRAWN: Final = ("copies", "triplets", "negative_pool_size")
 DESCENT: Final = ("method", "tolerance", "max_iter")
 BATCHES: Final = ("n_epochs", "batch", "learning_rate", "random_state")
 PLACE: Final = ("n_workers", "cluster")
-
-
-def samples_of(samples: Any) -> Source:
-    """Return the source of rows, of images, or of a (path, dataset) pair that holds either."""
-    if isinstance(samples, Source):
-        return samples
-    if isinstance(samples, tuple) and len(samples) == 2 and isinstance(samples[0], str | os.PathLike):
-        try:
-            return as_table(samples)
-        except NotRows:  # nor images, which have more axes and are read as rows
-            raise
-        except DataError:
-            return opening.open_source(samples[0], str(samples[1]))
-    return as_table(samples)
 
 
 class ContrastiveKernel(

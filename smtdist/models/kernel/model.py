@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
@@ -11,9 +12,11 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data import opening
 from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
+from smtdist.data.table import NotRows, as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence as endings
@@ -249,6 +252,20 @@ def _kernel_json(kernel: Kernel) -> str:
             f"The kernel {kernel.label} is a function of your own, which cannot be stored in a file; use a kernel by name."
         )
     return json.dumps({name: getattr(kernel, name) for name in ("name", "bandwidth", "degree", "offset")})
+
+
+def samples_of(samples: Any) -> Source:
+    """Return the source of rows, of images, or of a (path, dataset) pair that holds either."""
+    if isinstance(samples, Source):
+        return samples
+    if isinstance(samples, tuple) and len(samples) == 2 and isinstance(samples[0], str | os.PathLike):
+        try:
+            return as_table(samples)
+        except NotRows:  # nor images, which have more axes and are read as rows
+            raise
+        except DataError:
+            return opening.open_source(samples[0], str(samples[1]))
+    return as_table(samples)
 
 
 def embedded(

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
+
 import numpy as np
 
+from smtdist.data import remote
 from smtdist.data.source import Source
 from smtdist.data.views import chunk_subset
 from smtdist.engine.forecast import Traffic
+from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan
+from smtdist.errors import ConfigurationError
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
+from smtdist.kernels.gram import require_kernel
 from smtdist.models import plan as planning
-from smtdist.models import ways
+from smtdist.models import representations, ways
+from smtdist.models.jobs import Job, Look, Request, Seen
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
-from smtdist.models.kernel.model import EXACT, exact_bytes
+from smtdist.models.kernel.model import EXACT, KernelModel, embedded, exact_bytes, samples_of
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import (
     LANDMARK_SQUARES,
     SOLVE_SQUARES,
+    fit_model,
     given,
     require_landmarks,
     row_length,
@@ -50,6 +59,35 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
         count = _placeholder(settings, source).n_features
         costs.append(_on_driver(ways.SOLVE, 8 * SOLVE_SQUARES * count**2))
     return costs
+
+
+def job(request: Request) -> Job:
+    """Open the samples of a fit."""
+    model = request.model.removeprefix("kernel-")
+    settings = KernelSettings().replace(**{"model": model, **request.settings})
+    for name in (settings.kernel, settings.decoder_kernel):
+        require_kernel(name)
+    if request.dataset is None or len(request.data) > 1:
+        raise ConfigurationError("A kernel model is fitted on one dataset of one file; name both.")
+    source = samples_of((remote.full_path(request.data[0]), request.dataset))
+    return Job(
+        source,
+        lambda engine: fit_model(source, settings, engine),
+        lambda: Facts.of(source, settings.to_dict()),
+        about={"configuration": json.loads(settings.to_json())},
+        costs=lambda engine: plan_kernel(source, settings, engine),
+        advice=lambda model: [model.unconverged()],
+    )
+
+
+def seen(model: KernelModel, look: Look) -> Seen:
+    """Open samples that a model embeds."""
+    if look.dataset is None:
+        raise ConfigurationError("dataset is missing; name the samples in the file.")
+    source, width = samples_of((look.data, look.dataset)), model.settings.n_components
+    return representations.rows_of(
+        model, look, source, partial(embedded, model, source), (width,), "float32"
+    )
 
 
 def kernel_steps(source: Source, settings: KernelSettings) -> list[Step]:

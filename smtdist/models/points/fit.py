@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -24,7 +24,8 @@ from smtdist.kernels import features as feature_kinds
 from smtdist.kernels.features import Features
 from smtdist.kernels.products import Ordered
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models import plugins, store, valued
+from smtdist.models import plugins, representations, store, valued
+from smtdist.models.jobs import Job, Look, Request, Seen
 from smtdist.models.points.contexts import spread_points
 from smtdist.models.points.sites import (
     ROWS_OF_TABLES,
@@ -359,6 +360,40 @@ def fit_table(
     table = points if isinstance(points, Source) and settings.sites != ROWS_OF_TABLES else as_table(points)
     with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings.to_dict())):
         return _fitted(table, settings, engine)
+
+
+def job(request: Request) -> Job:
+    """Open the table of a fit, or the samples of a kind that a package brings, whose settings are those that tables lack."""
+    declared = PointSettings.all_names()
+    own = {
+        name.removeprefix("sites."): value
+        for name, value in request.settings.items()
+        if name not in declared
+    }
+    given = {name: value for name, value in request.settings.items() if name in declared}
+    settings = PointSettings(**given, of_sites=own)
+    kind = site_kind(settings.sites, own)
+    usual = PointSettings()
+    if kind is not None and (settings.context != usual.context or settings.lengths):
+        raise ConfigurationError(
+            f"Samples of the kind {settings.sites} define their own neighbours; leave out context and lengths."
+        )
+    data = list(request.data)
+    source = table_of(data, request.dataset) if kind is None else kind.opened(data, request.dataset)
+    return Job(
+        source,
+        lambda engine: fit_table(source, settings, engine),
+        lambda: Facts.of(source, settings.to_dict()),
+        settings.n_components,
+    )
+
+
+def seen(model: PointModel, look: Look) -> Seen:
+    """Open the rows of a table, or other samples, that a model embeds."""
+    source = model.opened([look.data], look.dataset, False)
+    return representations.rows_of(
+        model, look, source, partial(embedded, model, source), model.feature_shape, "float64"
+    )
 
 
 def _fitted(

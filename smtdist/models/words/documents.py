@@ -13,6 +13,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models import merge as merging
 from smtdist.models import provenance
+from smtdist.models.jobs import Change, Job
 from smtdist.models.records import Record
 from smtdist.models.words.model import DOCUMENT, WordModel
 from smtdist.statistics import word_pairs
@@ -49,6 +50,20 @@ def withdraw_lines(
             records += some
         embedding, record = model.solved(merging.not_empty(total), engine)
         return model.finished(total, embedding), [*records, record]
+
+
+def update_job(model: WordModel, change: Change) -> Job:
+    """Open a text that is added to a model or withdrawn from it, whole or by lines."""
+    if not change.lines:
+        return merging.update_job(model, change)
+    if not change.withdraw:
+        raise ConfigurationError("Lines say what to withdraw of a text; a text is added whole.")
+    source = TextSource.open(list(change.data))
+    return Job(
+        source,
+        lambda engine: withdraw_lines(model, source, change.lines, engine),
+        lambda: model.facts(source, change.lines),
+    )
 
 
 def _without_stretch(

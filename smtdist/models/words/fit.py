@@ -14,7 +14,8 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.models import ways
+from smtdist.models import store, ways
+from smtdist.models.jobs import Job, Request
 from smtdist.models.plan import PassCost
 from smtdist.models.records import Record
 from smtdist.models.ways import Way
@@ -59,6 +60,24 @@ def fit_words(
         records.append(record)
         embedding, record = model.solved(statistics, engine)
         return model.finished(statistics, embedding, source.describe()), [*records, record]
+
+
+def job(request: Request) -> Job:
+    """Open the text of a fit; one from a model takes its vocabulary and settings, and counts the pairs alone."""
+    base = None if request.from_model is None else store.load(request.from_model, kind=WordModel)
+    if base is not None and request.settings:
+        raise ConfigurationError(
+            f"from_model brings its own settings, so others ({', '.join(request.settings)}) cannot be set; leave them out."
+        )
+    settings = WordSettings(**request.settings) if base is None else base.settings
+    source = TextSource.open(list(request.data))
+    vocabulary = None if base is None else base.vocabulary
+    return Job(
+        source,
+        lambda engine: fit_words(source, settings, engine, vocabulary=vocabulary),
+        lambda: words_facts(source, settings, None if vocabulary is None else vocabulary.words),
+        costs=lambda engine: plan_words(source, settings, engine, base=base),
+    )
 
 
 def plan_words(

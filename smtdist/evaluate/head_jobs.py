@@ -1,0 +1,191 @@
+"""Fits of heads, and rows that are added to them or withdrawn: from files of representations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import Field
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import scipy.optimize  # noqa: F401  # a fit needs it, and memory is measured before
+from numpy.typing import NDArray
+
+from smtdist.data.table import as_table
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, counted
+from smtdist.evaluate import head_files, heads, predictions, run, stored
+from smtdist.evaluate.heads import AnyHead
+from smtdist.evaluate.kernel_head import KernelHead, KernelHeadSettings
+from smtdist.evaluate.ridge_head import RidgeHead, RidgeHeadSettings
+from smtdist.models import readout
+from smtdist.models.jobs import Change, Job, Look, Request, Seen
+from smtdist.models.records import Record
+from smtdist.settings import FLAG, Settings, setting
+
+EXACT: Final = 100_000
+"""Rows up to which the kernel of all pairs is made, in 2 n² bytes: 20 GB of files."""
+SERIAL: Final = "The exact kernel is computed in one process; set landmarks, or leave the workers out."
+
+
+class Views(Settings):
+    """What a head sees of a file of representations."""
+
+    OF: ClassVar[str] = "heads"
+
+    mirrored: bool = setting(FLAG, "use the features of mirror images, if the file has any.", default=True)
+
+
+def declared(model: str) -> Mapping[str, Field[Any]]:
+    """Return the settings of a head, as they are declared; those of an exact one are among them."""
+    return {**RidgeHeadSettings.declared(), **Views.declared()}
+
+
+def job(request: Request) -> Job:
+    """Open labelled representations; a head that does not fit into memory is refused before a row is read."""
+    given = dict(request.settings)
+    views = Views(**{name: given.pop(name) for name in list(given) if name in Views.declared()})
+    if len(request.data) > 1:
+        raise ConfigurationError("A head is fitted on one file of representations; give one.")
+    (path,) = request.data
+    exact = given.get("landmarks") is None
+    if exact:
+        given.pop("landmarks", None)
+    settings: Any = (KernelHeadSettings if exact else RidgeHeadSettings)(**given)
+    with stored.opened(path) as rows:
+        layout = rows.layout if views.mirrored else readout.without_mirrored(rows.layout)
+        labels, shape = rows.labels, rows.rows.shape
+    head: AnyHead = (KernelHead if exact else RidgeHead)(
+        **{name: getattr(settings, name) for name in settings.declared()}, layout=layout
+    )
+    _require_rows(path, len(labels), settings)
+    remedy = "set landmarks, or give fewer rows" if exact else "ask for fewer landmarks"
+    size = shape, len(np.unique(labels)), remedy
+    heads.require_memory(head, *size)  # before a worker starts
+    source = as_table((path, "z"))
+
+    def fit(engine: Engine) -> tuple[AnyHead, list[Record]]:
+        with _recorded(head, engine, *size) as (records, needed):
+            if isinstance(head, KernelHead):
+                head.checkpoint = engine.checkpoint and engine.checkpoint / "kernel"
+                with run.in_pass(engine, "kernel", len(labels), needed) as progress:
+                    head.fit(source, labels, progress=progress)
+            else:
+                head.fit(source, labels, engine=engine)
+        return head, records
+
+    return Job(
+        source,
+        fit,
+        lambda: head.facts(source, labels),
+        unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
+        alone=SERIAL if exact else "",
+        advice=lambda head: [head.edge()],
+    )
+
+
+def update_job(head: Any, change: Change) -> Job:
+    """Open labelled representations that are added to a head or withdrawn from it."""
+    (path,) = change.data if len(change.data) == 1 else ("",)
+    if change.alone or change.lengths or not path:
+        raise ConfigurationError(
+            "A head takes the rows of one file of representations; leave out what else is given."
+        )
+    source = as_table((path, "z"))
+    if not isinstance(head, RidgeHead):
+        raise DataError(
+            "The head is an exact kernel, to which no rows can be added; fit it again, with landmarks if rows will change."
+        )
+    with stored.opened(path) as more:
+        labels = more.labels
+    head.known(source)  # refused before a row is read
+    size = (head.n_rows, head.n_features_in_), len(head.classes_), "use a machine with more memory"
+    heads.require_memory(head, *size)
+    given = {"the head": head.fingerprint}
+
+    def changed(engine: Engine) -> tuple[RidgeHead, list[Record]]:
+        with _recorded(head, engine, *size) as (records, _):
+            if change.withdraw:
+                head.withdraw(source, labels, engine=engine)
+            else:
+                head.partial_fit(source, labels, allow_repeats=change.repeats, engine=engine)
+        return head, records
+
+    return Job(source, changed, lambda: head.facts(source, labels, given))
+
+
+def seen(head: AnyHead, look: Look) -> Seen:
+    """Open representations that a head classifies: labels, and the probability of each class.
+
+    They must come from the model and the options that the head was fitted with; others are refused. Probabilities are a
+    soft-max with one factor, which was fitted on left-out training rows.
+    """
+    with stored.opened(look.data, labelled=False) as rows:
+        n = len(rows.rows)
+    source, classes = head.known((look.data, "z")), head.classes_
+
+    def write(engine: Engine, out: Path, overwrite: bool) -> int:
+        with run.in_pass(engine, "predict", n) as progress:
+
+            def pieces() -> Iterator[tuple[int, NDArray[Any], NDArray[np.float64]]]:
+                for first, decision in heads.pieces(head, source):
+                    labels = classes[decision.argmax(axis=1)]
+                    yield first, labels, head.probabilities(decision)
+                    progress(first + len(labels), n)
+
+            if look.csv:
+                return predictions.save_csv(out, pieces(), classes, overwrite=overwrite)
+            about = {
+                "title": "Predictions",
+                "head": str(look.model.absolute()),
+                "source": source.name,
+            }
+            return predictions.save_predictions(
+                out, pieces(), n, classes, about, names=head.names_, overwrite=overwrite
+            )
+
+    names = head_files.names_of(classes, head.names_)
+    return Seen(source, write, {"n_samples": n, "classes": classes.tolist(), "names": names})
+
+
+@contextmanager
+def _recorded(
+    head: AnyHead, engine: Engine, shape: tuple[int, int], n_classes: int, remedy: str
+) -> Iterator[tuple[list[Record], int]]:
+    """Yield the record of what is done, and the memory that it may take: all that is needed is loaded now."""
+    needed, sentence = heads.require_memory(head, shape, n_classes, remedy)
+    engine.note(sentence)
+    peaks, started, records = [0], time.perf_counter(), list[Record]()
+
+    def see(event: dict[str, Any]) -> None:
+        peaks.append(int(event.get("peak_bytes") or 0))
+
+    engine.events.subscribe(see)
+    yield records, needed
+    records.append(
+        {
+            "name": "head",
+            "n_samples": shape[0],
+            "n_positions": shape[0],
+            "unit": "rows",
+            "seconds": time.perf_counter() - started,
+            "read_bytes": 0,
+            "peak_bytes": max(peaks),
+            "projected_bytes": needed,
+        }
+    )
+
+
+def _require_rows(path: str, n: int, settings: Any) -> None:
+    """Refuse more rows than the exact kernel is for, and fewer than landmarks are asked for."""
+    landmarks = getattr(settings, "landmarks", None)
+    if landmarks is None and n > EXACT:
+        raise DataError(
+            f"{path} has {counted(n, 'row')}, and the exact kernel is for {EXACT:,} at most; set landmarks, such as 8192."
+        )
+    if landmarks is not None and landmarks > n:
+        raise DataError(
+            f"{path} has {counted(n, 'row')}, fewer than {counted(landmarks, 'landmark')}; ask for fewer."
+        )

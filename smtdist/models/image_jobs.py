@@ -1,0 +1,277 @@
+"""Fits of models of images: of the transform with a binary code or a learned one, or of a learned code alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Container, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist import configuration
+from smtdist.configuration import Configuration
+from smtdist.data import locations, opening, showing
+from smtdist.data.source import Source
+from smtdist.data.views import limited
+from smtdist.engine.manifest import Facts
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import convergence
+from smtdist.models import coded, plugins, store
+from smtdist.models.coders import fit as coder_fit
+from smtdist.models.coders import manifold
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings
+from smtdist.models.fit import fit, fit_joined, joined_facts, run_facts
+from smtdist.models.jobs import SMT, Job, Request
+from smtdist.models.model import Model, image_geometry
+from smtdist.models.plan import finished_bytes
+from smtdist.models.records import Record
+from smtdist.settings import named
+
+FROZEN: Final = (
+    "patch_size",
+    "subtract_mean",
+    "mean_context",
+    "whitening_reg",
+    "min_contrast",
+    "to_grayscale",
+    "pixel_range",
+    "resize",
+    "center_crop",
+    "channels",
+    "n_atoms",
+    "dictionary_method",
+    "dictionary_cosine",
+    "dictionary_rounds",
+    "dictionary_n_init",
+    "dictionary_samples",
+    "dictionary_mirrored",
+)
+"""Settings that whitening and dictionary were made with, and that a fit from a model therefore keeps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Images(Job):
+    """A fit of transforms with binary codes, of which a plan knows more.
+
+    each : settings of each model by its name, "" for a model alone. base : the model whose whitening and dictionary stay.
+    atoms : those of the user.
+    """
+
+    each: Mapping[str, Configuration] = dataclasses.field(default_factory=dict)
+    base: Model | None = None
+    atoms: NDArray[np.floating[Any]] | None = None
+
+
+def declared(model: str) -> Mapping[str, dataclasses.Field[Any]]:
+    """Return the settings of the transform, as they are declared."""
+    return Configuration.declared()
+
+
+def job(request: Request) -> Job:
+    """Open and check a fit of images; which it is follows from the name, the code and the model that it starts from."""
+    code = learned_code(request.settings) if request.model == SMT else ""
+    on_coder = request.from_model is not None and store.kind_at(request.from_model) in store.CODERS
+    if request.model == SMT and not code and not on_coder:
+        return _binary(request)
+    idle = [name for name in ("preset", "atoms") if getattr(request, name)]
+    if code and not on_coder and request.from_model:
+        idle.append("from_model")
+    if idle:
+        what = f"code={code}" if code else "a model of a learned code"
+        raise ConfigurationError(f"{' and '.join(idle)} cannot be combined with {what}; leave it out.")
+    if request.model != SMT:
+        return _coder(request)
+    return _embedding(request, request.from_model) if request.from_model else _coded(request)
+
+
+def learned_code(settings: Mapping[str, Any]) -> str:
+    """Return the learned code that settings ask for, one of ours or of another package; "" for a binary one."""
+    code = settings.get("code", settings.get("feature"))
+    if code is None or code in configuration.BINARY:
+        return ""
+    if plugins.is_learned(code):
+        return str(code)
+    raise ConfigurationError(
+        f"code is {code!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "
+        f"or the name of an encoder that an installed package brings."
+    )
+
+
+def _opened(request: Request, settings: Any = None) -> Source:
+    if request.dataset is None:
+        raise ConfigurationError("dataset is missing; name the images in the file.")
+    where = locations.full_location(list(request.data))
+    whole = opening.open_source(where, request.dataset, settings, skip_damaged=request.skip_damaged)
+    return limited(whole, request.limit)
+
+
+def _coder(request: Request) -> Job:
+    """Return a fit of a learned code alone."""
+    code = coded.code_of(request.model)
+    settings = code.settings.replace(**request.settings)
+    source = _opened(request)
+    coder_fit.require_pooling(source, settings, settings.pooling_grid)
+    return Job(
+        source,
+        partial(coder_fit.fit_coder, code.cls, source, settings),
+        lambda: Facts.of(source, code.cls.facts(settings)),
+        pictured=True,
+        advice=_of_rounds,
+    )
+
+
+def _coded(request: Request) -> Job:
+    """Return a fit of a learned code, and of a transform of it."""
+    settings = coded.coded_settings(**request.settings)
+    coded.require_entries(settings)
+    source = _opened(request)
+    coded.require_pooled(source, settings)
+    return Job(
+        source,
+        partial(coded.fit_coded, source, settings),
+        lambda: coded.coded_facts(source, settings),
+        settings.embedding.n_components + settings.embedding.drop_components,
+        pictured=True,
+        advice=_of_rounds,
+    )
+
+
+def _embedding(request: Request, path: Path) -> Job:
+    """Return a fit of a transform of the code at a path; settings of a transform there stay but for those that are given."""
+    present = store.load(path, statistics=False)
+    coder, base = (
+        (present.coder, present.settings)
+        if isinstance(present, Manifold)
+        else (present, ManifoldSettings())
+    )
+    # the code that the file has anyway
+    given = {
+        name: value
+        for name, value in request.settings.items()
+        if name not in ("code", "feature") or value != coder.feature
+    }
+    names = named(given, coded.declared(coder.feature), "a transform")
+    fixed = sorted(names.keys() & coded.names_of_the_code(coder.feature))
+    if fixed:
+        raise ConfigurationError(
+            f"A fit from a model keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) "
+            f"cannot be set; leave them out."
+        )
+    start = Manifold(coder, base.replace(**given))
+    source = _opened(request)
+    start.require_like(source)
+    manifold.require_pools(start.patches, start.settings)
+    manifold.require_size(start.coder.size, start.settings)
+    return Job(
+        source,
+        partial(manifold.fit_manifold, source, start.coder, start.settings),
+        lambda: start.facts(source),
+        start.wanted,
+        pictured=True,
+    )
+
+
+def _binary(request: Request) -> Job:
+    """Return a fit of a transform with binary codes, or of several side by side where a preset has them."""
+    if request.from_model is not None and request.atoms is not None:
+        raise ConfigurationError("from_model brings its own dictionary; leave out atoms.")
+    base = (
+        None if request.from_model is None else store.load(request.from_model, kind=Model, statistics=False)
+    )
+    atoms = None if request.atoms is None else read_atoms(request.atoms)
+    each = settings_from(request, base, atoms)
+    source = _opened(request, next(iter(each.values())))
+    if request.preset is None and base is None:
+        given = Configuration.named(request.settings)
+        each = {name: for_images(settings, source, given) for name, settings in each.items()}
+    for settings in each.values():  # refused before a checkpoint folder is this run's
+        image_geometry(settings, source.shape, source.name)
+    n_atoms = None if atoms is None else len(atoms)
+    run: Callable[[Engine], tuple[Any, list[Record]]]
+    if len(each) > 1:
+        run, facts = partial(fit_joined, source, each), partial(joined_facts, source, each)
+    else:
+        (alone,) = each.values()
+        run = partial(fit, source, alone, atoms=atoms, base=base)
+        facts = partial(run_facts, source, alone, atoms, base)
+    return Images(
+        source,
+        run,
+        facts,
+        pictured=True,
+        advice=_of_dictionaries if base is None else Job.advice,
+        seed=next(iter(each.values())).random_state,
+        stored_bytes=sum(finished_bytes(source, settings, n_atoms) for settings in each.values()),
+        each=each,
+        base=base,
+        atoms=atoms,
+    )
+
+
+def _of_rounds(model: Any) -> list[str]:
+    return [convergence.advice(model.summary())]
+
+
+def _of_dictionaries(model: Any) -> list[str]:
+    each = showing.parts(model) or {"": model}
+    return [convergence.advice(part.summary(), "dictionary_rounds") for part in each.values()]
+
+
+def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
+    """Read the user's atoms, (atoms, pixels), from an .npy file."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"The file {path} does not exist; give the atoms as an .npy file.") from None
+    except (OSError, ValueError, EOFError) as error:
+        why = "" if "pickle" in str(error) else f" ({error})"  # NumPy advises to load it unsafely
+        raise DataError(f"{path} is not a readable .npy file{why}; write it with numpy.save.") from error
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
+        raise DataError(
+            f"{path} does not hold atoms; give a floating-point array of the shape (atoms, pixels)."
+        )
+    return array
+
+
+def settings_from(request: Request, base: Model | None, atoms: Any) -> dict[str, Configuration]:
+    """Return the settings that a request adds up to, of each model that a preset has; {"": settings} for one model."""
+    changes = Configuration.named(request.settings)
+    if atoms is not None:
+        changes.setdefault("dictionary_method", "given")
+    if base is not None:
+        return {"": _settings_of_base(base, request.preset, changes)}
+    starts = configuration.presets(request.preset) if request.preset else {"": Configuration()}
+    if atoms is not None and len(starts) > 1:
+        raise ConfigurationError(
+            f"The models of the preset {request.preset} have an own dictionary each; leave out atoms."
+        )
+    each = {name: start.replace(**changes) for name, start in starts.items()}
+    return {
+        name: settings.with_atoms(settings.n_atoms if atoms is None else len(atoms))
+        for name, settings in each.items()
+    }
+
+
+def for_images(settings: Configuration, source: Source, given: Container[str]) -> Configuration:
+    """Return the settings with the defaults that these images have, but for those that were given."""
+    defaults = configuration.defaults_for(source.shape, settings.to_grayscale)
+    follow = {name: getattr(defaults, name) for name in configuration.GREY if name not in given}
+    return settings.replace(**follow).with_atoms(settings.n_atoms)
+
+
+def _settings_of_base(base: Model, preset: str | None, changes: dict[str, Any]) -> Configuration:
+    if preset:
+        raise ConfigurationError("from_model brings its own settings; leave out preset.")
+    fixed = sorted(set(changes) & set(FROZEN))
+    if fixed:
+        raise ConfigurationError(
+            f"A fit from a model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave "
+            f"them out."
+        )
+    # a mean that follows the context must not follow it to another one
+    settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
+    return settings.with_atoms(len(base.dictionary.grid))

@@ -1,0 +1,177 @@
+"""A fit of any kind of model, from what a person names: opened and checked, ready to be run, planned or resumed.
+
+The row of a kind in `smtdist.models.store.KINDS` says by which names its models are fitted, what beside data and settings such
+a fit takes, and which module has the function `job` that makes a `Job` of a `Request`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from smtdist.data.source import Source
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models.store import KINDS, Kind
+
+if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
+    from smtdist.engine.manifest import Facts
+    from smtdist.engine.passes import Engine
+    from smtdist.models.plan import PassCost
+    from smtdist.models.records import Record
+
+SMT: Final = "smt"
+"""The model that is fitted where no other is asked for."""
+
+
+class Request(NamedTuple):
+    """What a fit is asked for.
+
+    model : by name. data, dataset : the samples. settings : by their names. out : where the model will be written.
+    What follows only some kinds take: preset, from_model (a model whose parts stay), below (a model to stack a layer on), atoms
+    (a file with atoms), clip (names of clips), limit (so many samples), skip_damaged (leave samples out that cannot be read).
+    """
+
+    model: str
+    data: tuple[str, ...]
+    dataset: str | None = None
+    settings: Mapping[str, Any] = {}  # read only
+    out: Path | None = None
+    preset: str | None = None
+    from_model: Path | None = None
+    below: Path | None = None
+    atoms: Path | None = None
+    clip: tuple[str, ...] = ()
+    limit: int | None = None
+    skip_damaged: bool = False
+
+
+TAKEN: Final = ("dataset", "preset", "from_model", "below", "atoms", "clip", "limit", "skip_damaged")
+"""What only fits of some kinds take."""
+
+
+class Change(NamedTuple):
+    """What a model is asked to add or to withdraw.
+
+    data, dataset : the samples. withdraw : take them out. alone : make a model of these samples only, with the codes of the
+    model. repeats : add samples that are there already, too. lines : of a text, the first and last of each range, counted
+    from 1. lengths : of the sequences of a table in time. skip_damaged : leave samples out that cannot be read.
+    """
+
+    data: tuple[str, ...]
+    dataset: str | None = None
+    withdraw: bool = False
+    alone: bool = False
+    repeats: bool = False
+    lines: tuple[tuple[int, int], ...] = ()
+    lengths: tuple[int, ...] = ()
+    skip_damaged: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fit, or a change of a model, that is ready.
+
+    source : what it reads. fit : does it with an engine. facts : what a checkpoint depends on. components : those that are
+    solved for, which a plan needs. about : what a plan says of it. costs : states its passes, where these are not found by a
+    rehearsal. unplanned : why there is no plan, "" where there is one. alone : why no other process can help, likewise.
+    pictured : whether its samples are images, of which a first look can be taken. seed : of that look.
+    stored_bytes : of the sums in the file, at most; 0 where that is little. advice : sentences on what to do where a fit fell
+    short, empty ones where it did not.
+    """
+
+    source: Source
+    fit: Callable[[Engine], tuple[Any, list[Record]]]
+    facts: Callable[[], Facts]
+    components: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict)
+    costs: Callable[[Engine], list[PassCost]] | None = None
+    unplanned: str = ""
+    alone: str = ""
+    pictured: bool = False
+    seed: int = 0
+    stored_bytes: int = 0
+    advice: Callable[[Any], Iterable[str]] = lambda model: ()
+
+
+class Seen(NamedTuple):
+    """Samples that a model transforms in a way of its own, rows of a table for example.
+
+    source : what is read. write : writes a file of it, replacing one where it may, and returns its bytes. about : what is said.
+    """
+
+    source: Source
+    write: Callable[[Engine, Path, bool], int]
+    about: Mapping[str, Any]
+
+
+class Look(NamedTuple):
+    """What a model of no images is asked to transform: one file, a dataset in it, and whether lines of text are written."""
+
+    model: Path
+    data: str
+    dataset: str | None = None
+    csv: bool = False
+
+
+def names() -> list[str]:
+    """Return the names of all models that can be fitted; encoders that packages bring are codes of the first."""
+    return [name for kind in KINDS.values() for name in kind.fits]
+
+
+def kind_of(model: str) -> Kind:
+    """Return the kind of the models of a name; ConfigurationError for a name that no model has."""
+    for kind in KINDS.values():
+        if model in kind.fits:
+            return kind
+    raise ConfigurationError(f"There is no model {model!r}; choose {', '.join(sorted(names()))}.")
+
+
+def job(request: Request) -> Job:
+    """Open and check what a request names.
+
+    Raises ConfigurationError for settings that make no sense and for what such a fit does not take, DataError for data.
+    """
+    kind = kind_of(request.model)
+    idle = [name for name in TAKEN if getattr(request, name) and name not in kind.takes]
+    if idle:
+        raise ConfigurationError(
+            f"A fit of {request.model} takes no {' and no '.join(idle)}; leave it out."
+        )
+    made: Job = kind.imported(kind.fitted_by).job(request)
+    return made
+
+
+def update_job(model: Any, change: Change) -> Job:
+    """Open and check samples that are added to a model, or withdrawn from it.
+
+    Raises ModelError for a model of a kind to which nothing can be added.
+    """
+    kind = KINDS[model.STORED_AS]
+    if not kind.updated_by:
+        raise ModelError(
+            f"Nothing can be added to a {kind.called} or withdrawn from it; fit it again on all data."
+        )
+    if change.lines and "lines" not in kind.takes:
+        raise ConfigurationError(f"A {kind.called} has no lines; leave out lines.")
+    made: Job = kind.imported(kind.updated_by).update_job(model, change)
+    return made
+
+
+def seen(model: Any, look: Look) -> Seen:
+    """Open samples that a model of no images transforms; ModelError for a kind of models that transforms nothing."""
+    kind = KINDS[model.STORED_AS]
+    if not kind.transformed_by:
+        raise ModelError(f"A {kind.called} does not transform samples; {kind.holds} here.")
+    if look.csv and "csv" not in kind.takes:
+        raise ConfigurationError(f"A {kind.called} writes no CSV; leave it out.")
+    opened: Seen = kind.imported(kind.transformed_by).seen(model, look)
+    return opened
+
+
+def declared(model: str) -> Mapping[str, Field[Any]]:
+    """Return the settings of the models of a name, as they are declared."""
+    home: Any = (kind := kind_of(model)).imported(kind.settings)
+    known: Mapping[str, Field[Any]] = home.declared() if hasattr(home, "declared") else home(model)
+    return known
