@@ -234,6 +234,10 @@ class ConfigurationError(SmtdistError, ValueError):
     """A setting, or a combination of settings, that has no meaning."""
 
 
+class UnsuitableError(ConfigurationError):
+    """Settings that have a meaning, but not for these data."""
+
+
 class MemoryBudgetError(SmtdistError):
     """A pass would need more memory than a worker may use; the message has the numbers and the remedy.
 

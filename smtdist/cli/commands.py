@@ -233,7 +233,9 @@ class _Command(TyperCommand):
         except SmtdistError:  # said later
             return args
         names = {
-            other: name for name, one in known.items() for other in (name, *one.metadata["setting"].aliases)
+            other: name
+            for name, one in known.items()
+            for other in (name, name.removeprefix("n_"), *one.metadata["setting"].aliases)
         }
         changed, at = list[str](), 0
         while at < len(args):
@@ -245,7 +247,7 @@ class _Command(TyperCommand):
                 if not equals:
                     at += 1
                     value = args[at] if at < len(args) else ""
-                changed += ["--set", f"{name}={value}"]
+                changed += ["--set", f"{names[name]}={value}"]
             at += 1
         return changed
 

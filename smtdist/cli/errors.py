@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.errors import ConfigurationError, SmtdistError, UnsuitableError
 
 DEBUG: Final = threading.Event()
 """Set by --debug: show the traceback of an error."""
@@ -28,5 +28,7 @@ def usage(*others: type[Exception]) -> Iterator[None]:
     errors: tuple[type[Exception], ...] = (ConfigurationError, *others)
     try:
         yield
+    except UnsuitableError:  # only the data show it
+        raise
     except errors as error:
         raise WrongUsage(str(error)) from error

@@ -73,7 +73,7 @@ def fit(
         size = store.save(model, out, overwrite=overwrite)
         look = _first_look(model, wanted, job, engine, out) if first_look and job.pictured else None
     advice = list(filter(None, job.advice(model)))
-    say_model(model, out, {"bytes": size, "passes": in_rounds(records), "advice": advice}, json, look)
+    say_model(model, out, {"bytes": size, "passes": records, "advice": advice}, json, look)
 
 
 def _note_room(engine: Engine, out: Path, stored: int) -> None:
@@ -95,7 +95,7 @@ def _first_look(model: Any, wanted: opt.Wanted, job: Job, engine: Engine, out: P
         raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
 
 
-def in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return records of passes with all rounds as one."""
     rounds = [record for record in records if record["name"].startswith("round-")]
     if not rounds:
@@ -121,7 +121,7 @@ def say_model(
         return
     console = result_console()
     if about.get("passes"):
-        console.print(tables.passes_table(about["passes"]))
+        console.print(tables.passes_table(_in_rounds(about["passes"])))
     if len(audit) > 1:
         console.print(tables.audit_table(audit))
     say_repeated(result["n_repeated"])

@@ -114,10 +114,9 @@ def settings(
     from smtdist import configuration
     from smtdist.models import coded, jobs
 
+    code = None if code in configuration.BINARY else code
     with usage():
-        declared = jobs.declared(model)
-        if code is not None and code not in configuration.BINARY:
-            declared = coded.declared(code)
+        declared = jobs.declared(model) if code is None else coded.declared(code)
     shown = {
         name: field
         for name, field in declared.items()

@@ -12,7 +12,7 @@ import typer
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.fit import in_rounds, say_model
+from smtdist.cli.fit import say_model
 from smtdist.cli.session import engine_for
 from smtdist.data import locking
 from smtdist.data.same_file import require_apart
@@ -184,7 +184,7 @@ def _change(
             engine.on_bad_chunk = "skip" if change.skip_damaged else "raise"
             model, records = job.fit(engine)
         size = store.save(model, target, overwrite=out is None or overwrite)
-    say_model(model, target, {"bytes": size, "passes": in_rounds(records)}, json)
+    say_model(model, target, {"bytes": size, "passes": records}, json)
 
 
 def _lengths(text: str | None) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.commands import COMMANDS, GIVEN, load, present
+from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.outlets import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
 
@@ -52,11 +53,9 @@ def _plain(value: Any) -> Any:
     """Return the value of an option as JSON has it, as it would be given again, without credentials of addresses."""
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    return (
-        value
-        if isinstance(value, bool | int | float)
-        else masked(str(getattr(value, "name", value) or value))
-    )
+    if isinstance(value, bool | int | float):
+        return value
+    return masked(value.name if isinstance(value, ClusterChoice) else str(value))
 
 
 def write_command(checkpoint: Path) -> bool:
@@ -183,7 +182,7 @@ def resume(
     given = GIVEN.get() or {"options": {}}
     changes = {name: _plain(value) for name, value in given["options"].items() if name != "checkpoint"}
     for name in PATHS:
-        if changes.get(name, STANDARD_ERROR) != str(STANDARD_ERROR):
+        if name in changes and changes[name] != str(STANDARD_ERROR):
             changes[name] = os.path.abspath(changes[name])
     begun = read_command(checkpoint)
     command = load(begun.verb)

@@ -67,7 +67,8 @@ def figures(model: Any) -> dict[str, str]:
 
 def parts(model: Any) -> dict[str, Any]:
     """Return the models of a file of models side by side, by name; nothing of another."""
-    return dict(zip(getattr(model, "names", ()), getattr(model, "parts", ()), strict=False))
+    names = model.summary().get("models", ())
+    return dict(zip(names, model.parts, strict=True)) if names else {}
 
 
 def told(model: Any) -> list[str]:

@@ -25,7 +25,7 @@ from smtdist.models.coders import fit as coder_fit
 from smtdist.models.coders import manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.fit import fit, fit_joined, joined_facts, run_facts
-from smtdist.models.jobs import SMT, Job, Request
+from smtdist.models.jobs import SMT, Job, Request, suiting
 from smtdist.models.model import Model, image_geometry
 from smtdist.models.plan import finished_bytes
 from smtdist.models.records import Record
@@ -114,7 +114,8 @@ def _coder(request: Request) -> Job:
     code = coded.code_of(request.model)
     settings = code.settings.replace(**request.settings)
     source = _opened(request)
-    coder_fit.require_pooling(source, settings, settings.pooling_grid)
+    with suiting():
+        coder_fit.require_pooling(source, settings, settings.pooling_grid)
     return Job(
         source,
         partial(coder_fit.fit_coder, code.cls, source, settings),
@@ -129,7 +130,8 @@ def _coded(request: Request) -> Job:
     settings = coded.coded_settings(**request.settings)
     coded.require_entries(settings)
     source = _opened(request)
-    coded.require_pooled(source, settings)
+    with suiting():
+        coded.require_pooled(source, settings)
     return Job(
         source,
         partial(coded.fit_coded, source, settings),
@@ -164,8 +166,9 @@ def _embedding(request: Request, path: Path) -> Job:
     start = Manifold(coder, base.replace(**given))
     source = _opened(request)
     start.require_like(source)
-    manifold.require_pools(start.patches, start.settings)
-    manifold.require_size(start.coder.size, start.settings)
+    with suiting():
+        manifold.require_pools(start.patches, start.settings)
+        manifold.require_size(start.coder.size, start.settings)
     return Job(
         source,
         partial(manifold.fit_manifold, source, start.coder, start.settings),
@@ -188,8 +191,9 @@ def _binary(request: Request) -> Job:
     if request.preset is None and base is None:
         given = Configuration.named(request.settings)
         each = {name: for_images(settings, source, given) for name, settings in each.items()}
-    for settings in each.values():  # refused before a checkpoint folder is this run's
-        image_geometry(settings, source.shape, source.name)
+    with suiting():  # refused before a checkpoint folder is this run's
+        for settings in each.values():
+            image_geometry(settings, source.shape, source.name)
     n_atoms = None if atoms is None else len(atoms)
     run: Callable[[Engine], tuple[Any, list[Record]]]
     if len(each) > 1:

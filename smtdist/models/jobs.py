@@ -6,13 +6,15 @@ a fit takes, and which module has the function `job` that makes a `Job` of a `Re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smtdist.data.source import Source
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, ModelError, UnsuitableError
 from smtdist.models.store import KINDS, Kind
 
 if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
@@ -125,7 +127,9 @@ def kind_of(model: str) -> Kind:
     for kind in KINDS.values():
         if model in kind.fits:
             return kind
-    raise ConfigurationError(f"There is no model {model!r}; choose {', '.join(sorted(names()))}.")
+    near = difflib.get_close_matches(model, names(), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(names()))}."
+    raise ConfigurationError(f"There is no model {model!r}; {hint}")
 
 
 def job(request: Request) -> Job:
@@ -157,6 +161,15 @@ def update_job(model: Any, change: Change) -> Job:
         raise ConfigurationError(f"A {kind.called} has no lines; leave out lines.")
     made: Job = kind.imported(kind.updated_by).update_job(model, change)
     return made
+
+
+@contextmanager
+def suiting() -> Iterator[None]:
+    """Say of a setting that is refused here that it is these data which it does not suit."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise UnsuitableError(str(error)) from error
 
 
 def seen(model: Any, look: Look) -> Seen:
