@@ -40,9 +40,7 @@ MUCH: Final = 0.2
 def fit(
     wanted: opt.Wanted,
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
-    where: opt.Where = opt.HERE,
-    checkpoint: opt.Checkpoint = None,
-    solve_on: opt.SolveOn = None,
+    how: opt.How = opt.AS_USUAL,
     first_look: Annotated[
         bool,
         typer.Option(
@@ -63,11 +61,10 @@ def fit(
     of that code. A head is a classifier that is fitted on representations with labels, written by smtdist transform.
     """
     check_target(out, overwrite, inputs=wanted.inputs, data=wanted.data)
-    job = wanted.job(out)
-    if job.alone and (where.workers or where.cluster is not None):
+    job = wanted.job(out, how)
+    if job.alone and (how.workers or how.cluster is not None):
         raise WrongUsage(job.alone)
-    with engine_for(where, job.source, checkpoint, job.facts) as engine:
-        engine.on_bad_chunk, engine.solve_on = wanted.bad_chunk, opt.solver_place(solve_on) or "driver"
+    with engine_for(how, job.source, job.facts) as engine:
         _note_room(engine, out, job.stored_bytes)
         model, records = job.fit(engine)
         size = store.save(model, out, overwrite=overwrite)
@@ -150,7 +147,7 @@ def _say_look(look: looking.Look | None) -> None:
 
 def plan(
     wanted: opt.Wanted,
-    where: opt.Where = opt.HERE,
+    how: opt.How = opt.AS_USUAL,
     driver_memory: Annotated[
         str | None,
         typer.Option(
@@ -166,7 +163,6 @@ def plan(
             min=1, metavar="N", help="Cores of each worker. Default: an equal share of this machine's."
         ),
     ] = None,
-    checkpoint: opt.Checkpoint = None,
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -192,31 +188,30 @@ def plan(
     are measured with the fit's own kernels on some of the data. `transform --plan` and `evaluate --plan` plan the
     use of a fitted model.
     """
-    job = wanted.job(out)
+    job = wanted.job(out, how)
     if job.unplanned:
         raise WrongUsage(job.unplanned)
     with usage():
-        sizes = planning.in_bytes(where.memory, driver_memory, gpu_memory)
+        sizes = planning.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}
     if isinstance(job, Images):
-        _say_images(_planned(job, where, sizes, threads, checkpoint, calibrate), checkpoint, json, about)
+        _say_images(_planned(job, how, sizes, threads, calibrate), how.checkpoint, json, about)
     elif job.costs is not None:
-        _say_costs(job, where, checkpoint, json, about)
-    elif not where.is_local:
+        _say_costs(job, how, json, about)
+    elif not how.is_local:
         raise WrongUsage("The plan of such a model is for this machine; leave out --cluster.")
     else:
         with usage():
-            machines, _ = forecast.local_machines(where.resolved_workers(job.source) or 0, threads, *sizes)
-        planned = planned_run(job.fit, machines, job.components, checkpoint=checkpoint, timed=calibrate)
-        _say_plan(planned, checkpoint, json, about)
+            machines, _ = forecast.local_machines(how.resolved_workers(job.source) or 0, threads, *sizes)
+        planned = planned_run(job.fit, machines, job.components, checkpoint=how.checkpoint, timed=calibrate)
+        _say_plan(planned, how.checkpoint, json, about)
 
 
 def _planned(
     job: Images,
-    where: opt.Where,
+    how: opt.How,
     sizes: planning.Sizes,
     threads: int | None,
-    checkpoint: Path | None,
     calibrate: bool,
 ) -> dict[str, tuple[forecast.FitPlan, dict[str, Any]]]:
     """Return the plan of each model with a binary code, for this machine or a running cluster, and its settings."""
@@ -226,21 +221,21 @@ def _planned(
             planner, encoder = planning.fit_planner(
                 job.source,
                 settings,
-                where.resolved_workers(job.source) or 0,
+                how.resolved_workers(job.source) or 0,
                 sizes,
                 threads,
-                checkpoint,
-                here=where.is_local,
+                how.checkpoint,
+                here=how.is_local,
                 base=job.base,
                 atoms=job.atoms,
             )
-        if where.is_local:
-            planned = planning.plan_here(planner, checkpoint, calibrate, encoder, job.atoms)
+        if how.is_local:
+            planned = planning.plan_here(planner, how.checkpoint, calibrate, encoder, job.atoms)
         else:
             # the memory that is planned with is not that of the workers that are there
-            with engine_for(replace(where, memory=None), job.source, checkpoint) as engine:
+            with engine_for(replace(how, memory=None), job.source) as engine:
                 planned = planning.plan_there(
-                    planner, engine, sizes, checkpoint, calibrate, encoder, job.atoms
+                    planner, engine, sizes, how.checkpoint, calibrate, encoder, job.atoms
                 )
         plans[name] = planned, {"configuration": settings.to_dict()}
     return plans
@@ -268,24 +263,22 @@ def _say_images(
             result_console().print(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
 
 
-def _say_costs(
-    job: Job, where: opt.Where, checkpoint: Path | None, json: bool, about: dict[str, Any]
-) -> None:
+def _say_costs(job: Job, how: opt.How, json: bool, about: dict[str, Any]) -> None:
     """Say what the passes of a job that states them will cost, on this machine or on a running cluster."""
     assert job.costs is not None
-    if where.is_local:
+    if how.is_local:
         with usage():
-            limit = None if where.memory is None else size_of(where.memory)
-        machine = PlannedCluster(where.resolved_workers(job.source) or 0, limit_bytes=limit)
-        costs = job.costs(Engine(machine, EventStream(), checkpoint))
+            limit = None if how.memory is None else size_of(how.memory)
+        machine = PlannedCluster(how.resolved_workers(job.source) or 0, limit_bytes=limit)
+        costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
     else:
-        with engine_for(where, job.source, checkpoint) as engine:
+        with engine_for(how, job.source) as engine:
             costs = job.costs(engine)
     passes = [cost.to_dict() for cost in costs]
     if json:
         print_json({"passes": passes, **about})
     else:
-        result_console().print(tables.plan_table(passes, checkpoint is not None))
+        result_console().print(tables.plan_table(passes, how.checkpoint is not None))
 
 
 def _say_plan(

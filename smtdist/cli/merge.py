@@ -96,9 +96,7 @@ def update(
         ),
     ] = False,
     allow_repeats: opt.Repeats = False,
-    where: opt.Where = opt.HERE,
-    checkpoint: opt.Checkpoint = None,
-    on_bad_chunk: opt.OnBadChunk = None,
+    how: opt.How = opt.AS_USUAL,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
@@ -113,16 +111,15 @@ def update(
     """
     if alone and (out is None or allow_repeats):
         raise WrongUsage("--alone writes a separate model; give --out, and leave out --allow-repeats.")
-    skip = opt.bad_chunk(on_bad_chunk) == "skip"
     change = jobs.Change(
         tuple(data),
         dataset,
         alone=alone,
         repeats=allow_repeats,
         lengths=_lengths(lengths),
-        skip_damaged=skip,
+        skip_damaged=how.on_bad_chunk == "skip",
     )
-    _change(model, change, out, where, checkpoint, overwrite, json)
+    _change(model, change, out, how, overwrite, json)
 
 
 def withdraw(
@@ -138,9 +135,7 @@ def withdraw(
             help="Only these lines of a text, counted from 1; may be repeated.",
         ),
     ] = None,
-    where: opt.Where = opt.HERE,
-    checkpoint: opt.Checkpoint = None,
-    on_bad_chunk: opt.OnBadChunk = None,
+    how: opt.How = opt.AS_USUAL,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
 ) -> None:
@@ -149,7 +144,6 @@ def withdraw(
     The result is bit-identical to one fit of what is left. Samples that are not in the model are refused, and samples
     that supplied an atom or a landmark. MODEL.h5 is replaced when the new model is complete.
     """
-    skip = opt.bad_chunk(on_bad_chunk) == "skip"
     ranges = tuple(_range(text) for text in lines or [])
     change = jobs.Change(
         tuple(data),
@@ -157,17 +151,16 @@ def withdraw(
         withdraw=True,
         lines=ranges,
         lengths=_lengths(lengths),
-        skip_damaged=skip,
+        skip_damaged=how.on_bad_chunk == "skip",
     )
-    _change(model, change, out, where, checkpoint, overwrite, json)
+    _change(model, change, out, how, overwrite, json)
 
 
 def _change(
     path: Path,
     change: jobs.Change,
     out: Path | None,
-    where: opt.Where,
-    checkpoint: Path | None,
+    how: opt.How,
     overwrite: bool,
     json: bool,
 ) -> None:
@@ -180,8 +173,7 @@ def _change(
         present = loading.load_growing(path)
         with usage():
             job = jobs.update_job(present, change)
-        with engine_for(where, job.source, checkpoint, job.facts) as engine:
-            engine.on_bad_chunk = "skip" if change.skip_damaged else "raise"
+        with engine_for(how, job.source, job.facts) as engine:
             model, records = job.fit(engine)
         size = store.save(model, target, overwrite=out is None or overwrite)
     say_model(model, target, {"bytes": size, "passes": records}, json)

@@ -57,6 +57,18 @@ class Where:
 
 
 @dataclass(frozen=True)
+class How(Where):
+    """Where the work is done, and how it goes on where it was stopped, or where samples cannot be read.
+
+    A command that takes one has the options `_HOW`.
+    """
+
+    checkpoint: Path | None = None
+    on_bad_chunk: str = "raise"
+    solve_on: str = "driver"
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What is to be fitted, as the user said it.
 
@@ -73,19 +85,13 @@ class Wanted:
     atoms: Path | None
     clip: list[str] | None
     limit: int | None
-    on_bad_chunk: str | None
 
     @property
     def inputs(self) -> tuple[Path | None, ...]:
         """Files that are read beside the data, which no output may replace."""
         return self.from_model, self.below, self.atoms
 
-    @property
-    def bad_chunk(self) -> str:
-        """What is done about samples that cannot be read."""
-        return bad_chunk(self.on_bad_chunk) or "raise"
-
-    def job(self, out: Path | None) -> Job:
+    def job(self, out: Path | None, how: How) -> Job:
         """Open and check what the options name; what has no meaning is wrong usage."""
         from smtdist.models import jobs
 
@@ -103,7 +109,7 @@ class Wanted:
                     self.atoms,
                     tuple(self.clip or ()),
                     self.limit,
-                    self.bad_chunk == "skip",
+                    how.on_bad_chunk == "skip",
                 )
             )
 
@@ -374,7 +380,6 @@ _WANTED = {
     "atoms": (Atoms, None),
     "clip": (Clips, None),
     "limit": (Limit, None),
-    "on_bad_chunk": (OnBadChunk, None),
 }
 """What is fitted: one `Wanted` says all of it."""
 _PLACE = {
@@ -387,10 +392,14 @@ _PLACE = {
 }
 
 
+_HOW = {"checkpoint": (Checkpoint, None), "on_bad_chunk": (OnBadChunk, None), "solve_on": (SolveOn, None)}
+
+
 NOTHING = dict[str, Any]()
 """No setting is given."""
 HERE = Where()
-"""The place that options are the parts of; none of them is given."""
+AS_USUAL = How()
+"""What options are the parts of; none of them is given."""
 
 
 @dataclass(frozen=True)
@@ -419,13 +428,19 @@ class SettingOptions:
         }
 
 
-def _place(given: dict[str, Any]) -> Where:
+def _place(given: dict[str, Any]) -> dict[str, Any]:
     cluster = _chosen(given.pop("cluster"), **{part: given.pop(part) for part in _OF_CLUSTERS})
-    return Where(cluster=cluster, **given)
+    return {"cluster": cluster, **given}
+
+
+def _how(given: dict[str, Any]) -> How:
+    bad, place = bad_chunk(given.pop("on_bad_chunk")), solver_place(given.pop("solve_on"))
+    return How(**_place(given), on_bad_chunk=bad or "raise", solve_on=place or "driver")
 
 
 _GROUPS: dict[Any, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
-    Where: (_PLACE, _place),
+    Where: (_PLACE, lambda given: Where(**_place(given))),
+    How: (_PLACE | _HOW, _how),
     Wanted: (_WANTED, lambda given: Wanted(**given)),
 }
 """What a command may take as one parameter: its options, and what makes one object of their values."""
@@ -468,7 +483,9 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
         for about in getattr(hint, "__metadata__", ())
         if isinstance(about, SettingOptions)
     }
-    groups = {name: _GROUPS[hint] for name, hint in hints.items() if hint in (Where, Wanted)}
+    groups = {
+        name: _GROUPS[hint] for name, hint in hints.items() if isinstance(hint, type) and hint in _GROUPS
+    }
     common = {"follow": (Follow, None), "debug": (Debug, False)}
     options = dict[str, tuple[Any, Any]]()
     for name, parameter in known.items():

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from rich.console import Console
 
 from smtdist.cli.commands import CHECKPOINT, GIVEN
 from smtdist.cli.errors import usage
-from smtdist.cli.options import Where
+from smtdist.cli.options import How, Where
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
 from smtdist.engine.events import Event, EventStream
@@ -44,7 +43,6 @@ PIPE_WIDTH = 120
 def engine_for(
     where: Where,
     source: Source,
-    checkpoint: Path | None = None,
     facts: Callable[[], Facts] | None = None,
 ) -> Iterator[Engine]:
     """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch.
@@ -52,13 +50,15 @@ def engine_for(
     A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any
     worker starts, where what it was begun with differs from `facts`.
     """
-    from smtdist.engine import folder, manifest, session
-    from smtdist.engine.passes import Engine
+    from smtdist.engine import folder, manifest
+    from smtdist.engine.execution import Execution
     from smtdist.monitor.previewer import Previewer
 
     stop = StopRequest()
     events = EventStream()
     workers = where.resolved_workers(source)
+    how = where if isinstance(where, How) else How(**vars(where))
+    checkpoint = how.checkpoint
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
         key, touched = "", False
@@ -86,11 +86,12 @@ def engine_for(
 
         with usage():
             size = None if where.memory is None else size_of(where.memory)
-            executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting, size))
-        cluster = executor.cluster
-        engine = Engine(
-            executor, events, checkpoint, key, stop, holds_checkpoint=runs, touched=touched, model=_made()
-        )
+            execution = Execution(where.cluster, workers, size, checkpoint, how.on_bad_chunk, how.solve_on)
+            held = {"key": key, "stop": stop, "holds_checkpoint": runs, "touched": touched}
+            engine = stack.enter_context(
+                execution.engine(events, model=_made(), waiting=waiting, held=held)
+            )
+        cluster = engine.executor.cluster
         if checkpoint is not None or where.events is not None or cluster is not None:
             events.subscribe(Previewer(engine))
         if cluster is not None:

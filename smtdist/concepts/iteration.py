@@ -9,7 +9,7 @@ so that nothing depends on the way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
-from smtdist.engine.events import EventStream
 from smtdist.engine.memory import peak_bytes, readable, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
@@ -75,8 +74,7 @@ class RowPasses:
     @classmethod
     def of(cls, source: Source, used: int, width: int, engine: Engine) -> RowPasses:
         """Measure what workers have in use and refuse what would not fit; `width` candidates a block."""
-        # iterations of one name: no checkpoint may hand the first one's sums to the next; and too many to announce
-        silent = replace(engine, events=EventStream(), checkpoint=None)
+        silent = engine.silent()
         statistic = Projection(np.zeros((used, width), np.float32), used)
         limits = silent.limits(statistic, source)
         unit = min(ROUNDED, source.n_samples)

@@ -122,6 +122,20 @@ class Engine:
                 self._open = False
                 self.readings.clear()
 
+    def silent(self) -> Engine:
+        """Return an engine of the same workers that tells nobody and keeps nothing.
+
+        For loops inside a step: no checkpoint may hand the sums of one iteration to the next of the same name, and they are
+        too many to announce.
+        """
+        return Engine(
+            self.executor,
+            stop=self.stop,
+            on_bad_chunk=self.on_bad_chunk,
+            skipped=self.skipped,
+            staying=self.staying,
+        )
+
     def _identify(self, facts: Callable[[], Facts] | None) -> None:
         """Refuse a folder of another run, and take the key of this one."""
         if facts is not None and self.checkpoint is not None:

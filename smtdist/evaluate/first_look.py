@@ -47,7 +47,7 @@ def first_look(
         if len(np.unique(labels)) < 2:
             return None
         engine.note(f"A first look at {min(MOST, source.n_samples):,} of the images")
-        encoder, quiet = loading.encoder_of(model), Engine(engine.executor, stop=engine.stop)
+        encoder, quiet = loading.encoder_of(model), engine.silent()
         parts = splitting.split(source, 1 / 3, MOST, seed)
         known, asked = (run.Labelled(part.source, labels[part.samples]) for part in parts)
         votes = encoder.votes

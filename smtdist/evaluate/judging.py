@@ -17,8 +17,8 @@ from smtdist.data.array import ArraySource, as_source
 from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
-from smtdist.engine import session
 from smtdist.engine.events import EventStream
+from smtdist.engine.execution import Execution
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate import knn, run
@@ -308,9 +308,9 @@ def evaluate(
     """
     how = Asked(**{**asked, "labels": asked.get("labels") or ()})
     model = loading.encoder_of(estimator)
-    with session.executor_for(estimator.cluster, estimator.n_workers) as executor:
-        on_event = getattr(estimator, "on_event", None)
-        engine = Engine(executor, EventStream(*([on_event] if on_event else [])))
+    on_event = getattr(estimator, "on_event", None)
+    events = EventStream(*([on_event] if on_event else []))
+    with Execution(estimator.cluster, estimator.n_workers).engine(events) as engine:
         if not hasattr(model, "representer"):
             near, far = (estimator.transform(X) for X, _ in (train, test))
             ours = Named.of(train[1], len(near), "the training samples")

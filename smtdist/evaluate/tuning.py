@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.showing import Shown, html_table
-from smtdist.engine import session
+from smtdist.engine.execution import Execution
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -211,8 +211,8 @@ def tune(
     )
     known, asked = parts(whole, judge, limit, trials.votes.random_state)
     trials.require_neighbours(known, metric, neighbours)
-    with session.executor_for(estimator.cluster, estimator.n_workers) as executor:
-        return trials.tried(known, asked, Engine(executor), metric, neighbours, started)
+    with Execution(estimator.cluster, estimator.n_workers).engine() as engine:
+        return trials.tried(known, asked, engine, metric, neighbours, started)
 
 
 def parts(

@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smtdist.engine import session
-from smtdist.engine.events import EventStream
-from smtdist.engine.passes import Engine
+from smtdist.engine.execution import Execution
 from smtdist.errors import ModelError
-from smtdist.models import loading, store
+from smtdist.models import jobs, loading, store
 from smtdist.models import merge as merging
 from smtdist.models.joined import Joined
 
@@ -45,16 +43,13 @@ def update(
     withdrawing samples that are not.
     """
     present = store.model_of(model)
-    if not hasattr(present, "taken"):
-        raise ModelError(
-            f"Nothing can be added to {type(present).__name__} or withdrawn from it; fit it again on all data."
-        )
+    jobs.require_growing(present)
     with present.taken(X, on_bad_chunk == "skip") as source:
         if lengths is not None:
             source = merging.in_sequences(present, source, tuple(lengths))
-        with session.executor_for(cluster, n_workers) as executor:
-            folder = None if checkpoint is None else Path(checkpoint)
-            engine = Engine(executor, EventStream(), folder, on_bad_chunk=on_bad_chunk)
+        folder = None if checkpoint is None else Path(checkpoint)
+        execution = Execution(cluster, n_workers, checkpoint=folder, on_bad_chunk=on_bad_chunk)
+        with execution.engine() as engine:
             if alone:
                 return merging.fit_alone(present, source, engine)[0]
             return merging.update(present, source, engine, withdraw=withdraw, repeats=allow_repeats)[0]

@@ -20,8 +20,9 @@ from typing import Any, ClassVar, Final, Self
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from smtdist.engine import folder, session
+from smtdist.engine import folder
 from smtdist.engine.events import EventStream
+from smtdist.engine.execution import Execution
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import adding, store
@@ -185,9 +186,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         report = getattr(self, "on_event", None)
         how = {name: getattr(self, name) for name in ("on_bad_chunk", "solve_on") if hasattr(self, name)}
         place = None if checkpoint is None else Path(checkpoint)
-        with session.executor_for(self.cluster, self.n_workers) as executor:
-            events = EventStream(*([report] if report else []))
-            yield Engine(executor, events, place, model=type(self).__name__, **how)
+        events = EventStream(*([report] if report else []))
+        execution = Execution(self.cluster, self.n_workers, checkpoint=place, **how)
+        with execution.engine(events, model=type(self).__name__) as engine:
+            yield engine
 
 
 def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:

@@ -147,16 +147,22 @@ def job(request: Request) -> Job:
     return made
 
 
-def update_job(model: Any, change: Change) -> Job:
-    """Open and check samples that are added to a model, or withdrawn from it.
-
-    Raises ModelError for a model of a kind to which nothing can be added.
-    """
+def require_growing(model: Any) -> Kind:
+    """Return the kind of a model; ModelError for one to which nothing can be added."""
     kind = KINDS[model.STORED_AS]
     if not kind.updated_by:
         raise ModelError(
             f"Nothing can be added to a {kind.called} or withdrawn from it; fit it again on all data."
         )
+    return kind
+
+
+def update_job(model: Any, change: Change) -> Job:
+    """Open and check samples that are added to a model, or withdrawn from it.
+
+    Raises ModelError for a model of a kind to which nothing can be added.
+    """
+    kind = require_growing(model)
     if change.lines and "lines" not in kind.takes:
         raise ConfigurationError(f"A {kind.called} has no lines; leave out lines.")
     made: Job = kind.imported(kind.updated_by).update_job(model, change)

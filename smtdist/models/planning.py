@@ -15,7 +15,7 @@ from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
 from smtdist.engine import session
 from smtdist.engine.calibration import Deadline
-from smtdist.engine.events import EventStream
+from smtdist.engine.execution import Execution
 from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import resident_bytes, size_of
 from smtdist.engine.passes import Engine
@@ -66,8 +66,7 @@ def plan_fit(
     )
     if here:
         return plan_here(planner, checkpoint, calibrate, encoder, atoms)
-    with session.executor_for(cluster, workers) as executor:
-        engine = Engine(executor, EventStream(), checkpoint)
+    with Execution(cluster, workers, checkpoint=checkpoint).engine() as engine:
         return plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, atoms)
 
 

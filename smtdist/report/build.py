@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from smtdist.data.writing import check_target, whole_file
-from smtdist.engine import session
-from smtdist.engine.passes import Engine
+from smtdist.engine.execution import Execution
 from smtdist.errors import ConfigurationError, without_folders
 from smtdist.evaluate import judging
 from smtdist.models import loading, store
@@ -106,10 +105,10 @@ def write_report(
     if (train is None) != (test is None):
         raise ConfigurationError("Labelled images need both train and test; give both or neither.")
     if train is not None and test is not None:
-        with session.executor_for(cluster, n_workers) as executor:
+        with Execution(cluster, n_workers).engine() as engine:
             fitted = loading.encoder_of(model)
             known, asked = (judging.labelled(*pair, fitted.scaling) for pair in (train, test))
-            looked = look_at_some(fitted, known, asked, limit, Engine(executor))
+            looked = look_at_some(fitted, known, asked, limit, engine)
     contents: dict[str, Any] = {"looked": looked, "names": names, "others": [Path(one) for one in others]}
     if isinstance(model, str | os.PathLike):
         page = build(Path(model), records=records, **contents)
