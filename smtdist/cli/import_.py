@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -26,15 +25,14 @@ from smtdist.monitor import tables
 from smtdist.monitor.progress import ProgressView
 
 PASS = "import"
+VIDEO = "video"
+"""The kind of SOURCE that is clips, not images."""
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
 """How names of video files end, of which the kind need not be said."""
 MOST_SIDE = 16_384
 
 
-Layout = enum.StrEnum("Layout", "auto plain encoded")
-LabelsFrom = enum.StrEnum("LabelsFrom", "folders none")
-OnError = enum.StrEnum("OnError", {"stop": "raise", "skip": "skip"})
-Kind = enum.StrEnum("Kind", "folder npz idx cifar webdataset parquet video")
+SETTINGS = opt.SettingOptions(images.ImportSettings)
 
 
 def import_(
@@ -49,80 +47,7 @@ def import_(
         Path,
         typer.Option(metavar="DATA.h5", help="File to write. With --shard-samples: a manifest (.json)."),
     ],
-    group: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Group to write, such as train or test. Default: train; if SOURCE has folders such as train and test, a group "
-            "for each.",
-        ),
-    ] = None,
-    shard_samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Write files of N images each, and a manifest of them: --out data.json writes data-00000.h5 and so on.",
-        ),
-    ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Add the group to a file that exists.")] = False,
-    layout: Annotated[
-        Layout,
-        typer.Option(
-            help="plain: store pixels; encoded: store the bytes of the files (JPEG, PNG, WebP ...) as they are; auto: encoded "
-            "unless resized."
-        ),
-    ] = Layout.auto,
-    resize: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_SIDE,
-            metavar="N",
-            help="Scale the shorter side to N pixels, then cut out the middle square.",
-        ),
-    ] = None,
-    crop: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_SIDE,
-            metavar="N",
-            help="Side of the middle square, in pixels. Default: as --resize.",
-        ),
-    ] = None,
-    kind: Annotated[
-        Kind | None, typer.Option(help="Kind of SOURCE. Default: found from its contents.")
-    ] = None,
-    labels_from: Annotated[
-        LabelsFrom, typer.Option(help="folders: take the labels of the source; none: import no labels.")
-    ] = LabelsFrom.folders,
-    labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with the labels, for .npy, .npz and IDX.")
-    ] = None,
-    array: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the images in an .npz file. Default: the usual names."),
-    ] = None,
-    label_array: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the labels in an .npz file.")
-    ] = None,
-    image_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column of the images in a Parquet file. Default: the only column of bytes.",
-        ),
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the labels in a Parquet file.")
-    ] = None,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify/--no-verify", help="Decode every image once to check it, or only read its header."
-        ),
-    ] = True,
+    settings: Annotated[dict[str, Any], SETTINGS] = opt.NOTHING,
     levels: Annotated[
         int,
         typer.Option(min=0, help="Of video: number of times to halve the size, with a steerable pyramid."),
@@ -130,12 +55,6 @@ def import_(
     limit: Annotated[
         int, typer.Option(min=0, help="Of video: number of frames to use of each clip; 0 means all.")
     ] = 0,
-    on_error: Annotated[
-        OnError,
-        typer.Option(
-            help="If an image cannot be read: raise ends the import, skip leaves it out and lists it."
-        ),
-    ] = OnError.stop,
     workers: Annotated[
         int | None,
         typer.Option(min=0, help="Processes that decode; 0 means this one. Default: one for each core."),
@@ -150,7 +69,10 @@ def import_(
     not list its cuts, smtdist looks for them.
     """
     started = time.perf_counter()
-    if kind is Kind.video or all(path.suffix.lower() in VIDEOS for path in source):
+    if settings.get("kind") == VIDEO or all(path.suffix.lower() in VIDEOS for path in source):
+        crop, idle = settings.get("crop"), settings.keys() - {"kind", "crop"}
+        if idle:
+            raise WrongUsage(f"{', '.join(sorted(idle))} is not for video; leave it out.")
         _import_clips(source, out, crop, levels, limit, overwrite, json)
         return
     if levels or limit:
@@ -159,21 +81,7 @@ def import_(
         found = images.looked_at(
             source,
             out,
-            group=group,
-            shard_samples=shard_samples,
-            append=append,
-            layout=layout.value,
-            resize=resize,
-            crop=crop,
-            kind=None if kind is None else kind.value,
-            labels_from=labels_from.value,
-            labels=labels,
-            array=array,
-            label_array=label_array,
-            image_column=image_column,
-            label_column=label_column,
-            verify=verify,
-            on_error=on_error.value,
+            images.ImportSettings(**settings),
             n_workers=available_cores() if workers is None else workers,
             overwrite=overwrite,
         )

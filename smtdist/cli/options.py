@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -15,7 +15,7 @@ import typer
 from smtdist import configuration
 from smtdist.cli.errors import DEBUG, WrongUsage, usage
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.settings import Settings, described
+from smtdist.settings import FLAG, Settings, described
 
 if TYPE_CHECKING:  # a command that needs no data does not wait for what reads them
     from smtdist.data.source import Source
@@ -418,6 +418,16 @@ class SettingOptions:
         """Return the option of each setting, with its default."""
         return {name: (_option_of(name, field), None) for name, field in self.declared().items()}
 
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that options give, by name: flags as they are, texts as their rules have them."""
+        rules = {name: field.metadata["setting"].rule for name, field in self.declared().items()}
+        return {
+            # a word that the rule takes stays one, though "none" or "7" may be read as something else
+            name: value if rules[name].accepts(value) else configuration.parse_value(value)
+            for name, value in given.items()
+            if value is not None
+        }
+
     def renamed(self) -> dict[str, str]:
         """Return the options that other names of the settings make, and what they are now."""
         return {
@@ -445,6 +455,7 @@ _GROUPS: dict[Any, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
 }
 """What a command may take as one parameter: its options, and what makes one object of their values."""
 
+
 WIDE = 24
 """Characters of a list of words from which on help names them only in what the option means."""
 
@@ -453,6 +464,8 @@ def _option_of(name: str, field: Field[Any]) -> Any:
     """Return the option of a setting: its words are those of the declaration."""
     (about,) = described({name: field}).values()
     meaning, values = about["meaning"].replace("`", ""), about["values"]
+    for nothing in ("null", "None"):  # on the command line an option is left out
+        meaning = meaning.replace(f"{nothing}: ", "Default: ")
     words = values.removeprefix("one of ").replace(", ", "|") if values.startswith("one of ") else ""
     number = {"whole": "N", "number": "X", "cosine": "X"}.get(
         values.split()[1] if " " in values else "", "TEXT"
@@ -461,10 +474,15 @@ def _option_of(name: str, field: Field[Any]) -> Any:
     if meaning[0].isascii():  # λ stays λ
         meaning = meaning[0].upper() + meaning[1:]
     default = "" if about["default"] in (None, []) else f" Default: {about['default']}."
+    option = f"--{name.replace('_', '-')}"
+    if values.startswith(FLAG.expected):
+        # one that is off needs no word for that
+        flag = option if about["default"] is False else f"{option}/--no-{option[2:]}"
+        return Annotated[bool | None, typer.Option(flag, help=meaning, show_default=False)]
     return Annotated[
         str | None,
         typer.Option(
-            f"--{name.replace('_', '-')}",
+            option,
             metavar=metavar,
             help=meaning + default,
         ),
@@ -503,10 +521,7 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
         for name in common:
             values.pop(name, None)
         for name, about in settings.items():
-            texts = {one: values.pop(one) for one in about.declared()}
-            values[name] = {
-                one: configuration.parse_value(text) for one, text in texts.items() if text is not None
-            }
+            values[name] = about.values({setting: values.pop(setting) for setting in about.declared()})
         for name, (parts, whole_of) in groups.items():
             values[name] = whole_of({part: values.pop(part) for part in parts})
         command(**values)

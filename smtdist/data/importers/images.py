@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from smtdist.data.importers import run, sets
 from smtdist.data.importers.detect import KINDS, Selection, open_listing
@@ -16,22 +16,82 @@ from smtdist.data.importers.items import Listing
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.same_file import require_apart
 from smtdist.errors import ConfigurationError, counted
+from smtdist.settings import FLAG, NULL, TEXT, Settings, documented, one_of, setting, whole
 
 FOR_KINDS: Final = {
-    "--labels": ("npz", "idx"),
-    "--array": ("npz",),
-    "--label-array": ("npz",),
-    "--image-column": ("parquet",),
-    "--label-column": ("parquet",),
+    "labels": ("npz", "idx"),
+    "array": ("npz",),
+    "label_array": ("npz",),
+    "image_column": ("parquet",),
+    "label_column": ("parquet",),
 }
-"""Options that have a meaning for some kinds only."""
-_CHOICES: Final = {
-    "layout": ("auto", "plain", "encoded"),
-    "labels_from": ("folders", "none"),
-    "on_error": ("raise", "skip"),
-}
+"""Settings that have a meaning for some kinds only."""
+MOST_SIDE: Final = 16_384
 
 Path_ = str | os.PathLike[str]
+
+
+class ImportSettings(Settings):
+    """What is imported of a source of images, and what becomes of it."""
+
+    OF: ClassVar[str] = "an import"
+
+    group: str | None = setting(
+        TEXT | NULL,
+        "group to write, such as train or test. null: train; if the source has folders such as train and test, a group for "
+        "each.",
+        default=None,
+    )
+    shard_samples: int | None = setting(
+        whole(1) | NULL,
+        "write files of so many images each, and a manifest of them: data.json writes data-00000.h5 and so on.",
+        default=None,
+    )
+    append: bool = setting(FLAG, "add the group to a file that exists.", default=False)
+    layout: str = setting(
+        one_of("auto", "plain", "encoded"),
+        "plain: store pixels; encoded: store the bytes of the files (JPEG, PNG, WebP ...) as they are; auto: encoded unless "
+        "resized.",
+        default="auto",
+    )
+    resize: int | None = setting(
+        whole(1, MOST_SIDE) | NULL,
+        "scale the shorter side to so many pixels, then cut out the middle square.",
+        default=None,
+    )
+    crop: int | None = setting(
+        whole(1, MOST_SIDE) | NULL, "side of the middle square, in pixels. null: as resize.", default=None
+    )
+    kind: str | None = setting(
+        one_of(*KINDS) | NULL,
+        "kind of the source: folder, npz, idx, cifar, webdataset or parquet (video on the command line). null: found from its "
+        "contents.",
+        default=None,
+    )
+    labels_from: str = setting(
+        one_of("folders", "none"),
+        "folders: take the labels of the source; none: import no labels.",
+        default="folders",
+    )
+    labels: str | None = setting(TEXT | NULL, "file with the labels, for .npy, .npz and IDX.", default=None)
+    array: str | None = setting(
+        TEXT | NULL, "name of the images in an .npz file. null: the usual names.", default=None
+    )
+    label_array: str | None = setting(TEXT | NULL, "name of the labels in an .npz file.", default=None)
+    image_column: str | None = setting(
+        TEXT | NULL,
+        "column of the images in a Parquet file. null: the only column of bytes.",
+        default=None,
+    )
+    label_column: str | None = setting(TEXT | NULL, "column of the labels in a Parquet file.", default=None)
+    verify: bool = setting(
+        FLAG, "decode every image once to check it, or only read its header.", default=True
+    )
+    on_error: str = setting(
+        one_of("raise", "skip"),
+        "if an image cannot be read: raise ends the import, skip leaves it out and lists it.",
+        default="raise",
+    )
 
 
 @dataclass(frozen=True)
@@ -70,61 +130,44 @@ class Import:
 def looked_at(
     source: Path_ | Iterable[Path_],
     out: Path_,
+    settings: ImportSettings,
     *,
-    group: str | None,
-    shard_samples: int | None,
-    append: bool,
-    layout: str,
-    resize: int | None,
-    crop: int | None,
-    kind: str | None,
-    labels_from: str,
-    labels: Path_ | None,
-    array: str | None,
-    label_array: str | None,
-    image_column: str | None,
-    label_column: str | None,
-    verify: bool,
-    on_error: str,
     n_workers: int,
     overwrite: bool,
 ) -> Import:
-    """Look at a source and return its import, of which nothing is written yet; parameters as of `import_images`."""
-    for name, value in (("layout", layout), ("labels_from", labels_from), ("on_error", on_error)):
-        if value not in _CHOICES[name]:
-            raise ConfigurationError(f"{name} is {value!r}; choose {', '.join(_CHOICES[name])}.")
-    if kind is not None and kind not in KINDS:
-        raise ConfigurationError(f"kind is {kind!r}; choose {', '.join(KINDS)}.")
+    """Look at a source and return its import, of which nothing is written yet."""
+    group, kind, append = settings.group, settings.kind, settings.append
     paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(one) for one in source]
-    target, beside = Path(out), None if labels is None else Path(labels)
+    target, beside = Path(out), None if settings.labels is None else Path(settings.labels)
     lone = ""
     if kind in (None, "folder") and len(paths) == 1 and (lone := sets.lone_set(paths[0])):
         paths, group = [paths[0] / lone], group or lone
     chosen = run.ImportOptions(
         group=_group("train" if group is None else group),
-        layout=layout,
-        resize=resize,
-        crop=crop,
-        verify=verify,
-        skip=on_error == "skip",
+        layout=settings.layout,
+        resize=settings.resize,
+        crop=settings.crop,
+        verify=settings.verify,
+        skip=settings.on_error == "skip",
         workers=n_workers,
         overwrite=overwrite,
         append=append,
     )
     if not append:  # a group that is added replaces nothing
         require_apart(target, (*paths, beside))
+    shard_samples = settings.shard_samples
     if shard_samples is None:
         run.check_target(target, chosen)
     else:
         _require_manifest(target, append)
     wanted = Selection(
         group=chosen.group,
-        use_labels=labels_from == "folders",
+        use_labels=settings.labels_from == "folders",
         labels=beside,
-        array=array,
-        label_array=label_array,
-        image_column=image_column,
-        label_column=label_column,
+        array=settings.array,
+        label_array=settings.label_array,
+        image_column=settings.image_column,
+        label_column=settings.label_column,
     )
     found: Mapping[str, Listing] = {}
     # images of several sets without labels may be put together
@@ -142,11 +185,10 @@ def looked_at(
 
 
 def _require_meaning(listing: Listing, wanted: Selection) -> None:
-    for option, kinds in FOR_KINDS.items():
-        value = getattr(wanted, option.removeprefix("--").replace("-", "_"))
-        if value is not None and listing.kind not in kinds:
+    for name, kinds in FOR_KINDS.items():
+        if getattr(wanted, name) is not None and listing.kind not in kinds:
             raise ConfigurationError(
-                f"{option} has no meaning for a source of the kind {listing.kind}; leave it out."
+                f"--{name.replace('_', '-')} has no meaning for a source of the kind {listing.kind}; leave it out."
             )
 
 
@@ -189,47 +231,31 @@ def import_images(
     source: Path_ | Iterable[Path_],
     out: Path_,
     *,
-    group: str | None = None,
-    shard_samples: int | None = None,
-    append: bool = False,
-    layout: str = "auto",
-    resize: int | None = None,
-    crop: int | None = None,
-    kind: str | None = None,
-    labels_from: str = "folders",
-    labels: Path_ | None = None,
-    array: str | None = None,
-    label_array: str | None = None,
-    image_column: str | None = None,
-    label_column: str | None = None,
-    verify: bool = True,
-    on_error: str = "raise",
     n_workers: int = 0,
     overwrite: bool = False,
+    **settings: Any,
 ) -> dict[str, run.ImportResult]:
     """Import images from a folder, arrays or archives into an HDF5 file; repeat the call to continue a stopped import.
 
     source : a folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.
-    out : file to write. shard_samples : write files of this many images; `out` is then a manifest (.json).
-    group : group to write, such as train or test; None: train, or a group for each of the folders train,
-        test and similar in the source (one of them alone also with a group of another name).
-    append : add the group to a file that exists.
-    layout : "plain" (pixels), "encoded" (bytes as they are) or "auto": encoded unless resized.
-    resize : scale the shorter side to this many pixels, then cut out the middle square. crop : side of the square.
-    kind : of the source, one of folder, npz, idx, cifar, webdataset, parquet; None: by its contents.
-    labels_from : "folders": those that the source has; "none".
-    labels : a file with the labels, for .npy, .npz and IDX. array, label_array : names in an .npz.
-    image_column, label_column : columns of a Parquet file.
-    verify : decode every image once to check it. on_error : "raise", or "skip" unreadable images.
-    n_workers : processes that decode; 0: this one.
+    out : file to write, or with `shard_samples` a manifest (.json).
+    n_workers : processes that decode; 0: this one. overwrite : replace the file if it exists.
+    settings : as in `ImportSettings`.
 
     Returns what was written, by group; warns of what a source holds that is not imported. Memory: n_workers + 2 batches of
     4 MiB or one image. Raises DataError for what cannot be imported.
     """
-    found = looked_at(**locals())
+    texts = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in settings.items()
+    }
+    found = looked_at(source, out, ImportSettings(**texts), n_workers=n_workers, overwrite=overwrite)
     results = found.run()
     for name, result in results.items():
         if result.left_out:
             what, first = found.listings[name].left_out_is, "; ".join(result.first_left_out)
             warnings.warn(f"Left out {counted(result.left_out, what)}, the first: {first}.", stacklevel=2)
     return results
+
+
+import_images.__doc__ = documented(import_images.__doc__, "Settings", ImportSettings.declared())
