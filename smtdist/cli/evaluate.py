@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import json as json_text
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import engine_for, print_json, result_console, say_rows
-from smtdist.configuration import Configuration, parse_settings
-from smtdist.data import hdf5, opening
-from smtdist.data.source import Source
-from smtdist.data.table import as_table
-from smtdist.data.video import open_clips
+from smtdist.configuration import parse_settings
 from smtdist.engine.memory import memory_limit, readable
-from smtdist.errors import DataError, counted
-from smtdist.evaluate import head_files, judging, knn, run, stored
+from smtdist.errors import counted
+from smtdist.evaluate import evaluations, head_files, judging, run
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
-from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.plan import EvaluationPlan, Shape
+from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.models import loading, readout, store
-from smtdist.models.functional.video import VideoModel
-from smtdist.models.functional.video_judge import judged_clips
-from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, samples_of
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 
 SETTINGS = opt.SettingOptions(
     judging.Asked,
-    tuple(name for name in judging.Asked.declared() if name not in ("mirrored", "others", "labels")),
+    tuple(name for name in judging.Asked.declared() if name not in ("others", "labels")),
 )
-
-
-SEEN: Final = frozenset(
-    ("leading", "whiten", "features", "pool", "n_components", "drop_components", "others")
-)
-"""Settings that say what is seen of an image."""
 
 
 def evaluate(
@@ -53,7 +31,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="MODEL.h5",
-            help="A model, training representations (smtdist transform), or a head (smtdist head fit).",
+            help="A model, training representations (smtdist transform), or a head (smtdist fit --model head).",
         ),
     ],
     data: opt.Data,
@@ -71,14 +49,6 @@ def evaluate(
         typer.Option(
             min=2,
             help="Use only this many labels, in several draws (svm, kernel). Repeat it for a learning curve.",
-        ),
-    ] = None,
-    mirrored: Annotated[
-        bool | None,
-        typer.Option(
-            "--mirrored/--not-mirrored",
-            help="Also use mirrored training images. Default: the model's setting (knn), no (linear, svm), yes (kernel).",
-            show_default=False,
         ),
     ] = None,
     limit: Annotated[
@@ -103,233 +73,40 @@ def evaluate(
     A model of video has no classes: how straight the paths of clips are in pixels, codes and embedding is measured, and
     reconstruction is compared with PCA.
     """
-    given = given | {"mirrored": mirrored, "labels": labels, "others": with_}
-    given = {name: value for name, value in given.items() if value not in (None, [])}
-    places = (train, test, test_data, limit, set_)
-    # what a file of representations has settled
-    settled = any(one not in (None, []) for one in places) or not SEEN.isdisjoint(given)
-    kind = store.kind_at(model)
-    if kind == VideoModel.STORED_AS:
-        if settled or given or plan or len(data) > 1:
-            raise WrongUsage(
-                "A model of video is evaluated on one file of clips, without classes; leave out options beside --clip and "
-                "--sequences."
-            )
-        _evaluate_video(model, data[0], clip, sequences or 1000, json)
-        return
-    if clip or sequences:
-        raise WrongUsage("--clip and --sequences are for models of video; leave them out.")
-    if kind == "head":
-        if settled or given or plan or len(data) > 1:
-            raise WrongUsage(
-                "A head is evaluated with the settings of its fit, on one file of smtdist transform; leave out other options."
-            )
-        _evaluate_head(model, Path(data[0]), where, json)
-        return
+    given = given | {"labels": labels, "others": with_}
     with usage():
-        how = judging.Asked(**given)
-    if kind == "representation":
-        if settled or len(data) > 1:
-            raise WrongUsage(
-                "Two files of smtdist transform (training and test) are classified as they are; leave out --train, --test, "
-                "--test-data and options that change representations."
-            )
-        _evaluate_files(
+        asking = evaluations.Asking(
             model,
-            Path(data[0]),
-            where,
-            how,
-            json,
-            plan,
+            tuple(data),
+            train,
+            test,
+            tuple(test_data or ()),
+            {name: value for name, value in given.items() if value not in (None, [])},
+            limit,
+            parse_settings(set_ or []),
+            tuple(clip or ()),
+            sequences,
         )
-        return
-    if train is None or test is None:
-        raise WrongUsage(
-            "An evaluation needs --train and --test, the groups of training and test images; give both, or two files of "
-            "smtdist transform without them."
-        )
-    if kind == "kernel":
-        idle = not (SEEN | {"mirrored", "labels"}).isdisjoint(name for name, one in given.items() if one)
-        if idle or set_ or limit is not None or max(len(data), len(test_data or ())) > 1:
-            raise WrongUsage(
-                "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components "
-                "and no second model; leave out --components, --drop, --with, --mirrored, --leading, --labels, --features, "
-                "--pool and --set."
-            )
-        groups = [(data[0], train), ((test_data or data)[0], test)]
-        _evaluate_kernel(model, groups, how.settings(Configuration()), where, plan, json)
-        return
-    encoder = loading.load_encoder(model)
-    with usage():
-        encoder = loading.changed(encoder, parse_settings(set_ or []))
-    seen = how.of_images(encoder)
-    known = run.Labelled.open(data, train, seen.model.scaling)
-    asked = run.Labelled.open(test_data or data, test, seen.model.scaling)
-    known = known.first(limit)
-    known, asked = seen.taken(known), known.matched(asked)
-    with engine_for(where, known.source) as engine:
-        if limit is None and (count := fitted_on_first(model, train)) and count < known.source.n_samples:
-            engine.note(
-                f"The model was fitted on the first {count:,} images of {train}, but all {known.source.n_samples:,} are learnt "
-                f"from here; add --limit {count} for those alone."
-            )
-        if plan:
-            costs = judging.planned(seen, known, asked, engine, how, timed=True)
-            say_evaluation_plan(costs, json, model=str(model.absolute()), metric=how.metric)
+        ready = evaluations.evaluation(asking)
+    if plan and ready.plan is None:
+        raise WrongUsage("Such a file is judged without a plan; leave out --plan.")
+    with engine_for(where, ready.source) as engine:
+        if plan and ready.plan is not None:
+            metric = ready.about.get("metric")
+            _say_plan(ready.plan(engine), json, model=str(model.absolute()), metric=metric)
             return
-        found = judging.judged(seen, known, asked, engine, how)
-    if isinstance(found, list):
-        _say_sweep(found, how.metric, json)
-        return
-    say_evaluation(found, model, "images", json, how.directions, seen.mirrored)
+        judged = ready.judge(engine)
+    if isinstance(judged, list):
+        _say_sweep(judged, ready.about["metric"], json)
+    elif isinstance(judged, dict):
+        _say_video(judged, json)
+    else:
+        directions, also = ready.about.get("directions"), ready.about.get("mirrored", False)
+        _say_evaluation(judged, model, ready.samples, json, directions, also)
 
 
-def fitted_on_first(model: Path, group: str) -> int | None:
-    """Return how many images of a group a model was fitted on, if only the first of them (fit --limit)."""
-    with hdf5.open_file(str(model)) as file:
-        source = json_text.loads(file.attrs.get("provenance", "{}")).get("source", {})
-    named = str(source.get("dataset", "")).strip("/") in (group.strip("/"), f"{group.strip('/')}/images")
-    return source.get("first") if named else None
-
-
-def _evaluate_files(
-    known: Path,
-    asked: Path,
-    where: opt.Where,
-    how: judging.Asked,
-    json: bool,
-    plan: bool,
-) -> None:
-    """Classify representations in one file by those in another, or by few of them."""
-    with (
-        stored.opened(known) as near,
-        stored.opened(asked) as far,
-        engine_for(where, as_table((known, "z"))) as engine,
-    ):
-        near.require_like(far)
-        far = replace(far, labels=near.named.matched(far.named).labels)
-        if known.samefile(asked):
-            engine.note(
-                f"{known} is evaluated on its own samples, which says nothing about new ones; give another group as the second"
-            )
-        settings, mirrored = how.settings(near.votes), how.mirrored
-        if how.labels and not isinstance(settings, run.Kernel):
-            raise WrongUsage(
-                "With files of smtdist transform, --labels works only with --metric kernel; add --metric kernel."
-            )
-        if mirrored and not near.has_mirrored:
-            raise WrongUsage(
-                f"{known} has no features of mirror images; write it with smtdist transform --mirrored."
-            )
-        train: tuple[Any, NDArray[np.int64]] = near.rows, near.labels
-        test: tuple[Any, NDArray[np.int64]] = far.rows, far.labels
-        if isinstance(settings, run.Kernel):
-            mirrored = near.has_mirrored if mirrored is None else mirrored
-            layout = near.layout if mirrored else readout.without_mirrored(near.layout)
-            settings = run.Kernel(settings.temperature, layout)
-        else:
-            if mirrored is None:
-                mirrored = (
-                    isinstance(settings, knn.SoftNeighbours)
-                    and near.votes.mirrored_votes
-                    and near.has_mirrored
-                )
-            train, test = near.views(mirrored), far.views(False)
-        if isinstance(settings, knn.SoftNeighbours) and sum(map(len, near.layout)) > 1:
-            engine.note(
-                "Rows have several parts, and k-NN compares them as one vector; --metric kernel gives each part the same weight"
-            )
-        costs = run.planned_files(*train, *test, settings, how.labels)
-        if plan:
-            say_evaluation_plan(costs, json, model=str(known.absolute()))
-            return
-        costs.require_room(files=True)
-        if how.labels:
-            _say_sweep(how.swept(engine, settings, *train, *test), how.metric, json)
-            return
-        (n, features), names = train[0].shape, train[1]
-        run.announce(engine, settings, n, features, names, costs.driver_bytes)
-        found = run.classified(*train, *test, engine, settings)
-    say_evaluation(found, known, "images", json, None, bool(mirrored))
-
-
-def _evaluate_head(model: Path, data: Path, where: opt.Where, json: bool) -> None:
-    """Judge a head by representations with labels."""
-    from smtdist.evaluate import heads
-
-    head = store.load(model, kind="head")
-    with stored.opened(data) as far, engine_for(where, as_table((data, "z"))) as engine:
-        labels = far.labels
-        with run.in_pass(engine, "head", len(labels)) as progress:
-            found = heads.evaluate(head, (data, "z"), labels, progress)
-    say_evaluation(found, model, "images", json, None, head.mirrored)
-
-
-def _evaluate_kernel(
-    model: Path,
-    places: Sequence[tuple[str, str]],
-    settings: run.Settings,
-    where: opt.Where,
-    plan: bool,
-    json: bool,
-) -> None:
-    """Classify in the embedding of a kernel model, held in memory; or say what that would take.
-
-    places : file and dataset of the training samples, and of the test samples.
-    """
-    fitted = store.load(model, kind=KernelModel)
-    sources = [samples_of(place) for place in places]
-    run.require_neighbours(settings, sources[0].n_samples)
-    with engine_for(where, sources[0]) as engine:
-        known, asked = (
-            _samples(data, name, source) for (data, name), source in zip(places, sources, strict=True)
-        )
-        y = known.labels, known.matched(asked).labels
-        size = fitted.settings.n_components
-        near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
-        making = max(embedding_bytes(fitted, source) for source in sources)
-        costs = run.planned_files(near, y[0], far, y[1], settings, making=making)
-        if plan:
-            say_evaluation_plan(costs, json, model=str(model.absolute()))
-            return
-        costs.require_room()
-        z = [_collected(embedded(fitted, source, engine), source, fitted) for source in sources]
-        judged = run.classified(z[0], y[0], z[1], y[1], engine, settings)
-    say_evaluation(judged, model, "samples", json)
-
-
-def _samples(data: str, dataset: str, source: Source) -> run.Labelled:
-    labels, names = opening.named_labels(data, dataset, source, _labels_beside)
-    return run.Labelled(
-        source, checked_labels(labels, source.n_samples, f"labels of {dataset}"), names=names
-    )
-
-
-def _labels_beside(path: str, dataset: str) -> str:
-    """Return the name of the labels beside samples: `labels`, or `y` as tables have it."""
-    name = opening.labels_name(path, dataset)
-    beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
-    for candidate in (name, beside):
-        with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
-            return candidate
-    return name
-
-
-def _collected(
-    pieces: Iterable[tuple[int, NDArray[Any]]], source: Source, fitted: KernelModel
-) -> NDArray[np.float32]:
-    """Return all embedded rows in memory: h numbers a sample."""
-    z = np.empty((source.n_samples, fitted.settings.n_components), np.float32)
-    for first, values in pieces:
-        z[first : first + len(values)] = values
-    return z
-
-
-def _evaluate_video(model: Path, data: str, clip: list[str] | None, sequences: int, json: bool) -> None:
-    """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
-    fitted = store.load(model, kind=VideoModel)
-    taken = open_clips(os.path.abspath(data), clip)
-    result = judged_clips(fitted, taken, sequences)
+def _say_video(result: dict[str, Any], json: bool) -> None:
+    """Print how straight paths of clips are, and what is reconstructed."""
     if json:
         print_json(result)
         return
@@ -367,7 +144,7 @@ def _say_sweep(sweep: list[dict[str, Any]], metric: str, json: bool) -> None:
     )
 
 
-def say_evaluation(
+def _say_evaluation(
     found: run.Found,
     model: Path,
     what: str,
@@ -406,7 +183,7 @@ def say_evaluation(
         result_console().print(line, style="yellow", highlight=False)
 
 
-def say_evaluation_plan(plan: EvaluationPlan, json: bool, **about: Any) -> None:
+def _say_plan(plan: EvaluationPlan, json: bool, **about: Any) -> None:
     """Say what an evaluation would cost."""
     if json:
         print_json({**plan.to_dict(), **about})

@@ -430,7 +430,8 @@ class SettingOptions:
 
     def renamed(self) -> dict[str, str]:
         """Return the options that other names of the settings make, and what they are now."""
-        return {
+        off = {f"--not-{name}": f"--no-{name}" for name in self.declared()}
+        return off | {
             f"--{other.replace('_', '-')}": f"--{name.replace('_', '-')}"
             for name, field in self.declared().items()
             for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))

@@ -86,8 +86,8 @@ def tune(
     trials = _learnt(set_, grid) if is_learnt else _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, trials.votes)
     if not is_learnt:
-        given_names = Configuration.named(
-            {**configuration.parse_settings(set_ or []), **dict.fromkeys(trials.grid)}
+        given_names = (
+            Configuration.named(configuration.parse_settings(set_ or [])).keys() | trials.grid.keys()
         )
         settings = trials.votes if preset else for_images(trials.votes, known.source, given_names)
         trials = tuning.Trials.of(settings, trials.grid, given)

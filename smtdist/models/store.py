@@ -46,6 +46,7 @@ class Kind(NamedTuple):
     fits : by which names models of the kind are fitted. fitted_by : a module, or "module:class", whose `job` makes such a fit.
     updated_by : a module whose `update_job` adds samples to a model and withdraws them, "" where nothing can be added.
     transformed_by : a module whose `seen` opens samples that such a model transforms; "" for models of images, and others.
+    evaluated_by : "module:function" that makes an `Evaluation` of such a file (`smtdist.evaluate.evaluations`).
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
     takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`).
     """
@@ -63,6 +64,7 @@ class Kind(NamedTuple):
     fitted_by: str = ""
     updated_by: str = ""
     transformed_by: str = ""
+    evaluated_by: str = ""
     settings: str = ""
     takes: tuple[str, ...] = ()
 
@@ -123,6 +125,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.kernel.settings:KernelSettings",
         takes=("dataset",),
         transformed_by="smtdist.models.kernel.plan",
+        evaluated_by="smtdist.evaluate.evaluations:of_kernel_model",
     ),
     "concepts": Kind(
         "file of concepts",
@@ -194,6 +197,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.functional.settings:FunctionalSettings",
         takes=("below", "clip"),
         updated_by=BY_SUMS,
+        evaluated_by="smtdist.evaluate.evaluations:of_video",
     ),
     "predictions": Kind(
         "file of predictions",
@@ -218,6 +222,7 @@ KINDS: Final[dict[str, Kind]] = {
         updated_by="smtdist.evaluate.head_jobs",
         transformed_by="smtdist.evaluate.head_jobs",
         takes=("csv",),
+        evaluated_by="smtdist.evaluate.evaluations:of_head",
     ),
     "representation": Kind(
         "file of representations",
@@ -228,6 +233,7 @@ KINDS: Final[dict[str, Kind]] = {
         facts="REPRESENTATION",
         error=DataError,
         remedy="transform again",
+        evaluated_by="smtdist.evaluate.evaluations:of_representations",
     ),
     # the last, because representations have its attribute, too
     "smt": Kind(

@@ -1,0 +1,331 @@
+"""Evaluations of models, heads and representations, from what names them: opened and checked, ready to be judged or planned.
+
+The row of a kind in `smtdist.models.store.KINDS` names the function that makes an `Evaluation` of what is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data import hdf5, opening
+from smtdist.data.source import Source
+from smtdist.data.table import as_table
+from smtdist.data.video import open_clips
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.evaluate import heads, judging, knn, run, stored
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.plan import EvaluationPlan, Shape
+from smtdist.models import loading, readout, store
+from smtdist.models.functional.video import VideoModel
+from smtdist.models.functional.video_judge import judged_clips
+from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, samples_of
+
+SEEN: Final = frozenset(
+    ("leading", "whiten", "features", "pool", "n_components", "drop_components", "others")
+)
+"""Settings that say what is seen of an image."""
+SEQUENCES: Final = 1000
+"""Sequences of clips that are judged, at most, where nothing else is said."""
+
+
+class Asking(NamedTuple):
+    """What an evaluation is asked: a file to judge, samples, and how.
+
+    model : a model, training representations, or a head. data : the samples. train, test : groups in them; test_data : where the
+    second is, if elsewhere. given : settings of `smtdist.evaluate.judging.Asked`. limit : training samples at most. changes :
+    settings of the model that may change after its fit. clip, sequences : of a model of video.
+    """
+
+    model: Path
+    data: tuple[str, ...]
+    train: str | None = None
+    test: str | None = None
+    test_data: tuple[str, ...] = ()
+    given: Mapping[str, Any] = {}  # read only
+    limit: int | None = None
+    changes: Mapping[str, Any] = {}
+    clip: tuple[str, ...] = ()
+    sequences: int | None = None
+
+    def require_plain(self, sentence: str, *heeded: str, unheeded: Collection[str] = ()) -> None:
+        """Refuse what has no meaning for what is judged: all beside one file and what is heeded, and settings that are not."""
+        usual = Asking(self.model, self.data)
+        idle = any(
+            name not in heeded and getattr(self, name) != getattr(usual, name) for name in self._fields
+        )
+        if (
+            idle
+            or any(self.given.get(name) for name in unheeded)
+            or max(len(self.data), len(self.test_data)) > 1
+        ):
+            raise ConfigurationError(sentence)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation that is ready.
+
+    source : what is read first. judge : judges with an engine, and returns what was found: of a classifier, of few labels (a
+    list), or of clips. plan : returns what that would take; None where nothing is planned. samples : what they are called.
+    about : what is said beside what was found.
+    """
+
+    source: Source
+    judge: Callable[[Engine], Any]
+    plan: Callable[[Engine], EvaluationPlan] | None = None
+    samples: str = "images"
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def evaluation(asking: Asking) -> Evaluation:
+    """Open and check what is asked.
+
+    Raises ConfigurationError for what has no meaning, ModelError for a file of a kind that is not evaluated.
+    """
+    name = store.kind_at(asking.model)
+    kind = store.KINDS.get(name)
+    if (asking.clip or asking.sequences) and (
+        kind is None or kind.called != store.KINDS[VideoModel.STORED_AS].called
+    ):
+        raise ConfigurationError("clip and sequences are for models of video; leave them out.")
+    if kind is not None and name not in store.OF_IMAGES and not kind.evaluated_by:
+        raise ModelError(
+            f"Nothing is evaluated of a {kind.called}; give a model of images, a kernel model, a model of video, a head, or "
+            f"representations."
+        )
+    make = of_images if kind is None or not kind.evaluated_by else kind.imported(kind.evaluated_by)
+    made: Evaluation = make(asking)
+    return made
+
+
+def _groups(asking: Asking) -> tuple[str, str]:
+    if asking.train is None or asking.test is None:
+        raise ConfigurationError(
+            "An evaluation needs train and test, the groups of training and test images; give both, or two files of "
+            "representations without them."
+        )
+    return asking.train, asking.test
+
+
+def of_images(asking: Asking) -> Evaluation:
+    """Classify test images by training images, as a model of images represents them."""
+    how, (train, test) = judging.Asked(**asking.given), _groups(asking)
+    encoder = loading.changed(loading.load_encoder(asking.model), asking.changes)
+    seen = how.of_images(encoder)
+    known = run.Labelled.open(list(asking.data), train, seen.model.scaling)
+    asked = run.Labelled.open(list(asking.test_data or asking.data), test, seen.model.scaling)
+    known = known.first(asking.limit)
+    known, asked = seen.taken(known), known.matched(asked)
+
+    def noted(engine: Engine) -> None:
+        count = None if asking.limit is not None else fitted_on_first(asking.model, train)
+        if count and count < known.source.n_samples:
+            engine.note(
+                f"The model was fitted on the first {count:,} images of {train}, but all {known.source.n_samples:,} are learnt "
+                f"from here; a limit of {count} takes those alone."
+            )
+
+    def judge(engine: Engine) -> Any:
+        noted(engine)
+        return judging.judged(seen, known, asked, engine, how)
+
+    def plan(engine: Engine) -> EvaluationPlan:
+        noted(engine)
+        return judging.planned(seen, known, asked, engine, how, timed=True)
+
+    about = {"metric": how.metric, "directions": how.directions, "mirrored": seen.mirrored}
+    return Evaluation(known.source, judge, plan, about=about)
+
+
+def fitted_on_first(model: Path, group: str) -> int | None:
+    """Return how many images of a group a model was fitted on, if only the first of them (fit --limit)."""
+    with hdf5.open_file(str(model)) as file:
+        source = json.loads(file.attrs.get("provenance", "{}")).get("source", {})
+    named = str(source.get("dataset", "")).strip("/") in (group.strip("/"), f"{group.strip('/')}/images")
+    return source.get("first") if named else None
+
+
+def of_representations(asking: Asking) -> Evaluation:
+    """Classify representations in one file by those in another, or by few of them."""
+    how, path = judging.Asked(**asking.given), Path(asking.data[0])
+    asking.require_plain(
+        "Two files of representations (training and test) are classified as they are; leave out groups, other data and what "
+        "changes representations.",
+        "given",
+        unheeded=SEEN,
+    )
+    with stored.opened(asking.model) as near, stored.opened(path) as far:
+        near.require_like(far)
+        settings, mirrored = _views(near, how, asking.model)
+
+    @contextmanager
+    def opened(engine: Engine) -> Iterator[tuple[Any, Any, EvaluationPlan]]:
+        with stored.opened(asking.model) as near, stored.opened(path) as far:
+            far = replace(far, labels=near.named.matched(far.named).labels)
+            if asking.model.samefile(path):
+                engine.note(
+                    f"{asking.model} is evaluated on its own samples, which says nothing about new ones; give another group as "
+                    f"the second"
+                )
+            if isinstance(settings, knn.SoftNeighbours) and sum(map(len, near.layout)) > 1:
+                engine.note(
+                    "Rows have several parts, and k-NN compares them as one vector; kernel ridge regression gives each part "
+                    "the same weight"
+                )
+            train: tuple[Any, NDArray[np.int64]] = near.rows, near.labels
+            test: tuple[Any, NDArray[np.int64]] = far.rows, far.labels
+            if not isinstance(settings, run.Kernel):
+                train, test = near.views(mirrored), far.views(False)
+            yield train, test, run.planned_files(*train, *test, settings, how.labels)
+
+    def plan(engine: Engine) -> EvaluationPlan:
+        with opened(engine) as (_, _, costs):
+            return costs
+
+    def judge(engine: Engine) -> Any:
+        with opened(engine) as (train, test, costs):
+            costs.require_room(files=True)
+            if how.labels:
+                return how.swept(engine, settings, *train, *test)
+            (known, labels), (n, features) = train, train[0].shape
+            run.announce(engine, settings, n, features, labels, costs.driver_bytes)
+            rows, classes = test
+            return run.classified(known, labels, rows, classes, engine, settings)
+
+    about = {"metric": how.metric, "mirrored": mirrored}
+    return Evaluation(as_table((asking.model, "z")), judge, plan, about=about)
+
+
+def _views(near: stored.StoredFeatures, how: judging.Asked, path: Path) -> tuple[run.Settings, bool]:
+    """Return the settings of the classifier of rows of a file, and whether features of mirror images are used."""
+    settings, mirrored = how.settings(near.votes), how.mirrored
+    if how.labels and not isinstance(settings, run.Kernel):
+        raise ConfigurationError(
+            "With files of representations, labels work only with the metric kernel; choose that."
+        )
+    if mirrored and not near.has_mirrored:
+        raise ConfigurationError(
+            f"{path} has no features of mirror images; write it with those of mirrored images too."
+        )
+    if isinstance(settings, run.Kernel):
+        mirrored = near.has_mirrored if mirrored is None else mirrored
+        layout = near.layout if mirrored else readout.without_mirrored(near.layout)
+        return run.Kernel(settings.temperature, layout), mirrored
+    if mirrored is None:
+        votes = isinstance(settings, knn.SoftNeighbours) and near.votes.mirrored_votes
+        mirrored = votes and near.has_mirrored
+    return settings, mirrored
+
+
+def of_head(asking: Asking) -> Evaluation:
+    """Judge a head by representations with labels."""
+    asking.require_plain(
+        "A head is evaluated with the settings of its fit, on one file of representations; leave out other options."
+    )
+    head, rows = store.load(asking.model), (asking.data[0], "z")
+    with stored.opened(asking.data[0]) as far:
+        labels = far.labels
+
+    def judge(engine: Engine) -> Any:
+        with run.in_pass(engine, "head", len(labels)) as progress:
+            return heads.evaluate(head, rows, labels, progress)
+
+    return Evaluation(as_table(rows), judge, about={"mirrored": head.mirrored})
+
+
+def of_kernel_model(asking: Asking) -> Evaluation:
+    """Classify in the embedding of a kernel model, held in memory."""
+    how, (train, test) = judging.Asked(**asking.given), _groups(asking)
+    asking.require_plain(
+        "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components and no "
+        "second model; leave out what changes representations.",
+        "train",
+        "test",
+        "test_data",
+        "given",
+        unheeded=SEEN | {"mirrored", "labels"},
+    )
+    fitted, settings = store.load(asking.model, kind=KernelModel), how.settings(Configuration())
+    places = [(asking.data[0], train), ((asking.test_data or asking.data)[0], test)]
+    sources = [samples_of(place) for place in places]
+    run.require_neighbours(settings, sources[0].n_samples)
+
+    def labelled() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        known, asked = (
+            _samples(data, name, source) for (data, name), source in zip(places, sources, strict=True)
+        )
+        return known.labels, known.matched(asked).labels
+
+    def planned(engine: Engine, y: tuple[NDArray[np.int64], NDArray[np.int64]]) -> EvaluationPlan:
+        size = fitted.settings.n_components
+        near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
+        making = max(embedding_bytes(fitted, source) for source in sources)
+        return run.planned_files(near, y[0], far, y[1], settings, making=making)
+
+    def judge(engine: Engine) -> Any:
+        y = labelled()
+        planned(engine, y).require_room()
+        z = [_collected(embedded(fitted, source, engine), source, fitted) for source in sources]
+        return run.classified(z[0], y[0], z[1], y[1], engine, settings)
+
+    return Evaluation(
+        sources[0],
+        judge,
+        lambda engine: planned(engine, labelled()),
+        "samples",
+        {"metric": how.metric},
+    )
+
+
+def _samples(data: str, dataset: str, source: Source) -> run.Labelled:
+    labels, names = opening.named_labels(data, dataset, source, _labels_beside)
+    return run.Labelled(
+        source, checked_labels(labels, source.n_samples, f"labels of {dataset}"), names=names
+    )
+
+
+def _labels_beside(path: str, dataset: str) -> str:
+    """Return the name of the labels beside samples: `labels`, or `y` as tables have it."""
+    name = opening.labels_name(path, dataset)
+    beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
+    for candidate in (name, beside):
+        with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
+            return candidate
+    return name
+
+
+def _collected(
+    pieces: Iterable[tuple[int, NDArray[Any]]], source: Source, fitted: KernelModel
+) -> NDArray[np.float32]:
+    """Return all embedded rows in memory: h numbers a sample."""
+    z = np.empty((source.n_samples, fitted.settings.n_components), np.float32)
+    for first, values in pieces:
+        z[first : first + len(values)] = values
+    return z
+
+
+def of_video(asking: Asking) -> Evaluation:
+    """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
+    asking.require_plain(
+        "A model of video is evaluated on one file of clips, without classes; leave out options beside clip and sequences.",
+        "clip",
+        "sequences",
+    )
+    fitted = store.load(asking.model, kind=VideoModel)
+    clips = open_clips(os.path.abspath(asking.data[0]), asking.clip or None)
+    return Evaluation(
+        fitted.sequences(clips),
+        lambda engine: judged_clips(fitted, clips, asking.sequences or SEQUENCES),
+    )
