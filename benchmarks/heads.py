@@ -103,7 +103,8 @@ def measured(arguments: argparse.Namespace, steps: Steps, count: int) -> dict[st
     )
     for landmarks in arguments.landmarks:
         head = str(steps.path(f"{name}-{landmarks}-landmarks.h5"))
-        words = ["head", "fit", files[0], "--landmarks", str(landmarks), "--out", head, "--overwrite"]
+        chosen = ["--model", "head", "--set", f"landmarks={landmarks}"]
+        words = ["fit", files[0], *chosen, "--out", head, "--overwrite"]
         fit = f"{landmarks} landmarks, fit"
         took[fit] = steps.facts(f"{name}-{landmarks}-fit.json", partial(run, words))
         took[f"{landmarks} landmarks"] = steps.facts(
@@ -138,7 +139,10 @@ def main() -> None:
         "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="models side by side"
     )
     parser.add_argument(
-        "--not-mirrored", action="store_true", help="for digits, whose mirror images are others"
+        "--no-mirrored",
+        dest="not_mirrored",
+        action="store_true",
+        help="for digits, whose mirror images are others",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(

@@ -24,6 +24,8 @@ import smtdist
 from docs import gallery
 from smtdist.cli.commands import COMMANDS, load
 from smtdist.configuration import PRESET_NOTES, described, preset_lines
+from smtdist.models.jobs import LACKING, VERBS, verbs
+from smtdist.models.store import KINDS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -86,11 +88,29 @@ def settings() -> str:
     lines += ["", "## Presets", "", "| preset | settings | what it changes |", "|---|---|---|"]
     for name, given in preset_lines().items():
         lines.append(f"| `{name}` | {given} | {PRESET_NOTES[name]} |")
-    begin, end = (
-        "<!-- settings: begin; written by python docs/build.py -->\n",
-        "<!-- settings: end -->\n",
-    )
-    before, rest = (HERE / "settings.md").read_text().split(begin)
+    return _between("settings.md", "settings", lines)
+
+
+def models() -> str:
+    """Return the page of models, with the table of what can be done with each kind that the code has."""
+    kinds = {name: kind for name, kind in KINDS.items() if kind.home}
+    lines = [f"| kind | `--model` | {' | '.join(VERBS)} |", "|---" * (2 + len(VERBS)) + "|"]
+    for name, kind in kinds.items():
+        has = verbs(name)
+        cells = ["yes" if verb in has else "" for verb in VERBS]
+        fitted = ", ".join(f"`{model}`" for model in kind.fits)
+        lines.append(f"| {kind.called} | {fitted} | {' | '.join(cells)} |")
+    lines += ["", "What a kind lacks ends in one sentence:", ""]
+    lines += [f"- **{verb}**: {why}." for verb, why in LACKING.items()]
+    lines += [f"- **plan**: {kind.unplanned}" for kind in kinds.values() if kind.unplanned]
+    return _between("models.md", "kinds", lines)
+
+
+def _between(page: str, what: str, lines: list[str]) -> str:
+    """Return a page of `docs/` with other lines between two marks."""
+    begin = f"<!-- {what}: begin; written by python docs/build.py -->\n"
+    end = f"<!-- {what}: end -->\n"
+    before, rest = (HERE / page).read_text().split(begin)
     return "\n".join([before + begin, *lines, "", end + rest.split(end)[1]])
 
 
@@ -131,6 +151,7 @@ def main() -> None:
     folder = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (HERE / "settings.md").write_text(settings())
+    (HERE / "models.md").write_text(models())
     write_pages(folder)
     (folder / "commands.md").write_text(commands())
     gallery.write(folder)

@@ -1,6 +1,6 @@
 """Atoms of a video model as needles, their groups in the embedding, and layers on layers (SMT 2018, figures 4 and 5).
 
-    smtdist video fit clips.h5 --out video.h5 --set views=8
+    smtdist fit clips.h5 --model video --out video.h5 --set views=8
     python -m examples.video_dictionary video.h5 clips.h5 --out groups.png
 
 The figures are printed as JSON.

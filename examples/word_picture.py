@@ -1,6 +1,6 @@
 """Near words and words often beside, drawn as in SMT 2023, figure 5.
 
-    smtdist words corpus.txt --out w.h5
+    smtdist fit corpus.txt --model words --out w.h5
     python -m examples.word_picture w.h5 february raccoon --out near.png
 
 Every word has a panel of its own."""

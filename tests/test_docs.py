@@ -51,6 +51,10 @@ def test_every_command_and_option_is_in_the_reference(build):
             assert parameter.opts[-1].strip("-") in section or parameter.metavar in section
 
 
+def test_the_table_of_models_and_verbs_is_that_of_the_code(build):
+    assert (ROOT / "docs/models.md").read_text() == build.models()
+
+
 def test_commands_that_start_workers_and_keep_sums_take_memory():
     every = {
         f"{name} {inner}".strip(): one

@@ -86,7 +86,7 @@ def commands(model: Path, data: Path, workers: int, mirrored: bool, folder: Path
     files, flags = [str(model), str(data)], ["--mirrored"] if mirrored else []
     return {
         "transform": ["-m", "smtdist", "transform", *files, *z, *flags, *common],
-        "evaluate": ["-m", "smtdist", "evaluate", *files, *groups, *(flags or ["--not-mirrored"]), *common],
+        "evaluate": ["-m", "smtdist", "evaluate", *files, *groups, *(flags or ["--no-mirrored"]), *common],
         **{
             f"Python, {how}": [
                 str(folder / "call.py"),

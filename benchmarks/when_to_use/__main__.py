@@ -165,7 +165,7 @@ class Bench:
         program, *rest = words
         if program == "networks":
             rest += ["--cpu-seconds", str(self._seconds())]
-            rest += [] if self.set.mirrored else ["--not-mirrored"]
+            rest += [] if self.set.mirrored else ["--no-mirrored"]
         found = watched([sys.executable, "-m", f"{HERE}.{program}", *rest], environment=ONE_THREAD)
         kept = {name: found[name] for name in ("seconds", "cpu_seconds", "peak_bytes")}
         return {"said": json.loads(found["lines"][-1]) if found["lines"] else {}, **kept}

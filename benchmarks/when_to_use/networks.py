@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=0, help="labels in all; 0: all")
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--not-mirrored", action="store_true")
+    parser.add_argument("--no-mirrored", dest="not_mirrored", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     images = [read_images(arguments.data, group) for group in ("train", "test")]

@@ -64,10 +64,10 @@ def counting(text: list[str], vocabulary: int, window: int, repeats: int) -> dic
 
 
 def command(text: Path, folder: Path, *options: str) -> dict[str, Any]:
-    """Run `smtdist words` in a process of its own and return what it took."""
+    """Run `smtdist fit --model words` in a process of its own and return what it took."""
     started = time.perf_counter()
     out = ["--out", str(folder / f"{text.stem}.h5")]
-    words = ["words", str(text), "--json", "--quiet", "--workers", "0", *out, *options]
+    words = ["fit", str(text), "--model", "words", "--json", "--quiet", "--workers", "0", *out, *options]
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=True
     )

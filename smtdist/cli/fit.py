@@ -22,7 +22,7 @@ from smtdist.errors import InterruptedRun, counted
 from smtdist.evaluate import first_look as looking
 from smtdist.evaluate import metrics, run
 from smtdist.kernels.cpu.dictionary import in_use
-from smtdist.models import forecast, planning, store, ways
+from smtdist.models import forecast, jobs, planning, store, ways
 from smtdist.models import merge as merging
 from smtdist.models.image_jobs import Images
 from smtdist.models.jobs import Job
@@ -189,8 +189,8 @@ def plan(
     use of a fitted model.
     """
     job = wanted.job(out, how)
-    if job.unplanned:
-        raise WrongUsage(job.unplanned)
+    if unplanned := job.unplanned or jobs.kind_of(wanted.model).unplanned:
+        raise WrongUsage(unplanned)
     with usage():
         sizes = planning.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}

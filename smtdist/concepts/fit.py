@@ -96,7 +96,6 @@ def job(request: Request) -> Job:
         source,
         search,
         lambda: Facts.of(source, settings.to_dict()),
-        unplanned="A search for concepts has no plan: how many sweeps it takes is not known before.",
         advice=lambda model: [model.advice],
     )
 

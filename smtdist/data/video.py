@@ -63,7 +63,7 @@ def open_clips(path: str, names: Sequence[str] | None = None) -> tuple[Clip, ...
         if not found:
             raise DataError(
                 f"{path} holds no clips; a clip is a group with the dataset frames (time, row, column). "
-                f"Write them with smtdist video import."
+                f"Write them with smtdist import --kind video."
             )
         missing = [name for name in names or () if name not in found]
         if missing:

@@ -23,11 +23,11 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.data.video import open_clips
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import heads, judging, knn, run, stored
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.plan import EvaluationPlan, Shape
-from smtdist.models import loading, readout, store
+from smtdist.models import jobs, loading, readout, store
 from smtdist.models.functional.video import VideoModel
 from smtdist.models.functional.video_judge import judged_clips
 from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, samples_of
@@ -100,11 +100,8 @@ def evaluation(asking: Asking) -> Evaluation:
         kind is None or kind.called != store.KINDS[VideoModel.STORED_AS].called
     ):
         raise ConfigurationError("clip and sequences are for models of video; leave them out.")
-    if kind is not None and name not in store.OF_IMAGES and not kind.evaluated_by:
-        raise ModelError(
-            f"Nothing is evaluated of a {kind.called}; give a model of images, a kernel model, a model of video, a head, or "
-            f"representations."
-        )
+    if kind is not None:
+        jobs.require_verb(name, "evaluate")
     make = of_images if kind is None or not kind.evaluated_by else kind.imported(kind.evaluated_by)
     made: Evaluation = make(asking)
     return made

@@ -80,7 +80,6 @@ def job(request: Request) -> Job:
         source,
         fit,
         lambda: head.facts(source, labels),
-        unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
         alone=SERIAL if exact else "",
         advice=lambda head: [head.edge()],
     )

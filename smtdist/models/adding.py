@@ -43,7 +43,7 @@ def update(
     withdrawing samples that are not.
     """
     present = store.model_of(model)
-    jobs.require_growing(present)
+    jobs.require_verb(present.STORED_AS, "withdraw" if withdraw else "update")
     with present.taken(X, on_bad_chunk == "skip") as source:
         if lengths is not None:
             source = merging.in_sequences(present, source, tuple(lengths))
@@ -76,6 +76,8 @@ def merge(
     """
     models, subtract = list(models), list(subtract)
     name, first = next(_named(models, "model"))
+
+    jobs.require_verb(first.STORED_AS, "merge")
 
     def merged(part: Any, number: int) -> Any:
         if part.statistics is not None and hasattr(part.statistics, "held_bytes"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError, ModelError, UnsuitableError
-from smtdist.models.store import KINDS, Kind
+from smtdist.models.store import KINDS, OF_IMAGES, Kind
 
 if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
     from smtdist.engine.manifest import Facts
@@ -23,6 +23,23 @@ if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fit
     from smtdist.models.plan import PassCost
     from smtdist.models.records import Record
 
+VERBS: Final = (
+    *(
+        "plan",
+        "fit",
+        "resume",
+        "watch",
+        "update",
+        "withdraw",
+        "merge",
+        "transform",
+        "evaluate",
+        "tune",
+        "export",
+    ),
+    *("report", "info", "check"),
+)
+"""What can be done with models; which a kind has follows from its row."""
 SMT: Final = "smt"
 """The model that is fitted where no other is asked for."""
 
@@ -147,13 +164,40 @@ def job(request: Request) -> Job:
     return made
 
 
-def require_growing(model: Any) -> Kind:
-    """Return the kind of a model; ModelError for one to which nothing can be added."""
-    kind = KINDS[model.STORED_AS]
-    if not kind.updated_by:
-        raise ModelError(
-            f"Nothing can be added to a {kind.called} or withdrawn from it; fit it again on all data."
-        )
+def verbs(name: str) -> set[str]:
+    """Return the verbs that a kind has.
+
+    >>> sorted(set(VERBS) - verbs("words")), sorted(set(VERBS) - verbs("head"))
+    (['evaluate', 'transform', 'tune'], ['export', 'merge', 'plan', 'tune'])
+    """
+    kind, of_images = KINDS[name], name in OF_IMAGES
+    has = {
+        **dict.fromkeys(("fit", "resume", "watch"), bool(kind.fits)),
+        "plan": bool(kind.fits) and not kind.unplanned,
+        **dict.fromkeys(("update", "withdraw"), bool(kind.updated_by)),
+        "transform": of_images or bool(kind.transformed_by),
+        "evaluate": of_images or bool(kind.evaluated_by),
+        **dict.fromkeys(("report", "info", "check", *kind.also), True),
+    }
+    return {verb for verb, is_there in has.items() if is_there}
+
+
+LACKING: Final = {
+    "update": "nothing can be added to it; fit it again on all data",
+    "withdraw": "nothing can be withdrawn from it; fit it again on the rest of the data",
+    "merge": "its sums are not those of several files; fit it again on all data",
+    "transform": "it transforms no samples; ask it what smtdist info says of it",
+    "evaluate": "it tells no classes apart; give a model of images, a kernel model, a model of video, a head or "
+    "representations",
+}
+"""What is said of a verb that a kind lacks."""
+
+
+def require_verb(name: str, verb: str) -> Kind:
+    """Return a kind; ModelError where it lacks a verb."""
+    kind = KINDS[name]
+    if verb not in verbs(name):
+        raise ModelError(f"There is no {verb} of a {kind.called}: {LACKING[verb]}.")
     return kind
 
 
@@ -162,7 +206,7 @@ def update_job(model: Any, change: Change) -> Job:
 
     Raises ModelError for a model of a kind to which nothing can be added.
     """
-    kind = require_growing(model)
+    kind = require_verb(model.STORED_AS, "withdraw" if change.withdraw else "update")
     if change.lines and "lines" not in kind.takes:
         raise ConfigurationError(f"A {kind.called} has no lines; leave out lines.")
     made: Job = kind.imported(kind.updated_by).update_job(model, change)
@@ -180,9 +224,7 @@ def suiting() -> Iterator[None]:
 
 def seen(model: Any, look: Look) -> Seen:
     """Open samples that a model of no images transforms; ModelError for a kind of models that transforms nothing."""
-    kind = KINDS[model.STORED_AS]
-    if not kind.transformed_by:
-        raise ModelError(f"A {kind.called} does not transform samples; {kind.holds} here.")
+    kind = require_verb(model.STORED_AS, "transform")
     if look.csv and "csv" not in kind.takes:
         raise ConfigurationError(f"A {kind.called} writes no CSV; leave it out.")
     opened: Seen = kind.imported(kind.transformed_by).seen(model, look)

@@ -47,6 +47,7 @@ class Kind(NamedTuple):
     updated_by : a module whose `update_job` adds samples to a model and withdraws them, "" where nothing can be added.
     transformed_by : a module whose `seen` opens samples that such a model transforms; "" for models of images, and others.
     evaluated_by : "module:function" that makes an `Evaluation` of such a file (`smtdist.evaluate.evaluations`).
+    also : further verbs of the kind, of merge, tune and export. unplanned : why a fit has no plan, "" where it has one.
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
     takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`).
     """
@@ -65,6 +66,8 @@ class Kind(NamedTuple):
     updated_by: str = ""
     transformed_by: str = ""
     evaluated_by: str = ""
+    also: tuple[str, ...] = ()
+    unplanned: str = ""
     settings: str = ""
     takes: tuple[str, ...] = ()
 
@@ -97,6 +100,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.words.model:WordSettings",
         takes=("from_model", "lines"),
         updated_by="smtdist.models.words.documents",
+        also=("merge", "export"),
     ),
     "points": Kind(
         "model of points",
@@ -112,6 +116,7 @@ KINDS: Final[dict[str, Kind]] = {
         takes=("dataset",),
         updated_by=BY_SUMS,
         transformed_by="smtdist.models.points.fit",
+        also=("merge",),
     ),
     "kernel": Kind(
         "kernel model",
@@ -130,7 +135,7 @@ KINDS: Final[dict[str, Kind]] = {
     "concepts": Kind(
         "file of concepts",
         "smtdist fit --model concepts",
-        "concepts, which smtdist concepts --search takes",
+        "concepts, which smtdist search takes",
         "smtdist.concepts.model:ConceptModel",
         "smtdist_concepts_schema",
         2,
@@ -139,6 +144,7 @@ KINDS: Final[dict[str, Kind]] = {
         fitted_by="smtdist.concepts.fit",
         settings="smtdist.concepts.settings:ConceptSettings",
         takes=("dataset",),
+        unplanned="A search for concepts has no plan: how many sweeps it takes is not known before.",
     ),
     "s3c": Kind(
         "patch coder",
@@ -152,6 +158,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.coded:declared",
         takes=IMAGES,
         updated_by=BY_SUMS,
+        also=("merge", "export"),
     ),
     "sparse": Kind(
         "sparse coder",
@@ -165,6 +172,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.coded:declared",
         takes=IMAGES,
         updated_by=BY_SUMS,
+        also=("merge", "export"),
     ),
     "encoder": Kind(
         "model of an encoder",
@@ -174,6 +182,7 @@ KINDS: Final[dict[str, Kind]] = {
         "encoder_schema",
         facts="CODERS",
         updated_by=BY_SUMS,
+        also=("merge", "export"),
     ),
     "joined": Kind(
         "file of models side by side",
@@ -183,6 +192,7 @@ KINDS: Final[dict[str, Kind]] = {
         "joined_schema",
         facts="JOINED",
         updated_by=BY_SUMS,
+        also=("merge", "export"),
     ),
     "video": Kind(
         "transform of video",
@@ -198,6 +208,7 @@ KINDS: Final[dict[str, Kind]] = {
         takes=("below", "clip"),
         updated_by=BY_SUMS,
         evaluated_by="smtdist.evaluate.evaluations:of_video",
+        also=("merge",),
     ),
     "predictions": Kind(
         "file of predictions",
@@ -223,6 +234,7 @@ KINDS: Final[dict[str, Kind]] = {
         transformed_by="smtdist.evaluate.head_jobs",
         takes=("csv",),
         evaluated_by="smtdist.evaluate.evaluations:of_head",
+        unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
     ),
     "representation": Kind(
         "file of representations",
@@ -251,6 +263,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.image_jobs:declared",
         takes=(*IMAGES, "preset", "from_model", "atoms"),
         updated_by=BY_SUMS,
+        also=("merge", "tune", "export"),
     ),
 }
 """Every kind of file that smtdist writes, by name: its models, what writes and takes them, how their files are told apart."""

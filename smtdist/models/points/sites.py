@@ -1,6 +1,6 @@
 """Samples of another kind, whose rows are embedded by features: what a package that brings them derives from.
 
-A package names its class as an entry point of the group `smtdist.sites`; `points fit --sites NAME` then
+A package names its class as an entry point of the group `smtdist.sites`; `fit --model points --set sites=NAME` then
 finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that a class keeps its promises.
 """
 
