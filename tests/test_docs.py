@@ -65,7 +65,7 @@ def test_commands_that_start_workers_and_keep_sums_take_memory():
         name: {text for one in command.params for text in one.opts} for name, command in every.items()
     }
     keeping = {name for name, found in options.items() if {"--workers", "--checkpoint"} <= found}
-    assert len(keeping) >= 10
+    assert keeping == {"fit", "plan", "update", "withdraw"}
     assert [name for name in sorted(keeping) if "--memory" not in options[name]] == []
 
 

@@ -69,8 +69,7 @@ def fit(
         model, records = job.fit(engine)
         size = store.save(model, out, overwrite=overwrite)
         look = _first_look(model, wanted, job, engine, out) if first_look and job.pictured else None
-    advice = list(filter(None, job.advice(model)))
-    say_model(model, out, {"bytes": size, "passes": records, "advice": advice}, json, look)
+    say_model(model, out, {"bytes": size, "passes": records}, json, job, look)
 
 
 def _note_room(engine: Engine, out: Path, stored: int) -> None:
@@ -103,14 +102,20 @@ def _in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def say_model(
-    model: Any, path: Path, about: dict[str, Any], json: bool, look: looking.Look | None = None
+    model: Any,
+    path: Path,
+    about: dict[str, Any],
+    json: bool,
+    job: Job | None = None,
+    look: looking.Look | None = None,
 ) -> None:
     """Say what was written: what its passes took, what it is, what was added and withdrawn, and what to do."""
     provenance = model.provenance
     audit, skipped = provenance.get("audit", []), provenance.get("skipped", [])
     result = {**model.summary(), **about, "model": str(path.absolute())}
     result |= {"n_samples": showing.n_samples(provenance) or result.get("n_samples"), "skipped": skipped}
-    result |= {"audit": audit, "n_repeated": merging.repeated(model)}
+    advice = [] if job is None else [*filter(None, job.advice(model))]
+    result |= {"audit": audit, "n_repeated": merging.repeated(model), "advice": advice}
     if look is not None:
         result["first_look"] = {**look.found.to_dict(), "mirrored": look.mirrored}
     if json:
@@ -126,7 +131,9 @@ def say_model(
     for name, part in (parts or {result["model"]: model}).items():
         figures = ", ".join(showing.told(part))
         say(f"{name}: {tables.size(about['bytes'])}, {figures}{tables.skipped_phrase(skipped)}")
-    for sentence in about.get("advice", ()):
+    for line in () if job is None else job.lines(model):
+        say(line)
+    for sentence in advice:
         console.print(sentence, style="yellow", highlight=False)
     _say_look(look)
 

@@ -176,7 +176,7 @@ def _change(
         with engine_for(how, job.source, job.facts) as engine:
             model, records = job.fit(engine)
         size = store.save(model, target, overwrite=out is None or overwrite)
-    say_model(model, target, {"bytes": size, "passes": records}, json)
+    say_model(model, target, {"bytes": size, "passes": records}, json, job)
 
 
 def _lengths(text: str | None) -> tuple[int, ...]:

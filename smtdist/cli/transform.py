@@ -96,8 +96,10 @@ def transform(
     plan: opt.Plan = False,
     json: opt.Json = False,
 ) -> None:
-    """Write the representation of every sample to an HDF5 file: of images by one model or several, of rows or samples of a table
-    by models of points and kernels, and the labels and probabilities that a head gives to representations.
+    """Write the representation of every sample to an HDF5 file, or the predictions of a head.
+
+    Images are represented by one model or several. Models of points and kernels represent rows of a table or other samples.
+    A head gives each representation a label, and a probability to each class.
     """
     started = time.perf_counter()
     beside, bad = with_ or [], opt.bad_chunk(on_bad_chunk) or "raise"

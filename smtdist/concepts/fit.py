@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.concepts import reading
 from smtdist.concepts.descent import Descended, Sweep, descend
 from smtdist.concepts.model import ConceptModel, Ending, model_of
 from smtdist.concepts.objective import best_scale, best_weights, reached
@@ -96,6 +97,7 @@ def job(request: Request) -> Job:
         source,
         search,
         lambda: Facts.of(source, settings.to_dict()),
+        lines=lambda model: reading.described(model, source),
         advice=lambda model: [model.advice],
     )
 

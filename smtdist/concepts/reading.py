@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,10 @@ from smtdist.errors import ConfigurationError, DataError
 
 Matrix = NDArray[np.float64]
 NEAREST: Final = 8
+SHOWN: Final = 20
+"""Concepts that are described, at most."""
+MEMBERS: Final = 8
+"""Members that are named of each."""
 
 
 @dataclass(frozen=True)
@@ -245,4 +250,14 @@ def _require_points(source: Source, points: int) -> None:
     if source.n_samples != points:
         raise DataError(
             f"{source.name} has {source.n_samples:,} rows, but the concepts are of {points:,} points; give the fitted table."
+        )
+
+
+def described(model: ConceptModel, source: Source) -> Iterator[str]:
+    """Yield a line for each of the heaviest concepts: how many members it has, its weight, and some that are typical."""
+    order = np.argsort(-model.weights * model.members * (1 - model.members / model.points), kind="stable")
+    for concept in order[:SHOWN]:
+        typical = ", ".join(map(str, typical_members(model, source, int(concept), count=MEMBERS)))
+        yield (
+            f"  {concept:>4}  {model.members[concept]:>9,} members, weight {model.weights[concept]:.3g}; typical: {typical}"
         )

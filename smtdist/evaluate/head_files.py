@@ -61,6 +61,19 @@ def rows_of(audit: Sequence[Mapping[str, Any]]) -> int:
     return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in audit)
 
 
+def chosen(
+    numbers: Mapping[str, Any], path: Sequence[Mapping[str, Any]], audit: Sequence[Any]
+) -> tuple[float, float | None]:
+    """Return the share of the penalty that was chosen, and its top-1 on rows that were left out, where that is known.
+
+    Where rows have come or gone since, it is not.
+    """
+    share = float(numbers.get("share", numbers["penalty"]))
+    if len(audit) > 1:
+        return share, None
+    return share, next((tried["top1"] for tried in path if tried["penalty"] == share), None)
+
+
 def finite_path(path: Sequence[Mapping[str, float]]) -> list[dict[str, float | None]]:
     """Return the penalties that were tried as plain JSON: an error that is not finite is none."""
     return [

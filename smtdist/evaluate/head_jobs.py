@@ -81,6 +81,7 @@ def job(request: Request) -> Job:
         fit,
         lambda: head.facts(source, labels),
         alone=SERIAL if exact else "",
+        lines=_penalty,
         advice=lambda head: [head.edge()],
     )
 
@@ -112,7 +113,18 @@ def update_job(head: Any, change: Change) -> Job:
                 head.partial_fit(source, labels, allow_repeats=change.repeats, engine=engine)
         return head, records
 
-    return Job(source, changed, lambda: head.facts(source, labels, given))
+    return Job(source, changed, lambda: head.facts(source, labels, given), lines=_penalty)
+
+
+def _penalty(head: AnyHead) -> list[str]:
+    """Say which penalty was chosen, and by what, where rows have not come or gone since."""
+    share, top = head_files.chosen(head.summary()["numbers"], head.path_, head.audit_)
+    judged = (
+        ""
+        if top is None
+        else f", top-1 {100 * top:.1f} % on rows left out; images that the model has not seen may have less"
+    )
+    return [f"  penalty {share:g}{judged}"]
 
 
 def seen(head: AnyHead, look: Look) -> Seen:

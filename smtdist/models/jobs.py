@@ -96,7 +96,8 @@ class Job:
     solved for, which a plan needs. about : what a plan says of it. costs : states its passes, where these are not found by a
     rehearsal. unplanned : why there is no plan, "" where there is one. alone : why no other process can help, likewise.
     pictured : whether its samples are images, of which a first look can be taken. seed : of that look.
-    stored_bytes : of the sums in the file, at most; 0 where that is little. advice : sentences on what to do where a fit fell
+    stored_bytes : of the sums in the file, at most; 0 where that is little. lines : what else is said of the
+    model. advice : sentences on what to do where a fit fell
     short, empty ones where it did not.
     """
 
@@ -111,6 +112,7 @@ class Job:
     pictured: bool = False
     seed: int = 0
     stored_bytes: int = 0
+    lines: Callable[[Any], Iterable[str]] = lambda model: ()
     advice: Callable[[Any], Iterable[str]] = lambda model: ()
 
 

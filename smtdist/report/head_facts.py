@@ -50,7 +50,7 @@ def head_facts(path: Path) -> Facts:
 def head_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
     numbers, names = facts["numbers"], [str(one) for one in facts["names"] or facts["classes"]]
-    share, top = penalty_of(facts)
+    share, top = head_files.chosen(facts["numbers"], facts["path"], facts["audit"])
     rows = [
         ("head", head_named(facts)),
         ("rows", f"{facts['n_samples']:,} of {facts['n_features']:,} numbers"),
@@ -69,18 +69,6 @@ def head_readable(facts: Facts) -> list[tuple[str, str]]:
     versions = facts["provenance"]["versions"]
     rows.append(("written with", ", ".join(f"{name} {number}" for name, number in versions.items())))
     return rows
-
-
-def penalty_of(facts: Facts) -> tuple[float, float | None]:
-    """Return the share that was chosen, and its top-1 on rows that were left out, where that is known.
-
-    Where rows have come or gone since, it is not.
-    """
-    numbers = facts["numbers"]
-    share = numbers.get("share", numbers["penalty"])
-    if len(facts["audit"]) > 1:
-        return share, None
-    return share, next((one["top1"] for one in facts["path"] if one["penalty"] == share), None)
 
 
 def linear_edge_sentence(found: LinearEvaluation) -> str:

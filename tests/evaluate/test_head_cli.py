@@ -1,4 +1,4 @@
-"""`smtdist head`: fitted, kept, applied and changed from the command line, and refused in a sentence."""
+"""Heads from the command line: fitted, kept, applied and changed from the command line, and refused in a sentence."""
 
 import csv
 import json
@@ -10,8 +10,7 @@ from representation_files import LAYOUT, made, write
 from typer.testing import CliRunner
 
 from smtdist.cli import app
-from smtdist.cli import head as commands
-from smtdist.evaluate import heads, kernel_ridge, ridge_head
+from smtdist.evaluate import head_jobs, heads
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models import store
@@ -31,6 +30,10 @@ def found(*arguments):
     return json.loads(run(*arguments, "--json", "--quiet"))
 
 
+HEAD = ("--model", "head")
+FEW = (*HEAD, "--set", "landmarks=30")
+
+
 @pytest.fixture(scope="module")
 def at(tmp_path_factory):
     """Representations to learn from, more of them, and those to judge by; a head of each kind."""
@@ -39,8 +42,8 @@ def at(tmp_path_factory):
         write(folder / f"{name}.h5", *made(n, seed))
     write(folder / "bare.h5", made(50, 4)[0])
     write(folder / "other.h5", *made(50, 5), identity="another")
-    run("head", "fit", folder / "train.h5", "--out", folder / "kernel.h5", "--quiet")
-    run("head", "fit", folder / "train.h5", "--out", folder / "few.h5", "--landmarks", 30, "--quiet")
+    run("fit", folder / "train.h5", *HEAD, "--out", folder / "kernel.h5", "--quiet")
+    run("fit", folder / "train.h5", *FEW, "--out", folder / "few.h5", "--quiet")
     return folder
 
 
@@ -54,19 +57,31 @@ def test_heads_are_those_of_python(at):
 
 
 def test_fit_says_what_info_says(at, tmp_path):
-    options = ("--temperature", 0.8, "--penalties", "0.1,0.3", "--not-mirrored")
-    facts = found("head", "fit", at / "train.h5", "--out", tmp_path / "h.h5", *options)
-    assert facts["projected_bytes"] >= facts["peak_bytes"] > facts["bytes"]
+    options = "--set temperature=0.8 --set penalties=0.1,0.3 --set mirrored=false".split()
+    facts = found("fit", at / "train.h5", *HEAD, "--out", tmp_path / "h.h5", *options)
+    (record,) = facts["passes"]
+    assert record["projected_bytes"] >= record["peak_bytes"] > facts["bytes"]
     assert [one["penalty"] for one in facts["path"]] == [0.3, 0.1]
-    assert facts["configuration"]["temperature"] == 0.8
     assert not facts["mirrored"]
-    assert facts["training"]["bytes"] == 300 * 24 * 2
     info = found_info(tmp_path / "h.h5")
-    assert {name: facts[name] for name in info if name != "file"}.items() <= info.items()
+    assert info["training"]["bytes"] == 300 * 24 * 2
+    assert info["configuration"]["temperature"] == 0.8
+    told = (
+        "head",
+        "n_samples",
+        "n_features",
+        "n_classes",
+        "classes",
+        "names",
+        "mirrored",
+        "numbers",
+        "path",
+    )
+    assert {name: facts[name] for name in (*told, "audit", "bytes")}.items() <= info.items()
     assert "exact kernel ridge" in run("info", tmp_path / "h.h5")
     assert "30 landmarks" in " ".join(run("info", at / "few.h5").split())
     assert "needs" in CliRunner().invoke(
-        app, ["head", "fit", str(at / "train.h5"), "--out", str(tmp_path / "g.h5")]
+        app, ["fit", str(at / "train.h5"), *HEAD, "--out", str(tmp_path / "g.h5")]
     ).stderr.replace("\n", " ")
 
 
@@ -77,7 +92,7 @@ def found_info(path):
 def test_predictions_go_to_a_file(at, tmp_path):
     for name in ("kernel", "few"):
         head, out = store.load(at / f"{name}.h5"), tmp_path / f"{name}.h5"
-        result = found("head", "predict", at / f"{name}.h5", at / "bare.h5", "--out", out)
+        result = found("transform", at / f"{name}.h5", at / "bare.h5", "--out", out)
         assert (result["n_samples"], result["classes"]) == (50, [0, 1, 2])
         rows = made(50, 4)[0]
         with h5py.File(out) as file:
@@ -85,8 +100,7 @@ def test_predictions_go_to_a_file(at, tmp_path):
             assert (file["probability"][()] == head.predict_proba(rows)).all()
             assert file["probability"].dims[1]["class"][()].tolist() == [0, 1, 2]
         run(
-            "head",
-            "predict",
+            "transform",
             at / f"{name}.h5",
             at / "bare.h5",
             "--out",
@@ -105,7 +119,7 @@ def test_predictions_of_named_classes(at, tmp_path):
     rows, labels = made(300, 1)
     names = np.array(["ein", "zwei", "drei"])[labels]
     KernelHead(layout=LAYOUT).fit(rows, names).save(tmp_path / "h.h5")
-    run("head", "predict", tmp_path / "h.h5", at / "bare.h5", "--out", tmp_path / "p.h5", "-q")
+    run("transform", tmp_path / "h.h5", at / "bare.h5", "--out", tmp_path / "p.h5", "-q")
     with h5py.File(tmp_path / "p.h5") as file:
         assert set(file["label"].asstr()[()]) == {"ein", "zwei", "drei"}
     assert "The classes of the head have names (drei, ein, zwei), but those of" in run(
@@ -129,23 +143,23 @@ def test_evaluate_takes_a_head(at):
 
 def test_rows_come_and_go(at, tmp_path):
     out = tmp_path / "h.h5"
-    facts = found("head", "update", at / "few.h5", at / "more.h5", "--out", out)
+    facts = found("update", at / "few.h5", at / "more.h5", "--out", out)
     assert (facts["n_samples"], len(facts["audit"])) == (390, 2)
-    assert "are in the sums already" in run("head", "update", out, at / "more.h5", code=1)
+    assert "are in the sums already" in run("update", out, at / "more.h5", code=1)
     assert found_info(out)["n_samples"] == 390
-    facts = found("head", "update", out, at / "more.h5", "--withdraw")
+    facts = found("withdraw", out, at / "more.h5")
     assert facts["n_samples"] == 300
     one, two = store.load(at / "few.h5"), store.load(out)
     assert all((one.sums_[name] == two.sums_[name]).all() for name in one.sums_)
     assert (one.coef_ == two.coef_).all()
-    found("head", "update", out, at / "train.h5", "--allow-repeats")
+    found("update", out, at / "train.h5", "--allow-repeats")
     assert found_info(out)["n_samples"] == 600
 
 
-@pytest.mark.parametrize("landmarks", [(), ("--landmarks", 30)], ids=["kernel", "landmarks"])
+@pytest.mark.parametrize("landmarks", [(), ("--set", "landmarks=30")], ids=["kernel", "landmarks"])
 def test_a_fit_that_was_stopped_goes_on(landmarks, at, tmp_path, monkeypatch):
     out, checkpoint = tmp_path / "h.h5", tmp_path / "c"
-    words = ("head", "fit", at / "train.h5", "--out", out, "--checkpoint", checkpoint, *landmarks, "-q")
+    words = ("fit", at / "train.h5", *HEAD, "--out", out, "--checkpoint", checkpoint, *landmarks, "-q")
     with monkeypatch.context() as patched:
         # after the kernel is made, or the sums
         name = "_direct" if not landmarks else "_choose"
@@ -164,7 +178,7 @@ def test_a_fit_that_was_stopped_goes_on(landmarks, at, tmp_path, monkeypatch):
     rows = made(200, 3)[0]
     whole = store.load(at / ("few.h5" if landmarks else "kernel.h5"))
     assert (store.load(out).decision_function(rows) == whole.decision_function(rows)).all()
-    assert "the parts of rows have changed" in run(*words, "--overwrite", "--not-mirrored", code=1)
+    assert "the parts of rows have changed" in run(*words, "--overwrite", "--set", "mirrored=false", code=1)
 
 
 def _stopped(*arguments):
@@ -173,52 +187,51 @@ def _stopped(*arguments):
 
 def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
     out = tmp_path / "out.h5"
-    fit = ("head", "fit", at / "train.h5", "--out", out)
+    fit = ("fit", at / "train.h5", *HEAD, "--out", out)
     for words, said, code in [
-        ((*fit, "--penalties", "a,b"), "is not a list of numbers", 2),
-        ((*fit, "--penalties", "0.1,-1"), "it must be positive numbers", 2),
-        ((*fit, "--temperature", "0"), "temperature is 0.0; it must be", 2),
-        ((*fit, "--workers", "2"), "give --landmarks", 2),
-        ((*fit, "--landmarks", "301"), "300 rows, fewer than 301 landmarks", 1),
-        (("head", "fit", at / "bare.h5", "--out", out), "has no labels", 1),
-        (("head", "fit", at / "few.h5", "--out", out), "is not a file of representations", 1),
-        (("head", "fit", at / "train.h5", "--out", at / "train.h5"), "", 1),
-        (("head", "fit", at / "train.h5", "--out", at / "few.h5"), "exists already", 1),
-        (("head", "predict", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
-        (("head", "predict", at / "kernel.h5", at / "other.h5", "--out", out), "by another model", 1),
+        ((*fit, "--set", "penalties=a,b"), "it must be positive numbers", 2),
+        ((*fit, "--set", "penalties=0.1,-1"), "it must be positive numbers", 2),
+        ((*fit, "--set", "temperature=0"), "temperature is 0; it must be", 2),
+        ((*fit, "--workers", "2"), "set landmarks", 2),
+        ((*fit, "--set", "landmarks=301"), "300 rows, fewer than 301 landmarks", 1),
+        ((*fit, "--dataset", "z"), "A fit of head takes no", 2),
+        (("fit", at / "bare.h5", *HEAD, "--out", out), "has no labels", 1),
+        (("fit", at / "few.h5", *HEAD, "--out", out), "is not a file of representations", 1),
+        (("fit", at / "train.h5", *HEAD, "--out", at / "train.h5"), "", 1),
+        (("fit", at / "train.h5", *HEAD, "--out", at / "few.h5"), "exists already", 1),
+        (("plan", at / "train.h5", *HEAD), "A head has no plan", 2),
+        (("transform", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
+        (("transform", at / "kernel.h5", at / "other.h5", "--out", out), "by another model", 1),
         (
-            ("head", "predict", at / "train.h5", at / "test.h5", "--out", out),
-            "is not a head; give one written by smtdist head fit",
-            1,
+            ("transform", at / "few.h5", at / "test.h5", "--half", "--out", out),
+            "leave out the options of images",
+            2,
         ),
-        (("head", "predict", at / "none.h5", at / "test.h5", "--out", out), "There is no model file", 1),
-        (("head", "update", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
-        (("head", "update", at / "kernel.h5", at / "more.h5"), "no rows can be added", 1),
+        (("transform", at / "none.h5", at / "test.h5", "--out", out), "Missing option --dataset", 2),
+        (("update", at / "few.h5", at / "other.h5", "--out", out), "by another model", 1),
         (
-            ("head", "update", at / "few.h5", at / "test.h5", "--withdraw", "--out", out),
-            "are not in the sums",
-            1,
+            ("update", at / "few.h5", at / "more.h5", "--alone", "--out", out),
+            "leave out what else is given",
+            2,
         ),
+        (("update", at / "kernel.h5", at / "more.h5"), "no rows can be added", 1),
+        (("withdraw", at / "few.h5", at / "test.h5", "--out", out), "are not in the sums", 1),
+        (("merge", at / "few.h5", at / "few.h5", "--out", out), "There is no merge of a head", 1),
         (("evaluate", at / "few.h5", at / "other.h5"), "by another model", 1),
-        (
-            ("transform", at / "few.h5", at / "test.h5", "--dataset", "z", "--out", out),
-            "smtdist head predict takes",
-            1,
-        ),
     ]:
         message = run(*words, code=code)
         assert any(part in message for part in said.split("|")), message
-    monkeypatch.setattr(commands, "EXACT", 200)
+    monkeypatch.setattr(head_jobs, "EXACT", 200)
     assert "the exact kernel is for 200 at most" in run(*fit, code=1)
     monkeypatch.setattr(heads, "memory_limit", lambda: 2**20)
-    assert "and 1.0 MiB may be used; ask for fewer landmarks" in run(*fit, "--landmarks", "30", code=1)
-    assert "1.0 MiB may be used" in run("head", "update", at / "few.h5", at / "more.h5", code=1)
+    assert "and 1.0 MiB may be used; ask for fewer landmarks" in run(*fit, "--set", "landmarks=30", code=1)
+    assert "1.0 MiB may be used" in run("update", at / "few.h5", at / "more.h5", code=1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_figure_cannot_say_is_said(at, tmp_path):
     """A penalty at the edge of those tried, samples judged by themselves, classes without a label, whose kernel it is."""
-    text = run("head", "fit", at / "train.h5", "--penalties", "0.1,0.3", "--out", tmp_path / "h.h5")
+    text = run("fit", at / "train.h5", *HEAD, "--set", "penalties=0.1,0.3", "--out", tmp_path / "h.h5")
     assert ("The penalty, 0.1, is the smallest" in text) ^ ("The penalty, 0.3, is the largest" in text)
     result = CliRunner().invoke(
         app, ["evaluate", *[str(at / "train.h5")] * 2, "--metric", "kernel", "--labels", "2"]
@@ -229,14 +242,8 @@ def test_what_a_figure_cannot_say_is_said(at, tmp_path):
     assert "kernel ridge through landmarks" in run("evaluate", at / "few.h5", at / "test.h5")
 
 
-def test_help_says_which_penalties_are_tried():
-    text = " ".join(run("head", "fit", "--help").replace("│", "").split())
-    for tried in (kernel_ridge.PENALTIES, ridge_head.PENALTIES):
-        assert f"(default: {min(tried):g} to {max(tried):g})" in text
-
-
 def test_a_pass_over_rows_counts_rows(at, tmp_path):
-    words = ["head", "fit", str(at / "train.h5"), "--landmarks", "30", "--out", str(tmp_path / "h.h5")]
+    words = ["fit", str(at / "train.h5"), *FEW, "--out", str(tmp_path / "h.h5")]
     said = CliRunner().invoke(app, words).stderr
     assert " rows/s" in said
     assert "patches" not in said
@@ -257,7 +264,7 @@ def test_a_head_in_python_sees_the_parts_that_the_file_has(at):
 
 
 def test_what_rows_left_out_said_is_not_said_of_others(at, tmp_path):
-    assert "on rows left out" in run("head", "fit", at / "train.h5", "--out", tmp_path / "f.h5", "--quiet")
-    changed = run("head", "update", at / "few.h5", at / "more.h5", "--out", tmp_path / "h.h5", "--quiet")
+    assert "on rows left out" in run("fit", at / "train.h5", *HEAD, "--out", tmp_path / "f.h5", "--quiet")
+    changed = run("update", at / "few.h5", at / "more.h5", "--out", tmp_path / "h.h5", "--quiet")
     assert "penalty" in changed
     assert "on rows left out" not in changed

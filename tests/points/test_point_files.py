@@ -107,10 +107,10 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     with h5py.File("t.h5", "w") as file:
         file["x"], file["more"] = POINTS, POINTS[:50] + 0.01
     np.save("t.npy", POINTS)
-    common = ("--size", 25, "--neighbours", 4, "--components", 3, "--quiet")
-    done = json.loads(run("points", "fit", "t.h5", "--dataset", "x", *common, "--out", "p.h5", "--json"))
+    common = "--model points --set size=25 --set n_neighbors=4 --set n_components=3 --quiet".split()
+    done = json.loads(run("fit", "t.h5", "--dataset", "x", *common, "--out", "p.h5", "--json"))
     assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
-    assert "25 features" in run("points", "fit", "t.npy", *common, "--out", "q.h5")
+    assert "25 features" in run("fit", "t.npy", *common, "--out", "q.h5")
     assert (
         store.load("q.h5").embedding.components.tolist() == store.load("p.h5").embedding.components.tolist()
     )
@@ -123,14 +123,13 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
         assert tree["embedding/components"].shape == (3, 25)
     with xr.open_dataset("p.h5", group="features", engine="h5netcdf") as features:
         assert features.points.shape == (25, 3)
-    run("points", "transform", "p.h5", "t.h5", "--dataset", "more", "--out", "z.h5", "--quiet")
+    run("transform", "p.h5", "t.h5", "--dataset", "more", "--out", "z.h5", "--quiet")
     with h5py.File("z.h5") as file:
         np.testing.assert_array_equal(file["z"][()], store.load("p.h5").transform(POINTS[:50] + 0.01))
-    assert "--dataset must name" in run("points", "fit", "t.h5", "--out", "r.h5", code=2)
+    assert "dataset must name" in run("fit", "t.h5", *common, "--out", "r.h5", code=2)
     assert "it must be numbers of rows, as in 100,250,80" in run(
-        "points", "fit", "t.npy", "--lengths", "a", "--out", "r.h5", code=2
+        "fit", "t.npy", *common, "--set", "lengths=a", "--out", "r.h5", code=2
     )
-    assert "Example: smtdist points fit" in run("points", "fit", "--help")
 
 
 def test_rows_that_are_not_finite_are_named(tmp_path, monkeypatch):
@@ -138,7 +137,19 @@ def test_rows_that_are_not_finite_are_named(tmp_path, monkeypatch):
     rows = POINTS.copy()
     rows[7, 2] = np.nan
     np.save("t.npy", rows)
-    told = run("points", "fit", "t.npy", "--size", "5", "--features", "rbf", "--out", "p.h5", code=1)
+    told = run(
+        "fit",
+        "t.npy",
+        "--model",
+        "points",
+        "--set",
+        "size=5",
+        "--set",
+        "feature_map=rbf",
+        "--out",
+        "p.h5",
+        code=1,
+    )
     assert "sample 7: column 2 is nan, but every number must be finite" in " ".join(told.split())
     assert [path.name for path in tmp_path.iterdir()] == ["t.npy"]
 
@@ -150,13 +161,15 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
     np.save("ab.npy", POINTS)
     np.save("a.npy", POINTS[:170])
     np.save("b.npy", POINTS[170:])
-    fit = ["--features", "quadratic", "--context", "time", "--order", order, "--components", "2"]
-    run("points", "fit", "ab.npy", *fit, "--out", "one.h5")
-    told = run("update", "one.h5", "b.npy", "--withdraw", "--out", "x.h5", code=1)
+    fit = (
+        f"--model points --set feature_map=quadratic --set context=time --set difference_order={order} --set n_components=2"
+    ).split()
+    run("fit", "ab.npy", *fit, "--out", "one.h5")
+    told = run("withdraw", "one.h5", "b.npy", "--out", "x.h5", code=1)
     assert "1 of the 130 samples to withdraw are not in the sums" in " ".join(told.split())
-    run("points", "fit", "ab.npy", *fit, "--lengths", "170,130", "--out", "two.h5")
-    run("points", "fit", "a.npy", *fit, "--out", "a.h5")
-    run("update", "two.h5", "b.npy", "--withdraw", "--out", "back.h5")
+    run("fit", "ab.npy", *fit, "--set", "lengths=170,130", "--out", "two.h5")
+    run("fit", "a.npy", *fit, "--out", "a.h5")
+    run("withdraw", "two.h5", "b.npy", "--out", "back.h5")
     run("update", "a.h5", "b.npy", "--out", "grown.h5")
     run("update", "a.h5", "ab.npy", "--alone", "--out", "alone.h5")
     run("update", "a.h5", "ab.npy", "--lengths", "170,130", "--alone", "--out", "alone-two.h5")
@@ -165,9 +178,8 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
         for name in ("activity", "second_moment", "context_scatter"):
             np.testing.assert_array_equal(getattr(sums[one], name), getattr(sums[other], name))
     np.save("c.npy", POINTS[:20])
-    run(
-        "points", "fit", "ab.npy", "--context", "noise", "--size", "9", "--components", "2", "--out", "n.h5"
-    )
+    noisy = "--model points --set context=noise --set size=9 --set n_components=2".split()
+    run("fit", "ab.npy", *noisy, "--out", "n.h5")
     assert "lengths are for sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
 
 

@@ -1,4 +1,4 @@
-"""`words` as a script sees it."""
+"""Models of words from the command line: files of text, lines of them, and what is asked of a model."""
 
 import json
 from itertools import pairwise
@@ -16,12 +16,17 @@ from smtdist.models import store
 from smtdist.models.words.model import Near
 
 LINES = "the cat sat on the mat .\na dog sat on the rug .\nthe dog and the cat ran .\n"
+SMALL = "--model words --set n_components=3 --set max_words=4096 --quiet"
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["words", *map(str, arguments)])
+def run(words, code=0):
+    result = CliRunner().invoke(app, words.split())
     assert result.exit_code == code, result.output
-    return result.stdout, result.stderr
+    return result.stderr if code else result.stdout
+
+
+def found(words):
+    return json.loads(run(f"{words} --json"))
 
 
 @pytest.fixture
@@ -32,117 +37,85 @@ def texts(tmp_path, monkeypatch):
     return tmp_path
 
 
-SMALL = ("--components", 3, "--max-words", 4096, "--quiet", "--workers", 0)
-
-
-def test_words_fits_asks_updates_and_exports(texts):
-    out, _ = run("a.txt", "b.txt", *SMALL, "--window", 2, "--near", "cat", "--json")
-    result = json.loads(out)
-    assert result["model"] == "words.h5"
-    assert [record["name"] for record in result["passes"]] == ["vocabulary", "statistics", "solve"]
-    assert result["n_words"] == 11
-    assert len(result["near"]["cat"]["nearest"]) == 10
-    assert result["near"]["cat"]["beside"][0]["word"] == "the"
-    run_export = CliRunner().invoke(app, ["export", "words.h5", "--format", "word2vec", "--out", "v.txt"])
-    assert run_export.exit_code == 0, run_export.output
+def test_texts_are_fitted_asked_withdrawn_merged_and_exported(texts):
+    both = found(f"fit a.txt b.txt {SMALL} --set window=2 --out words.h5")
+    assert [record["name"] for record in both["passes"]] == ["vocabulary", "statistics", "solve"]
+    assert both["n_words"] == 11
+    near = found("near words.h5 cat")["near"]["cat"]
+    assert len(near["nearest"]) == 10
+    assert near["beside"][0]["word"] == "the"
+    assert "dog, nearest:" in run("near words.h5 dog --count 2")
+    run("export words.h5 --format word2vec --out v.txt")
     assert (texts / "v.txt").read_text().startswith("11 3\n")
-    run("b.txt", "--model", "words.h5", "--withdraw", "--out", "rest.h5", "--quiet")
-    rest = json.loads(run("--model", "rest.h5", "--json")[0])
-    alone = json.loads(run("a.txt", *SMALL, "--window", 2, "--out", "alone.h5", "--json")[0])
-    assert {**rest, "near": 0} == {name: alone[name] for name in rest} | {"near": 0}
-    run("b.txt", "--from-model", "alone.h5", "--out", "b.h5", "--quiet")
-    merged = json.loads(run("--model", "alone.h5", "--merge", "b.h5", "--out", "both.h5", "--json")[0])
-    assert merged["n_pairs"] == result["n_pairs"]
-    again = json.loads(run("--model", "both.h5", "--subtract", "b.h5", "--out", "c.h5", "--json")[0])
-    assert again["n_positions"] == alone["n_positions"]
-    planned = json.loads(run("a.txt", *SMALL, "--plan", "--json")[0])["passes"]
-    assert [cost["name"] for cost in planned] == ["vocabulary", "statistics", "solve"]
-    assert planned[1]["state_bytes"] >= 16 * alone["n_pairs"]
-    assert "What the fit will cost" in run("b.txt", "--from-model", "alone.h5", "--plan")[0]
-    shown, _ = run("--model", "alone.h5", "--near", "dog", "--count", 2)
-    assert "dog, nearest:" in shown
-    assert "11 words" in shown
+    rest = found("withdraw words.h5 b.txt --out rest.h5 --quiet")
+    alone = found(f"fit a.txt {SMALL} --set window=2 --out alone.h5")
+    for name in ("n_words", "n_positions", "n_pairs", "n_components"):
+        assert rest[name] == alone[name]
+    run("fit b.txt --model words --from-model alone.h5 --out b.h5 --quiet")
+    assert found("merge alone.h5 b.h5 --out both.h5")["n_pairs"] == both["n_pairs"]
+    assert found("merge both.h5 --subtract b.h5 --out c.h5")["n_positions"] == alone["n_positions"]
+    costs = found(f"plan a.txt {SMALL}")["passes"]
+    assert [cost["name"] for cost in costs] == ["vocabulary", "statistics", "solve"]
+    assert costs[1]["state_bytes"] >= 16 * alone["n_pairs"]
+    assert "What the fit will cost" in run("plan b.txt --model words --from-model alone.h5")
 
 
 def test_text_counts_twice_where_it_is_meant_to(texts):
-    run("a.txt", *SMALL, "--out", "once.h5")
-    again = ("a.txt", "--model", "once.h5", "--out", "twice.h5", "--json", "--quiet")
-    assert "pass --allow-repeats" in run(*again, code=1)[1]
-    once, twice = run("--model", "once.h5", "--json")[0], run(*again, "--allow-repeats")[0]
-    assert json.loads(twice)["n_positions"] == 2 * json.loads(once)["n_positions"]
-    merged = run("--model", "once.h5", "--merge", "once.h5", "--allow-repeats", "--out", "m.h5", "--json")[
-        0
-    ]
-    assert json.loads(merged)["n_positions"] == json.loads(twice)["n_positions"]
+    once = found(f"fit a.txt {SMALL} --out once.h5")
+    assert "allow" in run("update once.h5 a.txt --out twice.h5 --quiet", code=1)
+    twice = found("update once.h5 a.txt --out twice.h5 --quiet --allow-repeats")
+    assert twice["n_positions"] == 2 * once["n_positions"]
+    merged = found("merge once.h5 once.h5 --allow-repeats --out m.h5")
+    assert merged["n_positions"] == twice["n_positions"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("words", "code", "said"),
     [
-        ((), 2, "Give text files"),
-        (("--model", "x.h5", "--window", 3), 2, "Without text"),
-        (("a.txt", "--withdraw"), 2, "--withdraw needs --model"),
-        (("a.txt", "--model", "x.h5", "--window", 3), 2, "others (window) cannot be set"),
-        (("a.txt", "--merge", "x.h5"), 2, "--merge"),
-        (("a.txt", "--allow-repeats"), 2, "--allow-repeats"),
-        (("--plan", "--model", "x.h5"), 2, "--plan needs the text"),
-        (("a.txt", "--tokens", "french"), 2, "one of basic_english, given"),
-        (("a.txt", "--lines", "1-2"), 2, "--withdraw"),
-        (("a.txt", "--model", "x.h5", "--withdraw", "--lines", "a-b"), 2, "not a range of lines"),
-        (("none.txt",), 1, "does not exist"),
-        (("a.txt", "--model", "none.h5"), 1, "no model file"),
-        (("a.txt", "--components", 50, "--quiet"), 1, "fewer components"),
-        (("a.txt", "--out", "/nowhere/m.h5"), 1, "does not exist"),
+        (
+            f"fit a.txt {SMALL} --from-model once.h5 --set window=3 --out m.h5",
+            2,
+            "so others (n_components, max_words, window) cannot be set",
+        ),
+        (f"fit a.txt {SMALL} --set tokens=french --out m.h5", 2, "one of basic_english, given"),
+        (f"fit none.txt {SMALL} --out m.h5", 1, "does not exist"),
+        (f"fit a.txt {SMALL} --from-model none.h5 --out m.h5", 1, "no model file"),
+        (f"fit a.txt {SMALL} --set n_components=50 --out m.h5", 1, "fewer components"),
+        (f"fit a.txt {SMALL} --out /nowhere/m.h5", 1, "does not exist"),
+        (f"fit a.txt {SMALL} --dataset x --out m.h5", 2, "takes no"),
+        ("withdraw once.h5 a.txt --lines a-b", 2, "not a range of lines"),
+        ("withdraw once.h5 a.txt --lines 3-1", 2, "not a range of lines"),
+        ("withdraw once.h5 a.txt --lines 999", 1, "lines"),
+        ("transform once.h5 a.txt --out m.h5", 1, "There is no transform of a model of words"),
+        ("evaluate once.h5 a.txt", 1, "There is no evaluate of a model of words"),
+        ("near once.h5 emu", 1, "not among the"),
     ],
 )
-def test_what_has_no_meaning_is_one_sentence(texts, arguments, code, said):
-    out, err = run(*arguments, code=code)
+def test_what_has_no_meaning_is_one_sentence(texts, words, code, said):
+    run(f"fit a.txt {SMALL} --out once.h5")
+    before = (texts / "once.h5").read_bytes()
+    err = run(words, code=code)
     assert said in err
-    assert out == ""
     assert len(err.strip().splitlines()) == 1
-    assert not (texts / "words.h5").exists()
-
-
-def test_an_existing_model_is_kept_and_help_has_an_example(texts):
-    (texts / "words.h5").write_text("mine")
-    _, err = run("a.txt", *SMALL, code=1)
-    assert "exists already" in err
-    assert (texts / "words.h5").read_text() == "mine"
-    shown = run("--help")[0]
-    assert "Example: smtdist words" in shown
-    assert "--lines 120-480" in " ".join(shown.split())
+    assert not (texts / "m.h5").exists()
+    assert (texts / "once.h5").read_bytes() == before
 
 
 def test_lines_of_a_file_are_withdrawn_by_number(texts):
-    run("a.txt", "b.txt", *SMALL, "--window", 2)
-    run(
-        *[
-            "a.txt",
-            "--model",
-            "words.h5",
-            "--withdraw",
-            "--lines",
-            "4-6",
-            "--lines",
-            "9",
-            "--out",
-            "c.h5",
-            "--quiet",
-        ]
-    )
+    run(f"fit a.txt b.txt {SMALL} --set window=2 --out words.h5")
+    left = found("withdraw words.h5 a.txt --lines 4-6 --lines 9 --out c.h5 --quiet")
     (texts / "a.txt").write_text(LINES * 28 + "".join(LINES.splitlines(True)[:2]))
-    run("a.txt", "b.txt", "--from-model", "words.h5", "--out", "d.h5", "--quiet")
-    left, want = (json.loads(run("--model", name, "--json")[0]) for name in ("c.h5", "d.h5"))
-    assert {**left, "fingerprint": 0} == {**want, "fingerprint": 0}
-
-    audit = store.load("c.h5").provenance["audit"]
+    want = found("fit a.txt b.txt --model words --from-model words.h5 --out d.h5 --quiet")
+    for name in ("n_words", "n_positions", "n_pairs", "n_apart", "rank"):
+        assert left[name] == want[name]
+    audit = left["audit"]
     assert [entry["action"] for entry in audit] == ["added", "withdrawn", "withdrawn"]
     assert audit[1]["source"].endswith("a.txt, lines 4 to 6")
     assert audit[2]["source"].endswith("a.txt, line 9")
 
 
 def test_near_words_are_drawn(texts):
-    run("a.txt", *SMALL)
+    run(f"fit a.txt {SMALL} --out words.h5")
     drawn.main(["words.h5", "cat", "dog", "mat", "--out", "near.svg"])
     picture = (texts / "near.svg").read_text()
     assert picture.count("<!-- cat -->") >= 1
@@ -152,7 +125,7 @@ def test_near_words_are_drawn(texts):
 
 
 def test_the_most_frequent_words_may_be_left_out_of_those_beside(texts):
-    run("a.txt", *SMALL)
+    run(f"fit a.txt {SMALL} --out words.h5")
     model = store.load("words.h5")
     common = sorted(model.vocabulary.words, key=lambda word: -model.vocabulary.counts[model.number(word)])[
         :3
