@@ -26,7 +26,7 @@ from smtdist.models.fit import fit as fit_model
 SMALL = ["patch=3", "feature=vq", "context=2", "dictionary=24", "n_components=6", "drop=1", "pool_size=2"]
 SMALL += ["constant_patch=activate_best", "mean=global"]
 INTERRUPTIONS = [(signal.SIGINT, 130, 0), (signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 1)]
-COMMANDS = ("demo", "plan", "fit", "resume", "transform", "evaluate", "concepts", "info")
+COMMANDS = ("demo", "plan", "fit", "resume", "transform", "evaluate", "withdraw", "near", "info")
 RECORD = {"name", "seconds", "n_samples", "n_positions", "read_bytes", "peak_bytes", "projected_bytes"}
 
 
@@ -141,7 +141,7 @@ def test_quiet_and_table(data, tmp_path):
     out, err = fit(data, tmp_path / "m.h5", "--quiet")
     assert err == ""
     assert "patches/s" in out
-    assert "24 atoms" in out
+    assert "K = 24" in out
 
 
 def test_from_model_reuses_the_dictionary(data, model, tmp_path):
@@ -348,7 +348,7 @@ def test_a_wrong_address_is_known_within_seconds(data, tmp_path, monkeypatch):
     assert line.startswith(f"smtdist: No Dask scheduler answers at tcp://127.0.0.1:{port} (")
 
 
-@pytest.mark.parametrize("command", [("fit",), ("evaluate",), ("kernel", "fit")])
+@pytest.mark.parametrize("command", [("fit",), ("evaluate",), ("import",)])
 def test_help_names_no_types_of_python(command):
     out, _ = run(*command, "--help")
     assert "<" not in out
@@ -357,7 +357,7 @@ def test_help_names_no_types_of_python(command):
 
 @pytest.mark.parametrize(
     ("words", "found"),
-    [("smtdist ev", "evaluate"), ("smtdist fit --mem", "--memory"), ("smtdist head f", "fit")],
+    [("smtdist ev", "evaluate"), ("smtdist fit --mem", "--memory"), ("smtdist withd", "withdraw")],
 )
 def test_a_shell_completes_commands_and_options(words, found, monkeypatch):
     monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "bash"))
@@ -430,7 +430,7 @@ def test_an_output_that_appears_during_a_fit_is_kept_and_the_fit_too(data, tmp_p
         return found(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("smtdist.cli.fit.fit_model", meanwhile)
+        patch.setattr("smtdist.models.image_jobs.fit", meanwhile)
         _, err = fit(data, out, "--checkpoint", folder, code=1)
         way = f"the run is kept, and smtdist resume '{folder}' --overwrite replaces the file"
         (last,) = [line for line in err.splitlines() if line.startswith("smtdist: ")]
@@ -478,8 +478,6 @@ def test_wrong_usage_of_evaluate(data, model):
     ):
         _, err = run(*common, "--metric", metric, f"--{option.replace('_', '-')}", value, code=2)
         assert f"and --metric is {metric}; leave {option} out." in err
-    _, err = run("kernel", *common, "--metric", "linear", "--neighbours", "5", code=2)
-    assert "leave n_neighbors out" in err
     tune = ("tune", data, "--train", "train", "--grid", "ridge=0.1,1", "--metric", "linear")
     _, err = run(*tune, "--neighbours", "5", code=2)
     assert "leave n_neighbors out" in err

@@ -2,7 +2,6 @@
 
 import pytest
 
-from smtdist.cli.fit import coded_feature
 from smtdist.configuration import (
     FIELDS,
     PRESET_NOTES,
@@ -13,6 +12,7 @@ from smtdist.configuration import (
     preset_lines,
 )
 from smtdist.errors import ConfigurationError
+from smtdist.models.image_jobs import learned_code
 
 BAD = {
     "patch_size": [0, 2.0, "6", True], "code": ["xx", 1], "threshold": [0, 1.5, "x"], "context_size": [0, "half", 1.5, True],
@@ -61,7 +61,7 @@ def test_values_have_other_words():
     assert given == Configuration(code="vq")
     assert given.digest() == Configuration(code="vq").digest()
     assert Configuration(code="threshold") == Configuration()
-    assert coded_feature(["code=nearest"]) is None  # no learned code
+    assert learned_code({"code": "nearest"}) == ""
 
 
 def test_json_lists_become_ranges():

@@ -58,7 +58,11 @@ def others(tmp_path_factory):
         (at / f"{number}.txt").write_text(
             "\n".join(" ".join(f"w{n}" for n in line) for line in draw.integers(0, 9, (60, 8)))
         )
-    noise = ["points", "fit", at / "1.npy", "--context", "noise", "--size", 12, "--components", 3]
+    noise = [
+        "fit",
+        at / "1.npy",
+        *["--model", "points", "--set", "context=noise", "--set", "size=12", "--set", "n_components=3"],
+    ]
     words = [
         part
         for text in ("patch=6", "length=4", "places=4", "atoms=12", "n_components=3", "rounds=1")
@@ -66,9 +70,13 @@ def others(tmp_path_factory):
     ]
     return {
         "points": (noise, [at / "1.npy"], [at / "2.npy"]),
-        "video": (["video", "fit", at / "clips1.h5", *words], [at / "clips1.h5"], [at / "clips2.h5"]),
+        "video": (
+            ["fit", at / "clips1.h5", "--model", "video", *words],
+            [at / "clips1.h5"],
+            [at / "clips2.h5"],
+        ),
         "words": (
-            ["words", at / "1.txt", "--window", 2, "--components", 3],
+            ["fit", at / "1.txt", *["--model", "words", "--set", "window=2", "--set", "n_components=3"]],
             [at / "1.txt"],
             [at / "2.txt"],
         ),
@@ -86,10 +94,10 @@ def test_samples_of_other_kinds_come_and_go_by_the_same_commands(others, kind, t
     assert [entry["action"] for entry in told["audit"]] == ["added", "added"]
     run("update", one, *second, "--alone", "--out", alone)
     assert "bytes" in json.loads(run("merge", one, alone, "--out", sum_of, "--json").stdout)
-    run("update", both, *second, "--withdraw", "--out", back)
+    run("withdraw", both, *second, "--out", back)
     for left, right in ((sum_of, both), (back, one)):
         assert assert_equal_arrays(left, right) > 5
-    assert "not in the sums" in run("update", one, *second, "--withdraw", code=1).stderr
+    assert "not in the sums" in run("withdraw", one, *second, code=1).stderr
     assert "would count twice" in run("update", one, *first, code=1).stderr
     assert "give --out" in run("update", one, *second, "--alone", code=2).stderr
     shown = run("merge", both, "--subtract", alone, "--out", tmp_path / "shown.h5").stdout
@@ -120,7 +128,12 @@ def assert_equal_arrays(left, right):
 
 def test_points_among_all_others_are_refused(others, tmp_path):
     _, first, second = others["points"]
-    run("points", "fit", *first, "--size", 12, "--components", 3, "--out", tmp_path / "p.h5")
+    run(
+        "fit",
+        *first,
+        *["--model", "points", "--set", "size=12", "--set", "n_components=3", "--out"],
+        tmp_path / "p.h5",
+    )
     message = run("update", tmp_path / "p.h5", *second, code=1).stderr
     assert "neighbours are among all points" in " ".join(message.replace("│", " ").split())
 
@@ -159,7 +172,7 @@ def test_updates_replace_the_model_and_go_on_from_a_checkpoint(files, tmp_path):
         told = json.loads(run(*words, "--checkpoint", tmp_path / f"c{name}", "--json").stdout)
         assert [record["name"] for record in told["passes"]] == ["statistics", "solve"]
     assert_same_sums(model, files / "all.h5")
-    words = ["update", model, files / "data.h5", "--dataset", "3", "--withdraw", "--out", tmp_path / "l.h5"]
+    words = ["withdraw", model, files / "data.h5", "--dataset", "3", "--out", tmp_path / "l.h5"]
     table = run(*words).stdout
     assert "withdrawn" in table
     run("merge", *(files / f"{n}.h5" for n in ("base", "1", "2")), "--out", tmp_path / "m3.h5")
@@ -176,10 +189,10 @@ def test_what_has_no_meaning_is_refused(files, tmp_path):
     refused(["merge", base, data, *out], tmp_path, "not an smtdist model")
     refused(["merge", base, "--out", files / "1.h5"], tmp_path, "exists already")
     refused(["update", base, data, "--dataset", "0", *out], tmp_path, "would count twice")
-    refused(["update", base, data, "--dataset", "2", "--withdraw", *out], tmp_path, "are not in the sums")
+    refused(["withdraw", base, data, "--dataset", "2", *out], tmp_path, "are not in the sums")
     refused(["update", base, data, "--dataset", "9", *out], tmp_path, "use one of")
     before = base.read_bytes()
-    refused(["update", base, data, "--dataset", "0", "--withdraw"], tmp_path, "supplied atoms")
+    refused(["withdraw", base, data, "--dataset", "0"], tmp_path, "supplied atoms")
     assert base.read_bytes() == before
     run("merge", base, base, "--allow-repeats", *out)
     assert load(tmp_path / "m.h5").statistics.n_samples == 40
@@ -204,8 +217,8 @@ def test_single_repeats_are_added_and_counted_aloud(files, tmp_path):
     assert "2 of 20 samples are in the sums already" in " ".join(refusal.split())
     shown = run("update", base, data, "--dataset", "two", "--allow-repeats", *out).stdout
     assert "2 samples were in the sums already and count twice now" in shown
-    withdrawn = ("--dataset", "one", "--withdraw", "--out", tmp_path / "back.h5")
-    run("update", tmp_path / "both.h5", data, *withdrawn)
+    withdrawn = ("--dataset", "one", "--out", tmp_path / "back.h5")
+    run("withdraw", tmp_path / "both.h5", data, *withdrawn)
     with h5py.File(tmp_path / "back.h5") as back, h5py.File(base) as one:
         for name in ("activity", "second_moment", "cooccurrence", "context_scatter"):
             np.testing.assert_array_equal(back["statistics"][name], one["statistics"][name])

@@ -99,7 +99,7 @@ def evaluation(asking: Asking) -> Evaluation:
     if (asking.clip or asking.sequences) and (
         kind is None or kind.called != store.KINDS[VideoModel.STORED_AS].called
     ):
-        raise ConfigurationError("clip and sequences are for models of video; leave them out.")
+        raise ConfigurationError("--clip and --sequences are for models of video; leave them out.")
     if kind is not None:
         jobs.require_verb(name, "evaluate")
     make = of_images if kind is None or not kind.evaluated_by else kind.imported(kind.evaluated_by)
@@ -110,7 +110,7 @@ def evaluation(asking: Asking) -> Evaluation:
 def _groups(asking: Asking) -> tuple[str, str]:
     if asking.train is None or asking.test is None:
         raise ConfigurationError(
-            "An evaluation needs train and test, the groups of training and test images; give both, or two files of "
+            "An evaluation needs --train and --test, the groups of training and test images; give both, or two files of "
             "representations without them."
         )
     return asking.train, asking.test
@@ -124,14 +124,15 @@ def of_images(asking: Asking) -> Evaluation:
     known = run.Labelled.open(list(asking.data), train, seen.model.scaling)
     asked = run.Labelled.open(list(asking.test_data or asking.data), test, seen.model.scaling)
     known = known.first(asking.limit)
-    known, asked = seen.taken(known), known.matched(asked)
+    with jobs.suiting():
+        known, asked = seen.taken(known), known.matched(asked)
 
     def noted(engine: Engine) -> None:
         count = None if asking.limit is not None else fitted_on_first(asking.model, train)
         if count and count < known.source.n_samples:
             engine.note(
                 f"The model was fitted on the first {count:,} images of {train}, but all {known.source.n_samples:,} are learnt "
-                f"from here; a limit of {count} takes those alone."
+                f"from here; add --limit {count} for those alone."
             )
 
     def judge(engine: Engine) -> Any:
@@ -158,8 +159,8 @@ def of_representations(asking: Asking) -> Evaluation:
     """Classify representations in one file by those in another, or by few of them."""
     how, path = judging.Asked(**asking.given), Path(asking.data[0])
     asking.require_plain(
-        "Two files of representations (training and test) are classified as they are; leave out groups, other data and what "
-        "changes representations.",
+        "Two files of representations (training and test) are classified as they are; leave out --train, --test, --test-data and "
+        "options that change representations.",
         "given",
         unheeded=SEEN,
     )
@@ -178,8 +179,8 @@ def of_representations(asking: Asking) -> Evaluation:
                 )
             if isinstance(settings, knn.SoftNeighbours) and sum(map(len, near.layout)) > 1:
                 engine.note(
-                    "Rows have several parts, and k-NN compares them as one vector; kernel ridge regression gives each part "
-                    "the same weight"
+                    "Rows have several parts, and k-NN compares them as one vector; --metric kernel gives each part the "
+                    "same weight"
                 )
             train: tuple[Any, NDArray[np.int64]] = near.rows, near.labels
             test: tuple[Any, NDArray[np.int64]] = far.rows, far.labels
@@ -210,11 +211,11 @@ def _views(near: stored.StoredFeatures, how: judging.Asked, path: Path) -> tuple
     settings, mirrored = how.settings(near.votes), how.mirrored
     if how.labels and not isinstance(settings, run.Kernel):
         raise ConfigurationError(
-            "With files of representations, labels work only with the metric kernel; choose that."
+            "With files of representations, --labels works only with --metric kernel; add --metric kernel."
         )
     if mirrored and not near.has_mirrored:
         raise ConfigurationError(
-            f"{path} has no features of mirror images; write it with those of mirrored images too."
+            f"{path} has no features of mirror images; write it with smtdist transform --mirrored."
         )
     if isinstance(settings, run.Kernel):
         mirrored = near.has_mirrored if mirrored is None else mirrored
@@ -247,7 +248,7 @@ def of_kernel_model(asking: Asking) -> Evaluation:
     how, (train, test) = judging.Asked(**asking.given), _groups(asking)
     asking.require_plain(
         "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components and no "
-        "second model; leave out what changes representations.",
+        "second model; leave out options that change representations.",
         "train",
         "test",
         "test_data",
@@ -257,7 +258,8 @@ def of_kernel_model(asking: Asking) -> Evaluation:
     fitted, settings = store.load(asking.model, kind=KernelModel), how.settings(Configuration())
     places = [(asking.data[0], train), ((asking.test_data or asking.data)[0], test)]
     sources = [samples_of(place) for place in places]
-    run.require_neighbours(settings, sources[0].n_samples)
+    with jobs.suiting():
+        run.require_neighbours(settings, sources[0].n_samples)
 
     def labelled() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         known, asked = (
@@ -316,7 +318,7 @@ def _collected(
 def of_video(asking: Asking) -> Evaluation:
     """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
     asking.require_plain(
-        "A model of video is evaluated on one file of clips, without classes; leave out options beside clip and sequences.",
+        "A model of video is evaluated on one file of clips, without classes; leave out options beside --clip and --sequences.",
         "clip",
         "sequences",
     )

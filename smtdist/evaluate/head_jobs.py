@@ -27,7 +27,9 @@ from smtdist.settings import FLAG, Settings, setting
 
 EXACT: Final = 100_000
 """Rows up to which the kernel of all pairs is made, in 2 n² bytes: 20 GB of files."""
-SERIAL: Final = "The exact kernel is computed in one process; set landmarks, or leave the workers out."
+SERIAL: Final = (
+    "The exact kernel is computed in one process; set landmarks, or leave out --workers and --cluster."
+)
 
 
 class Views(Settings):

@@ -25,7 +25,7 @@ from smtdist.models.coders import fit as coder_fit
 from smtdist.models.coders import manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.fit import fit, fit_joined, joined_facts, run_facts
-from smtdist.models.jobs import SMT, Job, Request, suiting
+from smtdist.models.jobs import SMT, Job, Request, option, suiting
 from smtdist.models.model import Model, image_geometry
 from smtdist.models.plan import finished_bytes
 from smtdist.models.records import Record
@@ -81,8 +81,10 @@ def job(request: Request) -> Job:
     if code and not on_coder and request.from_model:
         idle.append("from_model")
     if idle:
-        what = f"code={code}" if code else "a model of a learned code"
-        raise ConfigurationError(f"{' and '.join(idle)} cannot be combined with {what}; leave it out.")
+        what = f"code={code}" if code else "A learned code"
+        raise ConfigurationError(
+            f"{what} cannot be combined with {' and '.join(map(option, idle))}; leave it out."
+        )
     if request.model != SMT:
         return _coder(request)
     return _embedding(request, request.from_model) if request.from_model else _coded(request)
@@ -103,7 +105,7 @@ def learned_code(settings: Mapping[str, Any]) -> str:
 
 def _opened(request: Request, settings: Any = None) -> Source:
     if request.dataset is None:
-        raise ConfigurationError("dataset is missing; name the images in the file.")
+        raise ConfigurationError("Missing option --dataset; name the images in the file.")
     where = locations.full_location(list(request.data))
     whole = opening.open_source(where, request.dataset, settings, skip_damaged=request.skip_damaged)
     return limited(whole, request.limit)
@@ -160,7 +162,7 @@ def _embedding(request: Request, path: Path) -> Job:
     fixed = sorted(names.keys() & coded.names_of_the_code(coder.feature))
     if fixed:
         raise ConfigurationError(
-            f"A fit from a model keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) "
+            f"--from-model keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) "
             f"cannot be set; leave them out."
         )
     start = Manifold(coder, base.replace(**given))
@@ -181,7 +183,7 @@ def _embedding(request: Request, path: Path) -> Job:
 def _binary(request: Request) -> Job:
     """Return a fit of a transform with binary codes, or of several side by side where a preset has them."""
     if request.from_model is not None and request.atoms is not None:
-        raise ConfigurationError("from_model brings its own dictionary; leave out atoms.")
+        raise ConfigurationError("--from-model brings its own dictionary; leave out --atoms.")
     base = (
         None if request.from_model is None else store.load(request.from_model, kind=Model, statistics=False)
     )
@@ -251,7 +253,7 @@ def settings_from(request: Request, base: Model | None, atoms: Any) -> dict[str,
     starts = configuration.presets(request.preset) if request.preset else {"": Configuration()}
     if atoms is not None and len(starts) > 1:
         raise ConfigurationError(
-            f"The models of the preset {request.preset} have an own dictionary each; leave out atoms."
+            f"The models of --preset {request.preset} have an own dictionary each; leave out --atoms."
         )
     each = {name: start.replace(**changes) for name, start in starts.items()}
     return {
@@ -269,11 +271,11 @@ def for_images(settings: Configuration, source: Source, given: Container[str]) -
 
 def _settings_of_base(base: Model, preset: str | None, changes: dict[str, Any]) -> Configuration:
     if preset:
-        raise ConfigurationError("from_model brings its own settings; leave out preset.")
+        raise ConfigurationError("--from-model brings its own settings; leave out --preset.")
     fixed = sorted(set(changes) & set(FROZEN))
     if fixed:
         raise ConfigurationError(
-            f"A fit from a model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave "
+            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave "
             f"them out."
         )
     # a mean that follows the context must not follow it to another one

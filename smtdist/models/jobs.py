@@ -136,6 +136,15 @@ class Look(NamedTuple):
     csv: bool = False
 
 
+def option(name: str) -> str:
+    """Return what the command line calls a part of a request; the sentence of an error says it in Python as Python does.
+
+    >>> option("from_model")
+    '--from-model'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
 def names() -> list[str]:
     """Return the names of all models that can be fitted; encoders that packages bring are codes of the first."""
     return [name for kind in KINDS.values() for name in kind.fits]
@@ -160,7 +169,7 @@ def job(request: Request) -> Job:
     idle = [name for name in TAKEN if getattr(request, name) and name not in kind.takes]
     if idle:
         raise ConfigurationError(
-            f"A fit of {request.model} takes no {' and no '.join(idle)}; leave it out."
+            f"A fit of {request.model} takes no {' and no '.join(map(option, idle))}; leave it out."
         )
     made: Job = kind.imported(kind.fitted_by).job(request)
     return made
@@ -210,7 +219,7 @@ def update_job(model: Any, change: Change) -> Job:
     """
     kind = require_verb(model.STORED_AS, "withdraw" if change.withdraw else "update")
     if change.lines and "lines" not in kind.takes:
-        raise ConfigurationError(f"A {kind.called} has no lines; leave out lines.")
+        raise ConfigurationError(f"A {kind.called} has no lines; leave out --lines.")
     made: Job = kind.imported(kind.updated_by).update_job(model, change)
     return made
 
@@ -228,7 +237,7 @@ def seen(model: Any, look: Look) -> Seen:
     """Open samples that a model of no images transforms; ModelError for a kind of models that transforms nothing."""
     kind = require_verb(model.STORED_AS, "transform")
     if look.csv and "csv" not in kind.takes:
-        raise ConfigurationError(f"A {kind.called} writes no CSV; leave it out.")
+        raise ConfigurationError(f"A {kind.called} writes no CSV; leave out --csv.")
     opened: Seen = kind.imported(kind.transformed_by).seen(model, look)
     return opened
 

@@ -145,9 +145,7 @@ def update_job(model: Any, change: Change) -> Job:
 def in_sequences(model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
     """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
     if not hasattr(model, "in_sequences"):
-        raise ConfigurationError(
-            "Only models of rows in time (context=time) have sequences; leave out lengths."
-        )
+        raise ConfigurationError("--lengths is for models of rows in time (context=time); leave it out.")
     found: Source = model.in_sequences(source, lengths)
     return found
 

@@ -19,7 +19,7 @@ def run(*arguments, code=0):
     return result.stdout, result.stderr
 
 
-FIVE = "--model concepts --set n_concepts=5".split()
+FIVE = ["--model", "concepts", "--set", "n_concepts=5"]
 
 
 @pytest.fixture(scope="module")

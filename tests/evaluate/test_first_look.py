@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from smtdist.cli import first_look as said
+from smtdist.cli import fit as said
 from smtdist.cli.app import app
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
@@ -111,7 +111,7 @@ def test_a_model_is_complete_when_the_look_at_it_is_stopped(data, monkeypatch):
     def stopped(*given):
         raise InterruptedRun("Stopped as asked.", 130)
 
-    monkeypatch.setattr(said.first_look, "first_look", stopped)
+    monkeypatch.setattr(said.looking, "first_look", stopped)
     checkpoint = data.with_name("checkpoint")
     error = " ".join(fitted(data, "all", "--checkpoint", checkpoint, code=130).stderr.split())
     assert error == f"smtdist: Stopped as asked; {data.with_name('m.h5')} is complete."

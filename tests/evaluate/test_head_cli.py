@@ -57,7 +57,7 @@ def test_heads_are_those_of_python(at):
 
 
 def test_fit_says_what_info_says(at, tmp_path):
-    options = "--set temperature=0.8 --set penalties=0.1,0.3 --set mirrored=false".split()
+    options = ["--set", "temperature=0.8", "--set", "penalties=0.1,0.3", "--set", "mirrored=false"]
     facts = found("fit", at / "train.h5", *HEAD, "--out", tmp_path / "h.h5", *options)
     (record,) = facts["passes"]
     assert record["projected_bytes"] >= record["peak_bytes"] > facts["bytes"]

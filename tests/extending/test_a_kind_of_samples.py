@@ -56,16 +56,17 @@ def test_it_gets_every_command(features, order, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     install(monkeypatch, tmp_path, "smtdist.sites", "windows", f"{__name__}:Windows")
     asked = (
-        f"--sites windows --set length=10 --features {features} --size 12 --components 3 --order {order}"
+        f"--model points --set sites=windows --set length=10 --set feature_map={features} --set size=12 "
+        f"--set n_components=3 --set difference_order={order}"
     )
-    plan = json.loads(run(f"points fit d.h5 --dataset a {asked} --out a.h5 --plan --json"))
+    plan = json.loads(run(f"plan d.h5 --dataset a {asked} --json"))
     assert [one["name"] for one in plan["passes"]] == ["statistics", "solve"]
-    run(f"points fit d.h5 --dataset a {asked} --checkpoint c --out a.h5")
+    run(f"fit d.h5 --dataset a {asked} --checkpoint c --out a.h5")
     run("resume c --overwrite")
     run("update a.h5 d.h5 --dataset b --out ab.h5")
     run("update a.h5 d.h5 --dataset b --alone --out b.h5")
     run("merge a.h5 b.h5 --out sum.h5")
-    run("update ab.h5 d.h5 --dataset b --withdraw --out back.h5")
+    run("withdraw ab.h5 d.h5 --dataset b --out back.h5")
     run("report ab.h5 --out r.html")
     assert json.loads(run("info ab.h5 --json"))["configuration"]["of_sites"] == {"length": 10}
     run("points transform ab.h5 d.h5 --dataset b --out z.h5")

@@ -61,7 +61,7 @@ def test_it_gets_every_command(order, tmp_path, monkeypatch):
     run("resume c --overwrite")
     run("fit d.h5 --dataset b --from-model a.h5 --out b.h5")
     run("merge a.h5 b.h5 --out ab.h5")
-    run("update ab.h5 d.h5 --dataset b --withdraw --out back.h5")
+    run("withdraw ab.h5 d.h5 --dataset b --out back.h5")
     run("report ab.h5 --out r.html")
     sums = []
     for name in ("a.h5", "back.h5"):

@@ -78,7 +78,7 @@ def test_it_gets_every_command(folder, monkeypatch):
     run("update a.h5 d.h5 --dataset b --out ab.h5")
     run("fit d.h5 --dataset b --from-model a.h5 --out b.h5")
     run("merge a.h5 b.h5 --out both.h5")
-    run("update both.h5 d.h5 --dataset b --withdraw --out back.h5")
+    run("withdraw both.h5 d.h5 --dataset b --out back.h5")
     with h5py.File("a.h5") as one, h5py.File("back.h5") as other:
         for name in ("statistics/context_scatter_low", "embedding/components"):
             np.testing.assert_array_equal(one[name][()], other[name][()])

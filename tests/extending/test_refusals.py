@@ -287,7 +287,7 @@ def test_fits_on_a_coder(here):
         assert "give images like those" in told
     assert "the coder was learned from uint8 ones" in refused("update a.h5 d.h5 --dataset dark")
     told = refused("fit d.h5 --dataset a --model l1 --from-model a.h5 --out b.h5")
-    assert "--model l1 cannot be combined with --from-model; leave it out." in told
+    assert "A fit of l1 takes no --from-model; leave it out." in told
     run("fit d.h5 --dataset a --from-model a.h5 --set feature=l1 --set n_components=2 --out b.h5")
     model = smtdist.load("a.h5")
     assert isinstance(model, Manifold)
@@ -322,17 +322,17 @@ class Ragged(SiteKind):
 
 def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
     np.save("t.npy", np.random.default_rng(0).normal(size=(40, 6)))
-    fit = "points fit t.npy --size 5 --components 2 --out p.h5 --sites"
-    assert 'it must be "rows", or the name of a kind' in refused(f"{fit} ragged")
+    fit = "fit t.npy --model points --set size=5 --set n_components=2 --out p.h5 --set"
+    assert 'it must be "rows", or the name of a kind' in refused(f"{fit} sites=ragged")
     install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:Ragged")
-    assert "makes rows of the shape" in refused(f"{fit} ragged")
+    assert "makes rows of the shape" in refused(f"{fit} sites=ragged")
     assert "There is no setting 'other' of ragged; there are each." in refused(
-        f"{fit} ragged --set other=3"
+        f"{fit} sites=ragged --set other=3"
     )
-    assert "each is 'x'; it must be" in refused(f"{fit} ragged --set each=x")
-    assert "cannot make rows of samples of 6 numbers" in refused(f"{fit} ragged --set each=-1")
-    assert "define their own neighbours" in refused(f"{fit} ragged --context noise")
-    assert "each cannot be set: rows of tables have options" in refused(f"{fit} rows --set each=3")
+    assert "each is 'x'; it must be" in refused(f"{fit} sites=ragged --set each=x")
+    assert "cannot make rows of samples of 6 numbers" in refused(f"{fit} sites=ragged --set each=-1")
+    assert "define their own neighbours" in refused(f"{fit} sites=ragged --set context=noise")
+    assert "each cannot be set: rows of tables have options" in refused(f"{fit} sites=rows --set each=3")
     install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:no_context")
-    assert "no subclass of smtdist.models.points.sites.SiteKind" in refused(f"{fit} ragged")
+    assert "no subclass of smtdist.models.points.sites.SiteKind" in refused(f"{fit} sites=ragged")
     assert not (here / "p.h5").exists()

@@ -107,7 +107,17 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     with h5py.File("t.h5", "w") as file:
         file["x"], file["more"] = POINTS, POINTS[:50] + 0.01
     np.save("t.npy", POINTS)
-    common = "--model points --set size=25 --set n_neighbors=4 --set n_components=3 --quiet".split()
+    common = [
+        "--model",
+        "points",
+        "--set",
+        "size=25",
+        "--set",
+        "n_neighbors=4",
+        "--set",
+        "n_components=3",
+        "--quiet",
+    ]
     done = json.loads(run("fit", "t.h5", "--dataset", "x", *common, "--out", "p.h5", "--json"))
     assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
     assert "25 features" in run("fit", "t.npy", *common, "--out", "q.h5")
@@ -178,7 +188,7 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
         for name in ("activity", "second_moment", "context_scatter"):
             np.testing.assert_array_equal(getattr(sums[one], name), getattr(sums[other], name))
     np.save("c.npy", POINTS[:20])
-    noisy = "--model points --set context=noise --set size=9 --set n_components=2".split()
+    noisy = ["--model", "points", "--set", "context=noise", "--set", "size=9", "--set", "n_components=2"]
     run("fit", "ab.npy", *noisy, "--out", "n.h5")
     assert "lengths are for sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
 

@@ -130,7 +130,7 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, feature):
         ("--set feature=s3c --set mean=patch", "no setting 'mean' of SMT with code=s3c"),
         ("--set feature=omp --set alpha=2", "There is no setting 'alpha' of SMT with code=omp"),
         ("--set feature=l1 --preset mnist-vq", "code=l1 cannot be combined with --preset"),
-        ("--model omp --atoms a.npy", "--model omp cannot be combined with --atoms; leave it out"),
+        ("--model omp --atoms a.npy", "A fit of omp takes no --atoms; leave it out"),
         ("--set feature=l2", "must be one of gq, vq"),
     ],
 )

@@ -68,7 +68,9 @@ def job(request: Request) -> Job:
     for name in (settings.kernel, settings.decoder_kernel):
         require_kernel(name)
     if request.dataset is None or len(request.data) > 1:
-        raise ConfigurationError("A kernel model is fitted on one dataset of one file; name both.")
+        raise ConfigurationError(
+            "A kernel model is fitted on one dataset of one file; name it with --dataset."
+        )
     source = samples_of((remote.full_path(request.data[0]), request.dataset))
     return Job(
         source,
@@ -83,7 +85,7 @@ def job(request: Request) -> Job:
 def seen(model: KernelModel, look: Look) -> Seen:
     """Open samples that a model embeds."""
     if look.dataset is None:
-        raise ConfigurationError("dataset is missing; name the samples in the file.")
+        raise ConfigurationError("Missing option --dataset; name the samples in the file.")
     source, width = samples_of((look.data, look.dataset)), model.settings.n_components
     return representations.rows_of(
         model, look, source, partial(embedded, model, source), (width,), "float32"

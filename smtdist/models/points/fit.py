@@ -376,7 +376,7 @@ def job(request: Request) -> Job:
     usual = PointSettings()
     if kind is not None and (settings.context != usual.context or settings.lengths):
         raise ConfigurationError(
-            f"Samples of the kind {settings.sites} define their own neighbours; leave out context and lengths."
+            f"Samples of the kind {settings.sites} define their own neighbours; leave out --context and --lengths."
         )
     data = list(request.data)
     source = table_of(data, request.dataset) if kind is None else kind.opened(data, request.dataset)

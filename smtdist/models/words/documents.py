@@ -57,7 +57,7 @@ def update_job(model: WordModel, change: Change) -> Job:
     if not change.lines:
         return merging.update_job(model, change)
     if not change.withdraw:
-        raise ConfigurationError("Lines say what to withdraw of a text; a text is added whole.")
+        raise ConfigurationError("--lines say what to withdraw of a text; a text is added whole.")
     source = TextSource.open(list(change.data))
     return Job(
         source,

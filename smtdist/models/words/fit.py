@@ -67,7 +67,7 @@ def job(request: Request) -> Job:
     base = None if request.from_model is None else store.load(request.from_model, kind=WordModel)
     if base is not None and request.settings:
         raise ConfigurationError(
-            f"from_model brings its own settings, so others ({', '.join(request.settings)}) cannot be set; leave them out."
+            f"--from-model brings its own settings, so others ({', '.join(request.settings)}) cannot be set; leave them out."
         )
     settings = WordSettings(**request.settings) if base is None else base.settings
     source = TextSource.open(list(request.data))
