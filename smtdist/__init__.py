@@ -9,7 +9,6 @@ if _TYPE_CHECKING:
     from smtdist import plot as plot
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
-    from smtdist.data.importers.images import import_images
     from smtdist.data.video_import import import_videos
     from smtdist.errors import SmtdistError
     from smtdist.evaluate.kernel_head import KernelHead
@@ -19,6 +18,7 @@ if _TYPE_CHECKING:
     from smtdist.models.coders.estimators import SparseCoding, SpikeSlabCoder
     from smtdist.models.export import export
     from smtdist.models.functional.estimator import VideoSMT
+    from smtdist.models.importing import import_images
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
         KernelAutoencoder,
@@ -94,7 +94,7 @@ _HOMES = {
     "tune": "smtdist.evaluate.tuning",
     "write_report": "smtdist.report.build",
     "export": "smtdist.models.export",
-    "import_images": "smtdist.data.importers.images",
+    "import_images": "smtdist.models.importing",
     "import_videos": "smtdist.data.video_import",
     "update": "smtdist.models.adding",
     "merge": "smtdist.models.adding",

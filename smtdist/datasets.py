@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.importers.images import import_images
+from smtdist.data.importers.detect import Selection, open_listing
+from smtdist.data.importers.run import ImportOptions, import_images
 from smtdist.data.writing import check_target, replace_durably
 from smtdist.errors import DataError
 
@@ -92,8 +93,8 @@ def fetch_mnist(
     with _made(out, overwrite) as (folder, part):
         _fetched(url, [file for pair in MNIST.values() for file in pair], folder)
         for group, (images, labels) in MNIST.items():
-            given, append = folder / labels.name, group != "train"
-            import_images(folder / images.name, part, labels=given, group=group, append=append)
+            beside = Selection(group, labels=folder / labels.name)
+            _imported([folder / images.name], None, beside, part)
     return Path(out)
 
 
@@ -111,10 +112,14 @@ def fetch_cifar10(
             archive.extractall(folder, filter="data")
         batches = folder / "cifar-10-batches-py"
         for group, names in (("train", "data_batch_*"), ("test", "test_batch")):
-            import_images(
-                sorted(batches.glob(names)), part, group=group, append=group != "train", kind="cifar"
-            )
+            _imported(sorted(batches.glob(names)), "cifar", Selection(group), part)
     return Path(out)
+
+
+def _imported(files: list[Path], kind: str | None, chosen: Selection, out: Path) -> None:
+    """Write the images of files to a group, the first of a file or one more."""
+    options = ImportOptions(chosen.group, workers=0, append=chosen.group != "train")
+    import_images(open_listing(files, kind, chosen), out, options)
 
 
 @contextmanager

@@ -250,7 +250,7 @@ def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
     write(data, noise(20, 8, 8))
     images = [data, "--dataset", "images"]
     for words in (
-        ["kernel", "fit", *images, "--set", "n_components=2", "--out", kernel],
+        ["fit", *images, "--model", "kernel-contrastive", "--set", "n_components=2", "--out", kernel],
         ["transform", model, *images, "--out", z],
     ):
         result = CliRunner().invoke(app, [str(word) for word in words])
@@ -262,7 +262,8 @@ def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
     refused(["transform", z, *images, "--out", out], tmp_path, sentences[z])
     for path, sentence in sentences.items():
         refused(["export", path, "--format", "onnx", "--out", out], tmp_path, sentence)
-        refused(["update", path, *images], tmp_path, sentence)
+    refused(["update", z, *images], tmp_path, sentences[z])
+    refused(["update", kernel, *images], tmp_path, "There is no update of a kernel model")
     judged = CliRunner().invoke(
         app, ["evaluate", str(z), str(data), "--train", "images", "--test", "images"]
     )

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from benchmarks.same_bits.data import make_data
 from smtdist.cli import app, commands
 from smtdist.cli.app import Output
-from smtdist.cli.commands import WORDS
+from smtdist.cli.commands import GIVEN
 from smtdist.errors import ConfigurationError, SmtdistError
 from smtdist.kernels.cpu import jit
 
@@ -35,7 +35,7 @@ COMMANDS = {
     "plan": f"plan {IMAGES}",
     "plan, learned": f"plan {IMAGES} --set feature=omp",
     "plan, of a code": f"plan {IMAGES} --from-model sparse.h5",
-    "plan, kernel": "kernel fit data/tables.h5 --dataset x --plan",
+    "plan, kernel": "plan data/tables.h5 --dataset x --model kernel-contrastive",
     "tune": "tune data/images.h5 --train train --validation test --grid ridge=0.1,0.2",
     "tune, learned": "tune data/images.h5 --train train --validation test --set feature=l1 --grid ridge=0.1,0.2",
     "merge": "merge smt-gq.h5 --out OUT",
@@ -44,10 +44,10 @@ COMMANDS = {
     "transform": "transform sparse.h5 data/images.h5 --dataset 0/images --out OUT",
     "evaluate": f"evaluate sparse.h5 {GROUPS}",
     "evaluate, of a transform": f"evaluate smt-gq.h5 {GROUPS}",
-    "video fit": "video fit data/clips.h5 --out OUT",
-    "kernel fit": "kernel fit data/tables.h5 --dataset x --out OUT",
-    "concepts": "concepts data/tables.h5 --dataset z --n-concepts 4 --out OUT",
-    "points": "points fit data/tables.h5 --dataset x --out OUT",
+    "video": "fit data/clips.h5 --model video --out OUT",
+    "words": "fit a.txt --model words --out OUT",
+    "concepts": "fit data/tables.h5 --dataset z --model concepts --out OUT",
+    "points": "fit data/tables.h5 --dataset x --model points --out OUT",
 }
 MISTAKES = {
     "there is no such setting": "nonsense=3",
@@ -113,18 +113,21 @@ def test_what_only_the_data_show_is_a_failure(command, folder, monkeypatch):
     ("line", "sentence"),
     [
         (
-            "points fit data/tables.h5 --dataset x --size 8 --components 99 --out OUT",
+            "fit data/tables.h5 --dataset x --model points --set size=8 --set n_components=99 --out OUT",
             "there are 8 features",
         ),
         (
-            "kernel fit data/tables.h5 --dataset x --set kernel=nosuch --out OUT",
+            "fit data/tables.h5 --dataset x --model kernel-spectral --set kernel=nosuch --out OUT",
             "There is no kernel 'nosuch'",
         ),
-        ("kernel fit data/tables.h5 --dataset x --plan --set kernel=nosuch", "There is no kernel 'nosuch'"),
-        ("words a.txt --model words.h5 --withdraw --lines 9-3 --out OUT", "the smaller number first"),
-        ("words a.txt --model words.h5 --withdraw --lines 0 --out OUT", "count from 1"),
         (
-            "concepts data/tables.h5 --dataset z --set n_concepts=many --out OUT",
+            "plan data/tables.h5 --dataset x --model kernel-spectral --set kernel=nosuch",
+            "There is no kernel 'nosuch'",
+        ),
+        ("withdraw words.h5 a.txt --lines 9-3 --out OUT", "the smaller number first"),
+        ("withdraw words.h5 a.txt --lines 0 --out OUT", "count from 1"),
+        (
+            "fit data/tables.h5 --dataset z --model concepts --set n_concepts=many --out OUT",
             "n_concepts is 'many'; it must be a whole",
         ),
         (
@@ -156,7 +159,7 @@ PLAIN_ENVIRONMENTS = {
 @pytest.mark.parametrize("name", PLAIN_ENVIRONMENTS)
 def test_tables_are_printed_whatever_the_terminal_can_encode(name):
     how = {"env": os.environ | PLAIN_ENVIRONMENTS[name], "capture_output": True, "timeout": 100}
-    done = subprocess.run([sys.executable, "-m", "smtdist", "settings"], **how)
+    done = subprocess.run([sys.executable, "-m", "smtdist", "settings", "--all"], **how)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"of the whitening (" in done.stdout
     assert b"lambda of" in done.stdout or "λ of".encode("cp437", "ignore") in done.stdout
@@ -202,21 +205,20 @@ class Full(io.RawIOBase):
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        ("stdout", ("fit", "--out", "m.h5")),
-        ("stdout", ("fit", "--out=m.h5")),
-        ("stderr", ("info",)),
-        ("stdout", ("info",)),
+        ("stdout", ("fit", {"out": "m.h5"})),
+        ("stderr", ("info", {})),
+        ("stdout", ("info", {})),
     ],
 )
 def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, monkeypatch, capsys):
     full = Full(error)
     monkeypatch.setattr(sys, stream, io.TextIOWrapper(io.BufferedWriter(full), "utf-8"))
-    token = WORDS.set(words)
+    token = GIVEN.set({"verb": words[0], "options": words[1]})
     try:
         Output.replace(stream)
         now = getattr(sys, stream)
         now.write("x")
-        if stream == "stdout" and words == ("info",):
+        if stream == "stdout" and words[0] == "info":
             with pytest.raises(BrokenPipeError if error.errno == 32 else SmtdistError):
                 now.flush()
         else:
@@ -225,7 +227,7 @@ def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, mon
         now.flush()
         assert full.asked == 1
     finally:
-        WORDS.reset(token)
+        GIVEN.reset(token)
         monkeypatch.undo()
     said = capsys.readouterr().err
     assert ("cannot be written" in said) == (stream == "stdout" and words[0] == "fit" and error.errno != 32)
@@ -234,7 +236,7 @@ def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, mon
 PRINTING = (
     *("--help", "--version", "settings --json", "info", "info --json", "info smt-gq.h5", "check smt-gq.h5"),
     *(f"plan {IMAGES} --no-calibrate", f"evaluate smt-gq.h5 {GROUPS}"),
-    "kernel fit data/tables.h5 --dataset x --plan",
+    "plan data/tables.h5 --dataset x --model kernel-contrastive",
     *(f"{name} --help" for name in commands.COMMANDS),
 )
 

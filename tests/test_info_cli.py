@@ -123,7 +123,12 @@ def test_images_of_several_sizes_are_told_of(tmp_path):
 
 def test_words(at):
     model = at / "words.h5"
-    run("words", at / "text.txt", "--out", model, "--vocabulary", 15, "--components", 4, "--quiet")
+    run(
+        "fit",
+        at / "text.txt",
+        *"--model words --set vocabulary=15 --set n_components=4 --quiet --out".split(),
+        model,
+    )
     found = facts(model)
     common = Counter((at / "text.txt").read_text().split()).most_common(15)
     tokens = sum(count for _, count in common)

@@ -158,7 +158,7 @@ def test_samples_come_and_go_as_with_commands(smt, tmp_path):
         smtdist.merge([first, smt])
     with pytest.raises(smtdist.SmtdistError, match="allow_repeats=True"):
         smtdist.update(more, X[:40])
-    with pytest.raises(smtdist.SmtdistError, match="KernelModel"):
+    with pytest.raises(smtdist.SmtdistError, match="kernel model"):
         smtdist.update(smtdist.ContrastiveKernel(n_components=2).fit(X.reshape(60, -1) / 255), X)
 
 

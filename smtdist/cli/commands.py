@@ -79,7 +79,7 @@ COMMANDS: Final = {
     ),
     "withdraw": Command(
         "Withdraw samples from a model, as if they had never been added, and solve again; only these samples are read.",
-        "model.h5 old.h5 --dataset train",
+        "model.h5 more.h5 --dataset train",
         resumed=True,
         module="merge",
     ),
@@ -177,6 +177,9 @@ def present(words: Sequence[str]) -> list[str]:
     if begun is not None:
         named = begun != "fit" or any(word.startswith("--model") for word in now)
         now = [*begun.split(), *([] if named else ["--model", KERNEL]), *now[2:]]
+    elif now[:1] == ["words"] and "--model" in now[1:-1]:  # a file, to which text was added
+        at = now.index("--model")
+        now = ["update", now[at + 1], *now[1:at], *now[at + 2 :]]
     elif now[:1] in (["words"], ["concepts"]):
         now = ["fit", "--model", *now]
     for flag, before, after in (("--withdraw", "update", "withdraw"), ("--plan", "fit", "plan")):

@@ -12,22 +12,19 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.commands import CHECKPOINT
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.session import engine_for, print_json, result_console, say, say_repeated
-from smtdist.data import showing
+from smtdist.cli.said import say_model
+from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
 from smtdist.engine.memory import readable, size_of
 from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.errors import InterruptedRun, counted
 from smtdist.evaluate import first_look as looking
-from smtdist.evaluate import metrics, run
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, jobs, planning, store, ways
-from smtdist.models import merge as merging
 from smtdist.models.image_jobs import Images
 from smtdist.models.jobs import Job
 from smtdist.models.plan import PlannedCluster
-from smtdist.models.records import joined
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
 
@@ -89,67 +86,6 @@ def _first_look(model: Any, wanted: opt.Wanted, job: Job, engine: Engine, out: P
         return looking.first_look(model, wanted.data, wanted.dataset or "", job.source, engine, job.seed)
     except InterruptedRun as error:
         raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
-
-
-def _in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records of passes with all rounds as one."""
-    rounds = [record for record in records if record["name"].startswith("round-")]
-    if not rounds:
-        return records
-    first = records.index(rounds[0])
-    rest = [record for record in records if record not in rounds]
-    return [*rest[:first], joined(f"rounds ({len(rounds)})", rounds), *rest[first:]]
-
-
-def say_model(
-    model: Any,
-    path: Path,
-    about: dict[str, Any],
-    json: bool,
-    job: Job | None = None,
-    look: looking.Look | None = None,
-) -> None:
-    """Say what was written: what its passes took, what it is, what was added and withdrawn, and what to do."""
-    provenance = model.provenance
-    audit, skipped = provenance.get("audit", []), provenance.get("skipped", [])
-    result = {**model.summary(), **about, "model": str(path.absolute())}
-    result |= {"n_samples": showing.n_samples(provenance) or result.get("n_samples"), "skipped": skipped}
-    advice = [] if job is None else [*filter(None, job.advice(model))]
-    result |= {"audit": audit, "n_repeated": merging.repeated(model), "advice": advice}
-    if look is not None:
-        result["first_look"] = {**look.found.to_dict(), "mirrored": look.mirrored}
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    if about.get("passes"):
-        console.print(tables.passes_table(_in_rounds(about["passes"])))
-    if len(audit) > 1:
-        console.print(tables.audit_table(audit))
-    say_repeated(result["n_repeated"])
-    parts = {f"{result['model']}, {name}": part for name, part in showing.parts(model).items()}
-    for name, part in (parts or {result["model"]: model}).items():
-        figures = ", ".join(showing.told(part))
-        say(f"{name}: {tables.size(about['bytes'])}, {figures}{tables.skipped_phrase(skipped)}")
-    for line in () if job is None else job.lines(model):
-        say(line)
-    for sentence in advice:
-        console.print(sentence, style="yellow", highlight=False)
-    _say_look(look)
-
-
-def _say_look(look: looking.Look | None) -> None:
-    """Print the accuracy by a model and by raw pixels, and what to do if these are no worse."""
-    if look is None or (raw := look.found.raw_pixels) is None:
-        return
-    found, also = look.found, ", mirrored images among them" if look.mirrored else ""
-    title = f"A first look: {counted(found.n_test, 'image')} of the fit, classified by {found.n_train:,} others of it{also}"
-    rows = [(run.classifier(found), found.to_dict()), ("the same, raw pixels", raw.to_dict())]
-    console = result_console()
-    console.print(tables.accuracy_table(title, rows))
-    # of the classifier nothing can be chosen here
-    if advice := metrics.advice(found.top1, raw.top1, "kernel"):
-        console.print(advice, style="yellow", highlight=False)
 
 
 def plan(

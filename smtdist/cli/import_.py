@@ -21,6 +21,7 @@ from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import InterruptedRun, counted
+from smtdist.models.importing import ImportSettings
 from smtdist.monitor import tables
 from smtdist.monitor.progress import ProgressView
 
@@ -32,7 +33,7 @@ VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
 MOST_SIDE = 16_384
 
 
-SETTINGS = opt.SettingOptions(images.ImportSettings)
+SETTINGS = opt.SettingOptions(ImportSettings)
 
 
 def import_(
@@ -81,7 +82,7 @@ def import_(
         found = images.looked_at(
             source,
             out,
-            images.ImportSettings(**settings),
+            ImportSettings(**settings),
             n_workers=available_cores() if workers is None else workers,
             overwrite=overwrite,
         )

@@ -12,7 +12,7 @@ import typer
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.fit import say_model
+from smtdist.cli.said import say_model
 from smtdist.cli.session import engine_for
 from smtdist.data import locking
 from smtdist.data.same_file import require_apart

@@ -348,8 +348,7 @@ _WANTED = {
             typer.Option(
                 "--model",
                 help="What to fit: smt (the transform of images), l1, s3c, omp or sc (a learned code of patches alone), words, "
-                "points, video, kernel-contrastive, kernel-spectral, kernel-autoencoder, concepts, head, or a kind that an "
-                "installed package brings.",
+                "points, video, concepts, head, or kernel-NAME with contrastive, spectral or autoencoder as NAME.",
             ),
         ],
         "smt",

@@ -208,13 +208,6 @@ def say_rows(title: str, rows: list[tuple[str, str]]) -> None:
         console.print(f"{name:<24}{text}", highlight=False, soft_wrap=True)
 
 
-def say_repeated(count: int) -> None:
-    """Say how many samples were added though they were in the model already; nothing where there are none."""
-    if count:
-        what, counts = ("1 sample was", "counts") if count == 1 else (f"{count:,} samples were", "count")
-        say(f"{what} in the sums already and {counts} twice now; withdraw the same data to undo this.")
-
-
 def print_json(result: dict[str, Any]) -> None:
     """Write the one JSON object of a command."""
     sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")

@@ -5,10 +5,8 @@ The row of a kind in `smtdist.models.store.KINDS` names the function that makes 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,27 +15,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
-from smtdist.data import hdf5, opening
+from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
-from smtdist.data.video import open_clips
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate import heads, judging, knn, run, stored
-from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.plan import EvaluationPlan, Shape
+from smtdist.errors import ConfigurationError
+from smtdist.evaluate import judging, knn, run, stored
+from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import jobs, loading, readout, store
-from smtdist.models.functional.video import VideoModel
-from smtdist.models.functional.video_judge import judged_clips
-from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, samples_of
 
 SEEN: Final = frozenset(
     ("leading", "whiten", "features", "pool", "n_components", "drop_components", "others")
 )
 """Settings that say what is seen of an image."""
-SEQUENCES: Final = 1000
-"""Sequences of clips that are judged, at most, where nothing else is said."""
 
 
 class Asking(NamedTuple):
@@ -96,10 +86,10 @@ def evaluation(asking: Asking) -> Evaluation:
     """
     name = store.kind_at(asking.model)
     kind = store.KINDS.get(name)
-    if (asking.clip or asking.sequences) and (
-        kind is None or kind.called != store.KINDS[VideoModel.STORED_AS].called
-    ):
-        raise ConfigurationError("--clip and --sequences are for models of video; leave them out.")
+    if (asking.clip or asking.sequences) and (kind is None or "clip" not in kind.takes):
+        raise ConfigurationError(
+            "Clips and their sequences are judged by models of video alone; leave them out."
+        )
     if kind is not None:
         jobs.require_verb(name, "evaluate")
     make = of_images if kind is None or not kind.evaluated_by else kind.imported(kind.evaluated_by)
@@ -107,7 +97,8 @@ def evaluation(asking: Asking) -> Evaluation:
     return made
 
 
-def _groups(asking: Asking) -> tuple[str, str]:
+def groups_of(asking: Asking) -> tuple[str, str]:
+    """Return the groups of training and test samples, without which there is nothing to judge."""
     if asking.train is None or asking.test is None:
         raise ConfigurationError(
             "An evaluation needs --train and --test, the groups of training and test images; give both, or two files of "
@@ -118,7 +109,7 @@ def _groups(asking: Asking) -> tuple[str, str]:
 
 def of_images(asking: Asking) -> Evaluation:
     """Classify test images by training images, as a model of images represents them."""
-    how, (train, test) = judging.Asked(**asking.given), _groups(asking)
+    how, (train, test) = judging.Asked(**asking.given), groups_of(asking)
     encoder = loading.changed(loading.load_encoder(asking.model), asking.changes)
     seen = how.of_images(encoder)
     known = run.Labelled.open(list(asking.data), train, seen.model.scaling)
@@ -159,8 +150,8 @@ def of_representations(asking: Asking) -> Evaluation:
     """Classify representations in one file by those in another, or by few of them."""
     how, path = judging.Asked(**asking.given), Path(asking.data[0])
     asking.require_plain(
-        "Two files of representations (training and test) are classified as they are; leave out --train, --test, --test-data and "
-        "options that change representations.",
+        "Two files of representations (training and test) are classified as they are; leave out --train, --test, other data "
+        "and options that change representations.",
         "given",
         unheeded=SEEN,
     )
@@ -225,106 +216,3 @@ def _views(near: stored.StoredFeatures, how: judging.Asked, path: Path) -> tuple
         votes = isinstance(settings, knn.SoftNeighbours) and near.votes.mirrored_votes
         mirrored = votes and near.has_mirrored
     return settings, mirrored
-
-
-def of_head(asking: Asking) -> Evaluation:
-    """Judge a head by representations with labels."""
-    asking.require_plain(
-        "A head is evaluated with the settings of its fit, on one file of representations; leave out other options."
-    )
-    head, rows = store.load(asking.model), (asking.data[0], "z")
-    with stored.opened(asking.data[0]) as far:
-        labels = far.labels
-
-    def judge(engine: Engine) -> Any:
-        with run.in_pass(engine, "head", len(labels)) as progress:
-            return heads.evaluate(head, rows, labels, progress)
-
-    return Evaluation(as_table(rows), judge, about={"mirrored": head.mirrored})
-
-
-def of_kernel_model(asking: Asking) -> Evaluation:
-    """Classify in the embedding of a kernel model, held in memory."""
-    how, (train, test) = judging.Asked(**asking.given), _groups(asking)
-    asking.require_plain(
-        "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components and no "
-        "second model; leave out options that change representations.",
-        "train",
-        "test",
-        "test_data",
-        "given",
-        unheeded=SEEN | {"mirrored", "labels"},
-    )
-    fitted, settings = store.load(asking.model, kind=KernelModel), how.settings(Configuration())
-    places = [(asking.data[0], train), ((asking.test_data or asking.data)[0], test)]
-    sources = [samples_of(place) for place in places]
-    with jobs.suiting():
-        run.require_neighbours(settings, sources[0].n_samples)
-
-    def labelled() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        known, asked = (
-            _samples(data, name, source) for (data, name), source in zip(places, sources, strict=True)
-        )
-        return known.labels, known.matched(asked).labels
-
-    def planned(engine: Engine, y: tuple[NDArray[np.int64], NDArray[np.int64]]) -> EvaluationPlan:
-        size = fitted.settings.n_components
-        near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
-        making = max(embedding_bytes(fitted, source) for source in sources)
-        return run.planned_files(near, y[0], far, y[1], settings, making=making)
-
-    def judge(engine: Engine) -> Any:
-        y = labelled()
-        planned(engine, y).require_room()
-        z = [_collected(embedded(fitted, source, engine), source, fitted) for source in sources]
-        return run.classified(z[0], y[0], z[1], y[1], engine, settings)
-
-    return Evaluation(
-        sources[0],
-        judge,
-        lambda engine: planned(engine, labelled()),
-        "samples",
-        {"metric": how.metric},
-    )
-
-
-def _samples(data: str, dataset: str, source: Source) -> run.Labelled:
-    labels, names = opening.named_labels(data, dataset, source, _labels_beside)
-    return run.Labelled(
-        source, checked_labels(labels, source.n_samples, f"labels of {dataset}"), names=names
-    )
-
-
-def _labels_beside(path: str, dataset: str) -> str:
-    """Return the name of the labels beside samples: `labels`, or `y` as tables have it."""
-    name = opening.labels_name(path, dataset)
-    beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
-    for candidate in (name, beside):
-        with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
-            return candidate
-    return name
-
-
-def _collected(
-    pieces: Iterable[tuple[int, NDArray[Any]]], source: Source, fitted: KernelModel
-) -> NDArray[np.float32]:
-    """Return all embedded rows in memory: h numbers a sample."""
-    z = np.empty((source.n_samples, fitted.settings.n_components), np.float32)
-    for first, values in pieces:
-        z[first : first + len(values)] = values
-    return z
-
-
-def of_video(asking: Asking) -> Evaluation:
-    """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
-    asking.require_plain(
-        "A model of video is evaluated on one file of clips, without classes; leave out options beside --clip and --sequences.",
-        "clip",
-        "sequences",
-    )
-    fitted = store.load(asking.model, kind=VideoModel)
-    clips = open_clips(os.path.abspath(asking.data[0]), asking.clip or None)
-    return Evaluation(
-        fitted.sequences(clips),
-        lambda engine: judged_clips(fitted, clips, asking.sequences or SEQUENCES),
-    )

@@ -17,10 +17,11 @@ from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, counted
 from smtdist.evaluate import head_files, heads, predictions, run, stored
+from smtdist.evaluate.evaluations import Asking, Evaluation
 from smtdist.evaluate.heads import AnyHead
 from smtdist.evaluate.kernel_head import KernelHead, KernelHeadSettings
 from smtdist.evaluate.ridge_head import RidgeHead, RidgeHeadSettings
-from smtdist.models import readout
+from smtdist.models import readout, store
 from smtdist.models.jobs import Change, Job, Look, Request, Seen
 from smtdist.models.records import Record
 from smtdist.settings import FLAG, Settings, setting
@@ -161,6 +162,22 @@ def seen(head: AnyHead, look: Look) -> Seen:
 
     names = head_files.names_of(classes, head.names_)
     return Seen(source, write, {"n_samples": n, "classes": classes.tolist(), "names": names})
+
+
+def evaluation(asking: Asking) -> Evaluation:
+    """Judge a head by representations with labels."""
+    asking.require_plain(
+        "A head is evaluated with the settings of its fit, on one file of representations; leave out other options."
+    )
+    head, rows = store.load(asking.model), (asking.data[0], "z")
+    with stored.opened(asking.data[0]) as far:
+        labels = far.labels
+
+    def judge(engine: Engine) -> Any:
+        with run.in_pass(engine, "head", len(labels)) as progress:
+            return heads.evaluate(head, rows, labels, progress)
+
+    return Evaluation(as_table(rows), judge, about={"mirrored": head.mirrored})
 
 
 @contextmanager

@@ -107,7 +107,8 @@ def _opened(request: Request, settings: Any = None) -> Source:
     if request.dataset is None:
         raise ConfigurationError("Missing option --dataset; name the images in the file.")
     where = locations.full_location(list(request.data))
-    whole = opening.open_source(where, request.dataset, settings, skip_damaged=request.skip_damaged)
+    with suiting():
+        whole = opening.open_source(where, request.dataset, settings, skip_damaged=request.skip_damaged)
     return limited(whole, request.limit)
 
 
@@ -166,11 +167,11 @@ def _embedding(request: Request, path: Path) -> Job:
             f"cannot be set; leave them out."
         )
     start = Manifold(coder, base.replace(**given))
+    manifold.require_size(start.coder.size, start.settings)
     source = _opened(request)
     start.require_like(source)
     with suiting():
         manifold.require_pools(start.patches, start.settings)
-        manifold.require_size(start.coder.size, start.settings)
     return Job(
         source,
         partial(manifold.fit_manifold, source, start.coder, start.settings),
@@ -253,7 +254,7 @@ def settings_from(request: Request, base: Model | None, atoms: Any) -> dict[str,
     starts = configuration.presets(request.preset) if request.preset else {"": Configuration()}
     if atoms is not None and len(starts) > 1:
         raise ConfigurationError(
-            f"The models of --preset {request.preset} have an own dictionary each; leave out --atoms."
+            f"The models of the preset {request.preset} have an own dictionary each; leave out --atoms."
         )
     each = {name: start.replace(**changes) for name, start in starts.items()}
     return {
@@ -271,7 +272,7 @@ def for_images(settings: Configuration, source: Source, given: Container[str]) -
 
 def _settings_of_base(base: Model, preset: str | None, changes: dict[str, Any]) -> Configuration:
     if preset:
-        raise ConfigurationError("--from-model brings its own settings; leave out --preset.")
+        raise ConfigurationError("--from-model brings its own settings; leave out the preset.")
     fixed = sorted(set(changes) & set(FROZEN))
     if fixed:
         raise ConfigurationError(

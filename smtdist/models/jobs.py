@@ -237,7 +237,7 @@ def seen(model: Any, look: Look) -> Seen:
     """Open samples that a model of no images transforms; ModelError for a kind of models that transforms nothing."""
     kind = require_verb(model.STORED_AS, "transform")
     if look.csv and "csv" not in kind.takes:
-        raise ConfigurationError(f"A {kind.called} writes no CSV; leave out --csv.")
+        raise ConfigurationError(f"A {kind.called} writes no CSV; leave that out.")
     opened: Seen = kind.imported(kind.transformed_by).seen(model, look)
     return opened
 

@@ -130,7 +130,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.kernel.settings:KernelSettings",
         takes=("dataset",),
         transformed_by="smtdist.models.kernel.plan",
-        evaluated_by="smtdist.evaluate.evaluations:of_kernel_model",
+        evaluated_by="smtdist.evaluate.other_models:of_kernel_model",
     ),
     "concepts": Kind(
         "file of concepts",
@@ -207,7 +207,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.functional.settings:FunctionalSettings",
         takes=("below", "clip"),
         updated_by=BY_SUMS,
-        evaluated_by="smtdist.evaluate.evaluations:of_video",
+        evaluated_by="smtdist.evaluate.other_models:of_video",
         also=("merge",),
     ),
     "predictions": Kind(
@@ -233,7 +233,7 @@ KINDS: Final[dict[str, Kind]] = {
         updated_by="smtdist.evaluate.head_jobs",
         transformed_by="smtdist.evaluate.head_jobs",
         takes=("csv",),
-        evaluated_by="smtdist.evaluate.evaluations:of_head",
+        evaluated_by="smtdist.evaluate.head_jobs:evaluation",
         unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
     ),
     "representation": Kind(

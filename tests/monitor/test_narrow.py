@@ -192,7 +192,8 @@ COMMANDS = (
     "info model.h5",
     "evaluate model.h5 data.h5 --train train --test test --neighbours 3",
     f"tune data.h5 --train train --validation test --neighbours 3 {FIT} --grid ridge=0.01,0.1 --grid drop=0,1",
-    "words text.txt --vocabulary 20 --window 2 --components 2 --near cat --overwrite",
+    "fit text.txt --model words --set window=2 --set n_components=2 --out words.h5 --overwrite",
+    "near words.h5 cat",
     "settings",
 )
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from smtdist.data.importers import run, sets
-from smtdist.data.importers.detect import KINDS, Selection, open_listing
+from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.same_file import require_apart
-from smtdist.errors import ConfigurationError, counted
-from smtdist.settings import FLAG, NULL, TEXT, Settings, documented, one_of, setting, whole
+from smtdist.errors import ConfigurationError
 
 FOR_KINDS: Final = {
     "labels": ("npz", "idx"),
@@ -26,72 +24,8 @@ FOR_KINDS: Final = {
     "label_column": ("parquet",),
 }
 """Settings that have a meaning for some kinds only."""
-MOST_SIDE: Final = 16_384
-
 Path_ = str | os.PathLike[str]
-
-
-class ImportSettings(Settings):
-    """What is imported of a source of images, and what becomes of it."""
-
-    OF: ClassVar[str] = "an import"
-
-    group: str | None = setting(
-        TEXT | NULL,
-        "group to write, such as train or test. null: train; if the source has folders such as train and test, a group for "
-        "each.",
-        default=None,
-    )
-    shard_samples: int | None = setting(
-        whole(1) | NULL,
-        "write files of so many images each, and a manifest of them: data.json writes data-00000.h5 and so on.",
-        default=None,
-    )
-    append: bool = setting(FLAG, "add the group to a file that exists.", default=False)
-    layout: str = setting(
-        one_of("auto", "plain", "encoded"),
-        "plain: store pixels; encoded: store the bytes of the files (JPEG, PNG, WebP ...) as they are; auto: encoded unless "
-        "resized.",
-        default="auto",
-    )
-    resize: int | None = setting(
-        whole(1, MOST_SIDE) | NULL,
-        "scale the shorter side to so many pixels, then cut out the middle square.",
-        default=None,
-    )
-    crop: int | None = setting(
-        whole(1, MOST_SIDE) | NULL, "side of the middle square, in pixels. null: as resize.", default=None
-    )
-    kind: str | None = setting(
-        one_of(*KINDS) | NULL,
-        "kind of the source: folder, npz, idx, cifar, webdataset or parquet (video on the command line). null: found from its "
-        "contents.",
-        default=None,
-    )
-    labels_from: str = setting(
-        one_of("folders", "none"),
-        "folders: take the labels of the source; none: import no labels.",
-        default="folders",
-    )
-    labels: str | None = setting(TEXT | NULL, "file with the labels, for .npy, .npz and IDX.", default=None)
-    array: str | None = setting(
-        TEXT | NULL, "name of the images in an .npz file. null: the usual names.", default=None
-    )
-    label_array: str | None = setting(TEXT | NULL, "name of the labels in an .npz file.", default=None)
-    image_column: str | None = setting(
-        TEXT | NULL,
-        "column of the images in a Parquet file. null: the only column of bytes.",
-        default=None,
-    )
-    label_column: str | None = setting(TEXT | NULL, "column of the labels in a Parquet file.", default=None)
-    verify: bool = setting(
-        FLAG, "decode every image once to check it, or only read its header.", default=True
-    )
-    on_error: str = setting(
-        one_of("raise", "skip"),
-        "if an image cannot be read: raise ends the import, skip leaves it out and lists it.",
-        default="raise",
-    )
+Places = Path_ | Iterable[Path_]
 
 
 @dataclass(frozen=True)
@@ -128,14 +62,17 @@ class Import:
 
 
 def looked_at(
-    source: Path_ | Iterable[Path_],
+    source: Places,
     out: Path_,
-    settings: ImportSettings,
+    settings: Any,
     *,
     n_workers: int,
     overwrite: bool,
 ) -> Import:
-    """Look at a source and return its import, of which nothing is written yet."""
+    """Look at a source and return its import, of which nothing is written yet.
+
+    settings : a `smtdist.models.importing.ImportSettings`.
+    """
     group, kind, append = settings.group, settings.kind, settings.append
     paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(one) for one in source]
     target, beside = Path(out), None if settings.labels is None else Path(settings.labels)
@@ -225,37 +162,3 @@ def _require_manifest(out: Path, append: bool) -> None:
         raise ConfigurationError(
             "--append adds a group to one file, --shard-samples writes many; leave out one of them."
         )
-
-
-def import_images(
-    source: Path_ | Iterable[Path_],
-    out: Path_,
-    *,
-    n_workers: int = 0,
-    overwrite: bool = False,
-    **settings: Any,
-) -> dict[str, run.ImportResult]:
-    """Import images from a folder, arrays or archives into an HDF5 file; repeat the call to continue a stopped import.
-
-    source : a folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.
-    out : file to write, or with `shard_samples` a manifest (.json).
-    n_workers : processes that decode; 0: this one. overwrite : replace the file if it exists.
-    settings : as in `ImportSettings`.
-
-    Returns what was written, by group; warns of what a source holds that is not imported. Memory: n_workers + 2 batches of
-    4 MiB or one image. Raises DataError for what cannot be imported.
-    """
-    texts = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else value
-        for name, value in settings.items()
-    }
-    found = looked_at(source, out, ImportSettings(**texts), n_workers=n_workers, overwrite=overwrite)
-    results = found.run()
-    for name, result in results.items():
-        if result.left_out:
-            what, first = found.listings[name].left_out_is, "; ".join(result.first_left_out)
-            warnings.warn(f"Left out {counted(result.left_out, what)}, the first: {first}.", stacklevel=2)
-    return results
-
-
-import_images.__doc__ = documented(import_images.__doc__, "Settings", ImportSettings.declared())

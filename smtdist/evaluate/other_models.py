@@ -1,0 +1,116 @@
+"""Evaluations of models that do not see images: kernel models by their embeddings, and models of video by paths."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data import hdf5, opening
+from smtdist.data.source import Source
+from smtdist.data.video import open_clips
+from smtdist.engine.passes import Engine
+from smtdist.errors import DataError
+from smtdist.evaluate import judging, run
+from smtdist.evaluate.evaluations import SEEN, Asking, Evaluation, groups_of
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.plan import EvaluationPlan, Shape
+from smtdist.models import jobs, store
+from smtdist.models.functional.video import VideoModel
+from smtdist.models.functional.video_judge import judged_clips
+from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, samples_of
+
+SEQUENCES: Final = 1000
+"""Sequences of clips that are judged, at most, where nothing else is said."""
+
+
+def of_kernel_model(asking: Asking) -> Evaluation:
+    """Classify in the embedding of a kernel model, held in memory."""
+    how, (train, test) = judging.Asked(**asking.given), groups_of(asking)
+    asking.require_plain(
+        "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components and no "
+        "second model; leave out options that change representations.",
+        "train",
+        "test",
+        "test_data",
+        "given",
+        unheeded=SEEN | {"mirrored", "labels"},
+    )
+    fitted, settings = store.load(asking.model, kind=KernelModel), how.settings(Configuration())
+    places = [(asking.data[0], train), ((asking.test_data or asking.data)[0], test)]
+    sources = [samples_of(place) for place in places]
+    with jobs.suiting():
+        run.require_neighbours(settings, sources[0].n_samples)
+
+    def labelled() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        known, asked = (
+            _samples(data, name, source) for (data, name), source in zip(places, sources, strict=True)
+        )
+        return known.labels, known.matched(asked).labels
+
+    def planned(engine: Engine, y: tuple[NDArray[np.int64], NDArray[np.int64]]) -> EvaluationPlan:
+        size = fitted.settings.n_components
+        near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
+        making = max(embedding_bytes(fitted, source) for source in sources)
+        return run.planned_files(near, y[0], far, y[1], settings, making=making)
+
+    def judge(engine: Engine) -> Any:
+        y = labelled()
+        planned(engine, y).require_room()
+        z = [_collected(embedded(fitted, source, engine), source, fitted) for source in sources]
+        return run.classified(z[0], y[0], z[1], y[1], engine, settings)
+
+    return Evaluation(
+        sources[0],
+        judge,
+        lambda engine: planned(engine, labelled()),
+        "samples",
+        {"metric": how.metric},
+    )
+
+
+def _samples(data: str, dataset: str, source: Source) -> run.Labelled:
+    labels, names = opening.named_labels(data, dataset, source, _labels_beside)
+    return run.Labelled(
+        source, checked_labels(labels, source.n_samples, f"labels of {dataset}"), names=names
+    )
+
+
+def _labels_beside(path: str, dataset: str) -> str:
+    """Return the name of the labels beside samples: `labels`, or `y` as tables have it."""
+    name = opening.labels_name(path, dataset)
+    beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
+    for candidate in (name, beside):
+        with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
+            return candidate
+    return name
+
+
+def _collected(
+    pieces: Iterable[tuple[int, NDArray[Any]]], source: Source, fitted: KernelModel
+) -> NDArray[np.float32]:
+    """Return all embedded rows in memory: h numbers a sample."""
+    z = np.empty((source.n_samples, fitted.settings.n_components), np.float32)
+    for first, values in pieces:
+        z[first : first + len(values)] = values
+    return z
+
+
+def of_video(asking: Asking) -> Evaluation:
+    """Measure how straight the paths of clips are in pixels, codes and embedding, and compare reconstruction with PCA."""
+    asking.require_plain(
+        "A model of video is evaluated on one file of clips, without classes; leave out other options.",
+        "clip",
+        "sequences",
+    )
+    fitted = store.load(asking.model, kind=VideoModel)
+    clips = open_clips(os.path.abspath(asking.data[0]), asking.clip or None)
+    return Evaluation(
+        fitted.sequences(clips),
+        lambda engine: judged_clips(fitted, clips, asking.sequences or SEQUENCES),
+    )
