@@ -114,10 +114,19 @@ def make_files(folder):
             file[f"{group}/labels"] = np.arange(count) % 2
     natural = sets(*SETTINGS, "flip=true", "drop=2", "mirrored_votes=true")
     run("fit", folder / "colour-data.h5", *images, "--out", folder / "colour.h5", *natural)
-    run("kernel", "fit", data, *images, "--out", folder / "kernel.h5", *sets("n_components=3"))
+    run(
+        "fit",
+        "--model",
+        "kernel-contrastive",
+        data,
+        *images,
+        "--out",
+        folder / "kernel.h5",
+        *sets("n_components=3"),
+    )
     moving = ["patch=6", "length=4", "places=4", "atoms=24", "rounds=2", "batch=60", "n_components=4"]
     clips = make_clips(folder / "clips.h5")
-    run("video", "fit", clips, "--out", folder / "video.h5", *sets(*moving), "--quiet")
+    run("fit", "--model", "video", clips, "--out", folder / "video.h5", *sets(*moving), "--quiet")
 
 
 def page_of(at, name, *options):

@@ -126,7 +126,7 @@ def test_words(at):
     run(
         "fit",
         at / "text.txt",
-        *"--model words --set vocabulary=15 --set n_components=4 --quiet --out".split(),
+        *["--model", "words", "--set", "vocabulary=15", "--set", "n_components=4", "--quiet", "--out"],
         model,
     )
     found = facts(model)
@@ -142,7 +142,7 @@ def test_words(at):
 def test_kernel_models(at):
     model = at / "kernel.h5"
     how = ("--dataset", "z", "--out", model, "--set", "n_components=2", "--quiet")
-    run("kernel", "fit", at / "data.h5", *how)
+    run("fit", "--model", "kernel-contrastive", at / "data.h5", *how)
     found = facts(model)
     assert (found["kind"], found["model"]) == ("kernel", "kernel-contrastive")
     assert found["shape"] == [1, 1, 6]
@@ -192,7 +192,7 @@ def test_a_file_with_damaged_structures_is_told_of_in_plain_words(tmp_path):
         ["info", path],
         ["report", path, "--out", tmp_path / "r.html"],
         ["transform", path, path, "--dataset", "x", "--out", tmp_path / "z.h5"],
-        ["video", "fit", path, "--out", tmp_path / "v.h5"],
+        ["fit", "--model", "video", path, "--out", tmp_path / "v.h5"],
     ):
         said = run(*words, code=1)
         assert "m.h5" in said

@@ -28,7 +28,8 @@ WORDS = WordSettings(vocabulary=300, window=4, n_components=4, max_words=4096)
 POINTS = PointSettings(features="rbf", size=40, width=0.3, neighbours=5, n_components=4)
 COMMANDS = {
     "words": "fit DATA --model words --set vocabulary=300 --set window=4 --set n_components=4 --set max_words=4096",
-    "points": "fit DATA --model points --set feature_map=rbf --set size=40 --set width=0.3 --set n_neighbors=5 --set n_components=4",
+    "points": "fit DATA --model points --set feature_map=rbf --set size=40 --set width=0.3 --set n_neighbors=5 "
+    "--set n_components=4",
 }
 
 

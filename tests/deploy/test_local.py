@@ -66,7 +66,7 @@ def test_a_fit_from_outside_has_the_same_bits(folder, cluster):
 def test_dasks_own_configuration_does_as_well(folder, cluster):
     out = folder / "s.h5"
     where = ["--cluster", f"tls://127.0.0.1:{cluster[0]}", "--cluster-config", folder / "tls" / "dask.yaml"]
-    smtdist("points", "fit", write_table(folder), "--out", out, *where, "--quiet")
+    smtdist("fit", "--model", "points", write_table(folder), "--out", out, *where, "--quiet")
     assert out.exists()
 
 
@@ -86,7 +86,7 @@ def test_a_client_that_is_not_known_is_refused(folder, cluster, tmp_path, scheme
     out = tmp_path / "s.h5"
     address = f"{scheme}://127.0.0.1:{cluster[0]}"
     code = 2 if (scheme, certificates) == ("tls", "none") else 1
-    fit = ["points", "fit", write_table(tmp_path), "--out", out]
+    fit = ["fit", "--model", "points", write_table(tmp_path), "--out", out]
     err = smtdist(*fit, "--cluster", address, *more, "--quiet", code=code)
     assert not out.exists()
     assert re.search(said, err), err

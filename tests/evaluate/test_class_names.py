@@ -80,9 +80,19 @@ def at(tmp_path_factory):
     run("fit", train, "--dataset", "train", "--out", folder / "m.h5", *settings, "--quiet")
     kernel = ["--set", "n_components=8", "--set", "features=fourier", "--set", "n_features=64"]
     how = ["--model", "kernel-autoencoder", "--out", folder / "k.h5", *kernel, "--quiet"]
-    run("kernel", "fit", train, "--dataset", "train/x", *how)
+    run("fit", "--model", "kernel-contrastive", train, "--dataset", "train/x", *how)
     run("transform", folder / "m.h5", train, "--dataset", "train", "--out", folder / "z.h5", "--quiet")
-    run("head", "fit", folder / "z.h5", "--landmarks", 30, "--out", folder / "head.h5", "--quiet")
+    run(
+        "fit",
+        "--model",
+        "head",
+        folder / "z.h5",
+        "--set",
+        "landmarks=30",
+        "--out",
+        folder / "head.h5",
+        "--quiet",
+    )
     smt = SMT(**SMALL).fit((train, "train"))
     return SimpleNamespace(
         train=train,
@@ -144,15 +154,13 @@ def by_a_head_in_python(at, test, tmp_path):
 
 def by_a_head_with_more_rows(at, test, tmp_path):
     z, out = transformed(at, test, tmp_path), tmp_path / "more.h5"
-    run("head", "update", at.head, z, "--out", out, "--overwrite", "--quiet")
+    run("update", at.head, z, "--out", out, "--overwrite", "--quiet")
     return found("evaluate", out, at.z)["top1"]
 
 
 def by_a_kernel_model(at, test, tmp_path):
     groups = ("--train", "train/x", "--test", "test/x")
-    return found("kernel", "evaluate", at.kernel, both(at, test, tmp_path), *groups, "--neighbours", 5)[
-        "top1"
-    ]
+    return found("evaluate", at.kernel, both(at, test, tmp_path), *groups, "--neighbours", 5)["top1"]
 
 
 def by_a_kernel_model_of_two_files(at, test, tmp_path):
@@ -269,12 +277,12 @@ def test_a_head_takes_no_rows_of_a_class_that_it_does_not_know(at, tmp_path):
         at, write(tmp_path / "test.h5", "test", [*TEST, "eel"], ["eel", "owl", "cat"]), tmp_path
     )
     with pytest.raises(DataError, match="Row 30 has the class eel, which the head was not fitted with"):
-        run("head", "update", at.head, z, "--out", tmp_path / "more.h5", "--quiet")
+        run("update", at.head, z, "--out", tmp_path / "more.h5", "--quiet")
 
 
 def test_predictions_have_the_names_of_their_numbers(at, tmp_path):
     z = transformed(at, write(tmp_path / "test.h5", "test", TEST, OTHER), tmp_path)
-    result = found("head", "predict", at.head, z, "--out", tmp_path / "p.h5")
+    result = found("transform", at.head, z, "--out", tmp_path / "p.h5")
     assert result["names"] == ALIKE
     with h5py.File(tmp_path / "p.h5") as file:
         names = file.attrs["classes"]

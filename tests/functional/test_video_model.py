@@ -170,14 +170,14 @@ def test_settings_that_mean_nothing_are_refused():
 
 def test_commands(path, tmp_path):
     def call(*arguments):
-        return CliRunner().invoke(app, ["video", *map(str, arguments)])
+        return CliRunner().invoke(app, [*map(str, arguments)])
 
     small, out, picture = tmp_path / "small.h5", tmp_path / "model.h5", tmp_path / "groups.png"
-    made = call("import", path, "--out", small, "--crop", 20, "--json")
+    made = call("import", path, "--kind", "video", "--out", small, "--crop", 20, "--json")
     assert made.exit_code == 0, made.output
     assert [one["frames"] for one in json.loads(made.stdout)["clips"]] == [[33, 20, 20]] * 3
     sets = [f"{name}={str(value).lower()}" for name, value in json.loads(SMALL.to_json()).items()]
-    fitted = call("fit", small, "--out", out, "--clip", "one", "--clip", "two", "--json", "--quiet",
+    fitted = call("fit", small, "--model", "video", "--out", out, "--clip", "one", "--clip", "two", "--json", "-q",
                   *(part for one in sets for part in ("--set", one)))  # fmt: skip
     assert fitted.exit_code == 0, fitted.output
     names = [one["name"] for one in json.loads(fitted.stdout)["passes"]]
@@ -190,23 +190,26 @@ def test_commands(path, tmp_path):
         "statistics",
         "solve",
     ]
-    told = call("judge", out, small, "--clip", "three", "--sequences", 30, "--json")
+    told = call("evaluate", out, small, "--clip", "three", "--sequences", 30, "--json")
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["n_sequences"] == 30
-    assert "embedding" in call("judge", out, small, "--sequences", 10).output
+    assert "embedding" in call("evaluate", out, small, "--sequences", 10).output
     upper = tmp_path / "upper.h5"
-    stacked = call("fit", small, "--out", upper, "--below", out, "--clip", "one", "--clip", "two", "--quiet",
+    stacked = call("fit", small, "--model", "video", "--out", upper, "--below", out, "--clip", "one", "--clip", "two", "--quiet",
                    "--set", "atoms=20", "--set", "n_components=5", "--set", "rounds=1", "--set", "penalty=0.2")  # fmt: skip
     assert stacked.exit_code == 0, stacked.output
     assert "One round does not show whether the objective has settled; raise rounds." in stacked.output
-    told = json.loads(call("judge", upper, small, "--sequences", 12, "--json").stdout)
+    told = json.loads(call("evaluate", upper, small, "--sequences", 12, "--json").stdout)
     assert {"codes", "PCA"} <= set(told["reconstruction"])
     drawn = video_dictionary.main([str(upper), str(small), "--out", str(picture), "--groups", "3"])
     assert [len(group) for group in drawn["groups"]] == [6, 6, 6]
     assert len(drawn["layers"]["reconstruction"]) == 2
     assert drawn["figure_4b"]["atoms"] == 10
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert call("fit", small, "--out", tmp_path / "y.h5", "--set", "atomz=3").exit_code == 2
+    assert (
+        call("fit", small, "--model", "video", "--out", tmp_path / "y.h5", "--set", "atomz=3").exit_code
+        == 2
+    )
 
 
 def test_sources_of_both_whitenings(path):

@@ -122,7 +122,16 @@ class TestForgedFiles:
         said = "more than can be counted"
         fit = ("fit", tmp_path / "x.h5", "--dataset", "images", "--out", tmp_path / "m.h5")
         assert said in sentence(run(*fit))
-        points = ("points", "fit", tmp_path / "x.h5", "--dataset", "rows", "--out", tmp_path / "m.h5")
+        points = (
+            "fit",
+            "--model",
+            "points",
+            tmp_path / "x.h5",
+            "--dataset",
+            "rows",
+            "--out",
+            tmp_path / "m.h5",
+        )
         assert said in sentence(run(*points))
 
     @pytest.mark.filterwarnings("ignore:.*nothing was written there:smtdist.errors.DataWarning")
