@@ -29,7 +29,7 @@ if _TYPE_CHECKING:
     from smtdist.models.points.estimator import PointSMT
     from smtdist.models.smt import SMT
     from smtdist.models.store import load, save
-    from smtdist.models.tree import open
+    from smtdist.models.tree import open_datatree
     from smtdist.models.words.estimator import WordSMT
     from smtdist.monitor.run import start
     from smtdist.monitor.watch import watch
@@ -59,7 +59,7 @@ __all__ = [
     "import_videos",
     "load",
     "merge",
-    "open",
+    "open_datatree",
     "preset",
     "refit",
     "save",
@@ -89,7 +89,7 @@ _HOMES = {
     "refit": "smtdist.models.merge",
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",
-    "open": "smtdist.models.tree",
+    "open_datatree": "smtdist.models.tree",
     "start": "smtdist.monitor.run",
     "tune": "smtdist.evaluate.tuning",
     "write_report": "smtdist.report.build",

@@ -95,7 +95,7 @@ def test_every_layer_is_known():
 
 def test_public_names():
     expected = {"PRESETS", "SMT", "BinaryConcepts", "Configuration", "Model", "SmtdistError"}
-    expected |= {"load", "open", "preset", "refit", "save", "start", "watch"}
+    expected |= {"load", "open_datatree", "preset", "refit", "save", "start", "watch"}
     expected |= {"ContrastiveKernel", "KernelAutoencoder", "SpectralContrastiveKernel"}
     expected |= {"SparseCoding", "SpikeSlabCoder", "KernelHead", "RidgeHead"}
     expected |= {"export", "import_images", "import_videos", "merge", "tune", "update", "write_report"}

@@ -70,7 +70,7 @@ def main(folder: Path) -> None:
     try:
         smtdist.save(merged, folder / "m.h5")
     except smtdist.SmtdistError as error:
-        print(size, samples, len(smtdist.open(folder / "m.h5")), str(error))
+        print(size, samples, len(smtdist.open_datatree(folder / "m.h5")), str(error))
     run = smtdist.start(smt, images)
     print(run.result(), run.status, smtdist.plot.image_map(smt, images, y), smtdist.__version__)
 

@@ -35,7 +35,7 @@ _INTERNAL: Final = (
 )
 
 
-def open(path: str | os.PathLike[str]) -> xr.DataTree:
+def open_datatree(path: str | os.PathLike[str]) -> xr.DataTree:
     """Open a model, a representation, data or a checkpoint's sums as an `xarray.DataTree` whose arrays stay on disk.
 
     Groups are nodes, attributes stay attributes. In a model, statistics that are not stored, because they
@@ -56,7 +56,7 @@ def open(path: str | os.PathLike[str]) -> xr.DataTree:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with h5py.File(f"{folder}/data.h5", "w") as file:
     ...         file["train/images"] = np.zeros((5, 8, 8), np.uint8)
-    ...     with open(f"{folder}/data.h5") as tree:
+    ...     with open_datatree(f"{folder}/data.h5") as tree:
     ...         tree["train/images"][1:3].sizes
     Frozen({'sample': 2, 'row': 8, 'column': 8})
     """

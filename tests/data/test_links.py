@@ -172,7 +172,7 @@ def test_open_datasets_and_trees_read_behind_a_link(one):
         assert np.array_equal(reader.read(0, N)[..., 0], pixels(1))
     with h5py.File(one, "a") as file:
         file["images"] = pixels(3)
-    with smtdist.open(one) as tree:
+    with smtdist.open_datatree(one) as tree:
         assert np.array_equal(tree["kept/mine"].values, pixels(1))
 
 

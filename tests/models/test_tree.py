@@ -1,4 +1,4 @@
-"""`smtdist.open`: every file of the project as a tree, equal to what h5py and the model say, and read only when asked."""
+"""`smtdist.open_datatree`: every file as a tree, equal to what h5py and the model say, and read only when asked."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_a_model_is_what_was_saved(model, tmp_path):
     store.save(model, path)
     for prepare in (lambda path: None, without_derived):
         prepare(path)
-        with smtdist.open(path) as tree:
+        with smtdist.open_datatree(path) as tree:
             assert set(tree.children) >= {"whitening", "dictionary", "statistics", "embedding"}
             assert smtdist.Configuration.from_json(tree.attrs["configuration"]) == model.settings
             statistics = tree["statistics"]
@@ -69,7 +69,7 @@ def test_a_model_is_what_was_saved(model, tmp_path):
 
 def test_the_tree_agrees_with_xarray(model, tmp_path):
     store.save(model, tmp_path / "model.h5")
-    with smtdist.open(tmp_path / "model.h5") as tree:
+    with smtdist.open_datatree(tmp_path / "model.h5") as tree:
         for group in tree.children:
             with xr.open_dataset(tmp_path / "model.h5", group=group, engine="h5netcdf") as expected:
                 xr.testing.assert_identical(tree[group].to_dataset(), expected.load())
@@ -131,7 +131,7 @@ def selections(draw):
 @example(rows=0, columns=slice(0, 0, -1), name="second_moment")
 @given(rows=selections(), columns=selections(), name=st.sampled_from(["second_moment", "context_scatter"]))
 def test_blocks_of_derived_matrices(large, whole, rows, columns, name):
-    with smtdist.open(large) as tree:
+    with smtdist.open_datatree(large) as tree:
         found = tree["statistics"][name][rows, columns]
         np.testing.assert_array_equal(found, whole[name][rows][..., columns])
         assert found.dtype == np.int64 or name == "second_moment"
@@ -139,14 +139,14 @@ def test_blocks_of_derived_matrices(large, whole, rows, columns, name):
 
 def test_whole_derived_matrices_in_strips(large, whole, monkeypatch):
     monkeypatch.setattr("smtdist.models.tree.STRIP_BYTES", 8 * K * 600)
-    with smtdist.open(large) as tree:
+    with smtdist.open_datatree(large) as tree:
         for name, expected in whole.items():
             np.testing.assert_array_equal(tree["statistics"][name].values, expected)
 
 
 def test_nothing_is_read_at_open_and_little_for_a_block(large):
     tracemalloc.start()
-    tree = smtdist.open(large)
+    tree = smtdist.open_datatree(large)
     scatter = tree["statistics/context_scatter"]
     opened = tracemalloc.get_traced_memory()[1]
     tracemalloc.reset_peak()
@@ -165,7 +165,7 @@ def test_every_array_waits_until_it_is_used(large, monkeypatch):
     monkeypatch.setattr(
         h5py.Dataset, "__getitem__", lambda self, key: reads.append(self.name) or original(self, key)
     )
-    tree = smtdist.open(large)
+    tree = smtdist.open_datatree(large)
     assert repr(tree)
     part = tree["statistics"].to_dataset().isel(atom=slice(0, 10))
     assert reads == []
@@ -174,7 +174,7 @@ def test_every_array_waits_until_it_is_used(large, monkeypatch):
 
 
 def test_dask_takes_it_block_by_block(large, whole):
-    with smtdist.open(large) as tree:
+    with smtdist.open_datatree(large) as tree:
         scatter = tree["statistics/context_scatter"].chunk({"atom": 1000, "atom_": 5000})
         assert int(scatter.sum().compute(scheduler="threads")) == int(whole["context_scatter"].sum())
         copy = pickle.loads(pickle.dumps(tree["statistics/cooccurrence"]))
@@ -186,14 +186,14 @@ def test_the_file_is_free(tmp_path):
     path = tmp_path / "data.h5"
     with h5py.File(path, "w") as file:
         file["images"] = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
-    tree = smtdist.open(path)
+    tree = smtdist.open_datatree(path)
     with h5py.File(path, "a") as file:  # refused where a reader holds the lock
         file["images"][0] = 9
     assert int(tree["images"][0, 0, 0]) == 9
-    changed = smtdist.open(path)
+    changed = smtdist.open_datatree(path)
     changed["images"][0, 0, 0] = 5  # a copy in memory
     assert int(changed["images"][0, 0, 0]) == 5
-    assert int(smtdist.open(path)["images"][0, 0, 0]) == 9
+    assert int(smtdist.open_datatree(path)["images"][0, 0, 0]) == 9
     with h5py.File(path, "w") as file:
         file["images"] = np.zeros((2, 4, 4), np.uint8)
     with pytest.raises(DataError, match=r"no longer the uint8 \(3, 4, 4\)"):
@@ -207,7 +207,7 @@ def test_a_file_that_this_process_has_open_with_a_lock(locking, tmp_path):
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["images"] = np.ones((3, 4, 4), np.uint8)
     with h5py.File(tmp_path / "data.h5", "r", locking=locking):
-        tree = smtdist.open(tmp_path / "data.h5")
+        tree = smtdist.open_datatree(tmp_path / "data.h5")
         assert int(tree["images"].sum()) == 48
     assert int(tree["images"].sum()) == 48
 
@@ -215,7 +215,7 @@ def test_a_file_that_this_process_has_open_with_a_lock(locking, tmp_path):
 def test_a_representation(tmp_path):
     z = np.random.default_rng(0).normal(size=(7, 12)).astype(np.float32)
     save_representation(tmp_path / "z.h5", [(0, z[:4]), (4, z[4:])], 7, (2, 2, 3), "float32", {"drop": 1})
-    with smtdist.open(tmp_path / "z.h5") as tree:
+    with smtdist.open_datatree(tmp_path / "z.h5") as tree:
         assert tree["z"].dims == ("sample", "feature")
         np.testing.assert_array_equal(tree["z"][2:5, ::-2], z[2:5, ::-2])
         np.testing.assert_array_equal(tree["sample"], np.arange(7))
@@ -237,7 +237,7 @@ def test_data_files_plain_and_encoded(tmp_path):
         file["odd/sample"] = rng.random((4, 5, 5))
         file["odd/link"] = h5py.SoftLink("/nowhere")
         file["odd/nothing"] = h5py.Empty("f")
-    with smtdist.open(tmp_path / "data.h5") as tree:
+    with smtdist.open_datatree(tmp_path / "data.h5") as tree:
         dims = {
             node.path: {name: array.dims for name, array in node.data_vars.items()} for node in tree.leaves
         }
@@ -257,16 +257,16 @@ def test_groups_within_groups_keep_their_lengths_apart(tmp_path):
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["images"] = np.zeros((6, 5, 5), np.uint8)
         file["more/images"] = np.ones((2, 5, 5), np.uint8)
-    with smtdist.open(tmp_path / "data.h5") as tree:
+    with smtdist.open_datatree(tmp_path / "data.h5") as tree:
         assert tree["more/images"].dims == ("images_sample", "row", "column")
         assert int(tree["more/images"].sum()) == 50
 
 
 def test_real_data_files_open(real_data):
-    with smtdist.open(real_data("mnist.h5")) as tree, h5py.File(real_data("mnist.h5")) as file:
+    with smtdist.open_datatree(real_data("mnist.h5")) as tree, h5py.File(real_data("mnist.h5")) as file:
         np.testing.assert_array_equal(tree["test/images"][5000:5003], file["test/images"][5000:5003])
     path = real_data("cifar10_jpeg.h5")
-    with smtdist.open(path) as tree, h5py.File(path) as file:
+    with smtdist.open_datatree(path) as tree, h5py.File(path) as file:
         count = len(file["test/labels"])
         assert dict(tree["test"].sizes) == {
             "byte": len(file["test/bytes"]),
@@ -281,7 +281,7 @@ def test_a_checkpoint_opens(tmp_path):
     )
     engine = Engine(SerialExecutor(), checkpoint=tmp_path, key="a")
     model, _ = fit(as_source(small_images(1, 20, 8, 8)), asked, engine)
-    with smtdist.open(tmp_path / "statistics" / "result.h5") as tree:
+    with smtdist.open_datatree(tmp_path / "statistics" / "result.h5") as tree:
         activity = next(node["activity"] for node in tree.subtree if "activity" in node)
         np.testing.assert_array_equal(activity, model.statistics.activity)
 
@@ -289,16 +289,16 @@ def test_a_checkpoint_opens(tmp_path):
 def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
     (tmp_path / "text.h5").write_text("no HDF5")
     with pytest.raises(DataError, match="not an HDF5 file"):
-        smtdist.open(tmp_path / "text.h5")
+        smtdist.open_datatree(tmp_path / "text.h5")
     with pytest.raises(DataError, match="does not exist"):
-        smtdist.open(tmp_path / "none.h5")
+        smtdist.open_datatree(tmp_path / "none.h5")
     with h5py.File(tmp_path / "new.h5", "w") as file:
         file.attrs["smtdist_schema"] = store.KINDS["smt"].newest + 1
     with pytest.raises(ModelError, match="newer smtdist"):
-        smtdist.open(tmp_path / "new.h5")
+        smtdist.open_datatree(tmp_path / "new.h5")
     with h5py.File(tmp_path / "part.h5", "w") as file:
         file.attrs["smtdist_schema"] = 1
         file.create_group("statistics").attrs["derived"] = '["second_moment"]'
     with pytest.raises(ModelError, match="not a complete smtdist model"):
-        smtdist.open(tmp_path / "part.h5")
+        smtdist.open_datatree(tmp_path / "part.h5")
     assert sorted(os.listdir(tmp_path)) == ["new.h5", "part.h5", "text.h5"]

@@ -93,7 +93,7 @@ def test_equal_numbers_are_exact_and_meet_others(model, tmp_path):
         found = load(path)
         same(found.statistics, one)
         assert not found.coarse
-        with smtdist.open(path) as tree:
+        with smtdist.open_datatree(path) as tree:
             np.testing.assert_array_equal(tree["statistics/context_scatter"], full(one.context_scatter))
         with xr.open_dataset(path, group="statistics", engine="h5netcdf") as stored:
             assert stored.attrs["scatter_scale"] == one.scatter_scale

@@ -155,7 +155,7 @@ def test_labels_clips_trees_and_models_are_no_way_round(two, at):
     with pytest.raises(DataError, match=SAID):
         open_clips(str(sent / "x.h5"))
     with pytest.raises(DataError, match=SAID):
-        smtdist.open(sent / "x.h5")
+        smtdist.open_datatree(sent / "x.h5")
     with h5py.File(at / "model.h5", "r+") as model:
         del model["whitening/whiten"]
         model["whitening/whiten"] = h5py.ExternalLink(str(private), "train/labels")

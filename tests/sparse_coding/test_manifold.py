@@ -159,14 +159,14 @@ def test_sums_that_say_of_no_codes_that_they_are_alike_are_refused(coder):
 
 
 def test_sums_open_as_matrices(coder, tmp_path):
-    """`smtdist.open` joins the two parts of a sum, and divides by the steps of the grid."""
+    """`smtdist.open_datatree` joins the two parts of a sum, and divides by the steps of the grid."""
     wanted = WANTED.replace(context=3, order=2)
     model, _ = fit_manifold(
         ArraySource(small_images(4, 40, 12, 10)), coder, wanted, Engine(SerialExecutor())
     )
     store.save(model, tmp_path / "m.h5")
     sums = model.statistics
-    with smtdist.open(tmp_path / "m.h5") as tree:
+    with smtdist.open_datatree(tmp_path / "m.h5") as tree:
         for name, expected in (
             ("second_moment", model.means.moment),
             ("context_scatter", model.means.scatter),
