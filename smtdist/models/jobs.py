@@ -1,4 +1,4 @@
-"""A fit of any kind of model, from what a person names: opened and checked, ready to be run, planned or resumed.
+"""Fits and changes of any kind of model, from what a person names: opened and checked, ready to be run.
 
 The row of a kind in `smtdist.models.store.KINDS` says by which names its models are fitted, what beside data and settings such
 a fit takes, and which module has the function `job` that makes a `Job` of a `Request`.
@@ -24,20 +24,8 @@ if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fit
     from smtdist.models.records import Record
 
 VERBS: Final = (
-    *(
-        "plan",
-        "fit",
-        "resume",
-        "watch",
-        "update",
-        "withdraw",
-        "merge",
-        "transform",
-        "evaluate",
-        "tune",
-        "export",
-    ),
-    *("report", "info", "check"),
+    *("plan", "fit", "resume", "watch", "update", "withdraw", "merge"),
+    *("transform", "evaluate", "tune", "export", "report", "info", "check"),
 )
 """What can be done with models; which a kind has follows from its row."""
 SMT: Final = "smt"
@@ -96,9 +84,8 @@ class Job:
     solved for, which a plan needs. about : what a plan says of it. costs : states its passes, where these are not found by a
     rehearsal. unplanned : why there is no plan, "" where there is one. alone : why no other process can help, likewise.
     pictured : whether its samples are images, of which a first look can be taken. seed : of that look.
-    stored_bytes : of the sums in the file, at most; 0 where that is little. lines : what else is said of the
-    model. advice : sentences on what to do where a fit fell
-    short, empty ones where it did not.
+    stored_bytes : of the sums in the file, at most; 0 where that is little. lines : what else is said of the model. advice :
+    sentences on what to do where a fit fell short, empty ones where it did not.
     """
 
     source: Source
@@ -196,7 +183,7 @@ def verbs(name: str) -> set[str]:
 LACKING: Final = {
     "update": "nothing can be added to it; fit it again on all data",
     "withdraw": "nothing can be withdrawn from it; fit it again on the rest of the data",
-    "merge": "its sums are not those of several files; fit it again on all data",
+    "merge": "its files cannot be added to each other; add samples, or fit it again on all data",
     "transform": "it transforms no samples; ask it what smtdist info says of it",
     "evaluate": "it tells no classes apart; give a model of images, a kernel model, a model of video, a head or "
     "representations",
