@@ -1,12 +1,16 @@
 // Runs CUDA kernels on the CPU, slowly: the threads of a block are fibers of one system thread, resumed in an order that a
 // seed chooses anew each round, and stopped where threads must meet. What would hang or be undefined ends with an error.
+// Fibers are made once and jumped between: making or swapping contexts asks the system for the mask of signals each time.
+#undef _FORTIFY_SOURCE  // would take a jump to another stack for a mistake
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <random>
 #include <vector>
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #define __global__
@@ -23,15 +27,15 @@ struct Index {
 enum class State { ready, at_warp, at_block, ended };
 
 struct Fiber {
-    ucontext_t context;
+    jmp_buf here;
     std::vector<char> stack;
     State state = State::ready;
     uint64_t slot = 0;  // what it shows to its warp
 };
 
 struct Block {
-    std::vector<Fiber> fibers;
-    ucontext_t scheduler;
+    std::deque<Fiber> fibers;
+    jmp_buf scheduler;
     std::function<void()> body;
     unsigned current = 0;
 };
@@ -44,13 +48,33 @@ inline void meet(State where)
 {
     Fiber &fiber = block->fibers[block->current];
     fiber.state = where;
-    swapcontext(&fiber.context, &block->scheduler);
+    if (_setjmp(fiber.here) == 0)
+        _longjmp(block->scheduler, 1);
 }
 
+// One thread of a block, then the same of the next one.
 inline void enter()
 {
-    block->body();
-    block->fibers[block->current].state = State::ended;
+    for (;;) {
+        block->body();
+        meet(State::ended);
+    }
+}
+
+inline void resume(Fiber &fiber)
+{
+    if (_setjmp(block->scheduler))
+        return;
+    if (!fiber.stack.empty())
+        _longjmp(fiber.here, 1);
+    ucontext_t context;
+    getcontext(&context);
+    fiber.stack.resize(1 << 16);
+    context.uc_stack.ss_sp = fiber.stack.data();
+    context.uc_stack.ss_size = fiber.stack.size();
+    context.uc_link = nullptr;
+    makecontext(&context, enter, 0);
+    setcontext(&context);
 }
 
 inline bool waiting(unsigned from, unsigned to, State where)
@@ -82,7 +106,7 @@ inline bool run_block(unsigned threads, std::mt19937 &order)
             moved = true;
             block->current = i;
             threadIdx.x = i;
-            swapcontext(&block->scheduler, &block->fibers[i].context);
+            resume(block->fibers[i]);
         }
         for (unsigned first = 0; first < threads; first += WARP_SIZE)
             if (waiting(first, first + WARP_SIZE, State::at_warp))
@@ -105,25 +129,20 @@ inline int run(unsigned blocks, unsigned threads, unsigned seed, std::function<v
     for (unsigned i = 0; i < blocks; i++)
         numbers[i] = i;
     std::shuffle(numbers.begin(), numbers.end(), order);
-    Block one;
+    static Block one;
     one.body = body;
-    one.fibers.resize(threads);
+    if (one.fibers.size() < threads)
+        one.fibers.resize(threads);
     block = &one;
     gridDim.x = blocks;
     blockDim.x = threads;
     for (unsigned number : numbers) {
         blockIdx.x = number;
-        for (Fiber &fiber : one.fibers) {
-            fiber.stack.resize(1 << 16);
-            fiber.state = State::ready;
-            getcontext(&fiber.context);
-            fiber.context.uc_stack.ss_sp = fiber.stack.data();
-            fiber.context.uc_stack.ss_size = fiber.stack.size();
-            fiber.context.uc_link = &one.scheduler;
-            makecontext(&fiber.context, enter, 0);
-        }
-        if (!run_block(threads, order))
+        release(0, threads);
+        if (!run_block(threads, order)) {
+            one.fibers.clear();  // they stand where they never meet
             return 1;
+        }
     }
     return 0;
 }

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -284,8 +284,9 @@ def _help(function: Callable[..., Any]) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n"))
 
 
+@cache
 def load(name: str) -> Any:
-    """Import a command and return it as the command line needs it."""
+    """Import a command and return it as the command line needs it, once for all calls in a process."""
     known = COMMANDS[name]
     with _uncollected():
         own = f"{name}_" if iskeyword(name) else name

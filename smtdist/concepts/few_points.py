@@ -120,12 +120,14 @@ def sweeps(
     gone, come = np.empty(wide, np.uint64), np.empty(wide, np.uint64)
     pairs, counts, pi = np.zeros((wide, wide)), np.zeros(wide), np.zeros(wide)
     prices = np.zeros(wide)
-    pairs[:b, :b], counts[:b], pi[:b], prices[:b] = together, members, weights, penalty
+    for a in range(b):
+        jit.copy(pairs[a, :b], together[a])
+        counts[a], pi[a], prices[a] = members[a], weights[a], penalty[a]
     rows = np.zeros((p, wide))
     places = np.empty((p, wide), np.uint64)
     listed_in = np.empty(p, np.int64)
-    rows[:, :b] = s
     for i in range(p):
+        jit.copy(rows[i, :b], s[i])
         listed_in[i] = listed(rows[i], places[i])
     pull, pulls, sums = np.zeros((wide, p)), np.zeros(wide), np.zeros(p)
     everything = _pulled(gram, places, listed_in, pull, pulls, sums)
@@ -162,7 +164,9 @@ def sweeps(
                 for a in range(wide):
                     held[a], before[a] = row[a], after[a]
                 listed_in[i] = later
-    together[:], members[:] = pairs[:b, :b], counts[:b]
+    for a in range(b):
+        jit.copy(together[a], pairs[a])
+        members[a] = counts[a]
     for i in range(p):
         for a in range(b):
             s[i, a] = int(rows[i, a])

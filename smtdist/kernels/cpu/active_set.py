@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import ONE, ZERO, compiled
+from smtdist.kernels.cpu.jit import ONE, ZERO, compiled, copy
 from smtdist.kernels.cpu.l1 import gap_of
 from smtdist.kernels.types import Array
 
@@ -53,7 +53,7 @@ def active_rows(
         barred[:] = False
         while True:
             count = _settled(x[row], penalty, members, values, held, root, solved, count)
-            rest[:] = x[row]
+            copy(rest, x[row])
             for at in range(count):
                 for i in range(inputs):
                     rest[i] -= values[at] * held[at, i]
@@ -159,8 +159,10 @@ def _entered(
     count: int,
 ) -> int:
     """Let in an atom for which `_outside` has set `column`."""
-    members[count], held[count] = unit, atom
-    root[:count, count] = column[:count]
+    members[count] = unit
+    copy(held[count], atom)
+    for at in range(count):
+        root[at, count] = column[at]
     root[count, count] = np.sqrt(square)
     return count + 1
 
@@ -169,8 +171,10 @@ def _entered(
 def _left(members: Array, values: Array, held: Array, root: Array, place: int, count: int) -> int:
     """Let go of the atom at a place: R loses a column, and rotations make it a triangle again."""
     for at in range(place, count - 1):
-        members[at], values[at], held[at] = members[at + 1], values[at + 1], held[at + 1]
-        root[: at + 2, at] = root[: at + 2, at + 1]
+        members[at], values[at] = members[at + 1], values[at + 1]
+        copy(held[at], held[at + 1])
+        for i in range(at + 2):
+            root[i, at] = root[i, at + 1]
     for k in range(place, count - 1):
         one, other = root[k, k], root[k + 1, k]
         size = np.sqrt(one * one + other * other)
@@ -215,9 +219,10 @@ def _settled(
                 if stop < 0 or reached < way:
                     way, stop = reached, at
         if stop < 0:
-            values[:count] = solved[:count]
+            copy(values[:count], solved)
             break
-        values[:count] += way * (solved[:count] - values[:count])
+        for at in range(count):
+            values[at] += way * (solved[at] - values[at])
         values[stop] = 0.0
         place = ZERO
         while place < count:
@@ -265,10 +270,10 @@ def least_squares(rows: Array, atoms: Array, chosen: Array, fitted: Array, rest:
     held, x, left = np.empty((count, inputs)), np.empty(inputs), np.empty(inputs)
     root, values = np.zeros((count, count)), np.empty(count)
     for row in range(rows.shape[0]):
-        x[:] = rows[row]
-        left[:] = x
+        copy(x, rows[row])
+        copy(left, x)
         for at in range(count):
-            held[at] = atoms[chosen[row, at]]
+            copy(held[at], atoms[chosen[row, at]])
             values[at] = _dot(held[at], x)
             for i in range(at):
                 root[i, at] = _dot(held[i], held[at])
@@ -282,4 +287,4 @@ def least_squares(rows: Array, atoms: Array, chosen: Array, fitted: Array, rest:
             fitted[row, at] = values[at]
             for i in range(inputs):
                 left[i] -= values[at] * held[at, i]
-        rest[row] = left
+        copy(rest[row], left)

@@ -459,6 +459,13 @@ def store_packed(_typing: Any, out: Any, index: Any, mask: Any, base: Any, unit:
 
 
 @compiled
+def copy(to: Array, values: Array) -> None:
+    """Copy as many values as `to` has room for, one by one: Numba takes seconds to compile a slice that is assigned."""
+    for at in range(len(to)):
+        to[at] = values[at]
+
+
+@compiled
 def write_set_bits(out: Array, at: int, word: np.uint64, base: int, unit: int) -> None:
     """Write base + unit x b of every set bit b of `word`, ascending, to uint16 out[at:].
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from smtdist.kernels.cpu import dictionary, integer_products
-from smtdist.kernels.cpu.jit import compiled, dot_of_rows, lowest_bit, popcount, reach_mask
+from smtdist.kernels.cpu.jit import compiled, copy, dot_of_rows, lowest_bit, popcount, reach_mask
 from smtdist.kernels.generic import neighbours
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array
@@ -278,7 +278,7 @@ def approximate(
         error = np.float32(own_error[query] + worst * (1 + own_error[query]) + ROUNDING)
         for column in range(width):
             line[column] = np.float32(products[query, column] - shift[column]) * factor * others[column]
-        cosines[query, :width] = line[:width]
+        copy(cosines[query, :width], line)
         # k cosines are at least the lowest of `known`: those that are kept, and the approximate ones less their error
         for neighbour in range(len(known)):
             write_cosine(heap[neighbour], word, value)
@@ -319,7 +319,7 @@ def offer(
     one, zero = np.uint64(1), np.float32(0)
     for query in range(start, stop):
         heap = keys[query]
-        line[:width] = cosines[query, :width]
+        copy(line[:width], cosines[query])
         for part in range(parts):
             mask = reach_mask(line, 64 * part, lowest[query])
             while mask != np.uint64(0):

@@ -163,7 +163,8 @@ def count_entries(pair: Array, n_words: int, diagonal: bool, out: Array) -> None
         elif not diagonal:
             out[row + 1] += 1
     if diagonal:
-        out[1:] += 1
+        for row in range(n_words):
+            out[row + 1] += 1
 
 
 @compiled
