@@ -25,7 +25,7 @@ from docs import gallery
 from smtdist.cli.commands import COMMANDS, load
 from smtdist.configuration import PRESET_NOTES, described, preset_lines
 from smtdist.models.jobs import LACKING, VERBS, verbs
-from smtdist.models.store import KINDS
+from smtdist.models.kinds import KINDS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from importlib import import_module
@@ -222,37 +222,29 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, self._with_settings(args))
 
     def _with_settings(self, args: list[str]) -> list[str]:
-        """Return words in which options that are settings of the model that is fitted are given by --set."""
-        own = {word: option for option in self.params for word in (*option.opts, *option.secondary_opts)}
-        if "--model" not in own or "--set" not in own:
-            return args
-        models = [args[at + 1] for at, word in enumerate(args[:-1]) if word == "--model"]
-        if not models:
+        """Return words in which options that are settings of the model that is fitted are given by --set, as before."""
+        own = {word for option in self.params for word in (*option.opts, *option.secondary_opts)}
+        if not {"--model", "--set"} <= own or "--model" not in args[:-1]:
             return args
         from smtdist.models import jobs
 
-        try:
-            known = jobs.declared(models[-1])
-        except SmtdistError:  # said later
-            return args
-        names = {
-            other: name
-            for name, one in known.items()
-            for other in (name, name.removeprefix("n_"), *one.metadata["setting"].aliases)
-        }
-        changed, at = list[str](), 0
-        while at < len(args):
-            option, equals, value = args[at].partition("=")
-            name = option.removeprefix("--").replace("-", "_")
-            if option in own or not option.startswith("--") or name not in names:
-                changed.append(args[at])
-            else:
-                if not equals:
-                    at += 1
-                    value = args[at] if at < len(args) else ""
-                changed += ["--set", f"{names[name]}={value}"]
-            at += 1
-        return changed
+        with suppress(SmtdistError):  # said later
+            settings = jobs.declared(args[args.index("--model") + 1])
+            changed, words = list[str](), iter(args)
+            for word in words:
+                option, equals, value = word.partition("=")
+                name = option.removeprefix("--").replace("-", "_")
+                known = [
+                    now
+                    for now, about in settings.items()
+                    if name in (now, now.removeprefix("n_"), *about.metadata["setting"].aliases)
+                ]
+                if option in own or not option.startswith("--") or not known:
+                    changed.append(word)
+                else:
+                    changed += ["--set", f"{known[0]}={value if equals else next(words, '')}"]
+            return changed
+        return args
 
     def invoke(self, ctx: Any) -> Any:
         given = {

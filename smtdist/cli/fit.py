@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -138,7 +139,25 @@ def plan(
         sizes = planning.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}
     if isinstance(job, Images):
-        _say_images(_planned(job, how, sizes, threads, calibrate), how.checkpoint, json, about)
+        # the memory that is planned with is not that of the workers that are there
+        there = partial(engine_for, replace(how, memory=None), job.source)
+        plans = {}
+        for name, settings in job.each.items():
+            planned = planning.plan_fit(
+                job.source,
+                settings,
+                here=how.is_local,
+                workers=how.resolved_workers(job.source),
+                sizes=sizes,
+                threads=threads,
+                checkpoint=how.checkpoint,
+                calibrate=calibrate,
+                base=job.base,
+                atoms=job.atoms,
+                connected=there,
+            )
+            plans[name] = planned, {"configuration": settings.to_dict()}
+        _say_images(plans, how.checkpoint, json, about)
     elif job.costs is not None:
         _say_costs(job, how, json, about)
     elif not how.is_local:
@@ -148,40 +167,6 @@ def plan(
             machines, _ = forecast.local_machines(how.resolved_workers(job.source) or 0, threads, *sizes)
         planned = planned_run(job.fit, machines, job.components, checkpoint=how.checkpoint, timed=calibrate)
         _say_plan(planned, how.checkpoint, json, about)
-
-
-def _planned(
-    job: Images,
-    how: opt.How,
-    sizes: planning.Sizes,
-    threads: int | None,
-    calibrate: bool,
-) -> dict[str, tuple[forecast.FitPlan, dict[str, Any]]]:
-    """Return the plan of each model with a binary code, for this machine or a running cluster, and its settings."""
-    plans = {}
-    for name, settings in job.each.items():
-        with usage():
-            planner, encoder = planning.fit_planner(
-                job.source,
-                settings,
-                how.resolved_workers(job.source) or 0,
-                sizes,
-                threads,
-                how.checkpoint,
-                here=how.is_local,
-                base=job.base,
-                atoms=job.atoms,
-            )
-        if how.is_local:
-            planned = planning.plan_here(planner, how.checkpoint, calibrate, encoder, job.atoms)
-        else:
-            # the memory that is planned with is not that of the workers that are there
-            with engine_for(replace(how, memory=None), job.source) as engine:
-                planned = planning.plan_there(
-                    planner, engine, sizes, how.checkpoint, calibrate, encoder, job.atoms
-                )
-        plans[name] = planned, {"configuration": settings.to_dict()}
-    return plans
 
 
 def _say_images(

@@ -19,12 +19,6 @@ from smtdist.data.same_file import require_apart
 from smtdist.data.writing import check_target
 from smtdist.models import adding, jobs, loading, store
 
-Samples = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DATA...", help="Samples like those of the fit: as for smtdist fit, one file or many."
-    ),
-]
 Dataset = Annotated[
     str | None,
     typer.Option(
@@ -84,7 +78,7 @@ def merge(
 
 def update(
     model: opt.ModelFile,
-    data: Samples,
+    data: opt.Data,
     dataset: Dataset = None,
     out: Out = None,
     lengths: Lengths = None,
@@ -112,19 +106,14 @@ def update(
     if alone and (out is None or allow_repeats):
         raise WrongUsage("--alone writes a separate model; give --out, and leave out --allow-repeats.")
     change = jobs.Change(
-        tuple(data),
-        dataset,
-        alone=alone,
-        repeats=allow_repeats,
-        lengths=_lengths(lengths),
-        skip_damaged=how.on_bad_chunk == "skip",
+        tuple(data), dataset, alone=alone, repeats=allow_repeats, lengths=_lengths(lengths)
     )
     _change(model, change, out, how, overwrite, json)
 
 
 def withdraw(
     model: opt.ModelFile,
-    data: Samples,
+    data: opt.Data,
     dataset: Dataset = None,
     out: Out = None,
     lengths: Lengths = None,
@@ -145,14 +134,7 @@ def withdraw(
     that supplied an atom or a landmark. MODEL.h5 is replaced when the new model is complete.
     """
     ranges = tuple(_range(text) for text in lines or [])
-    change = jobs.Change(
-        tuple(data),
-        dataset,
-        withdraw=True,
-        lines=ranges,
-        lengths=_lengths(lengths),
-        skip_damaged=how.on_bad_chunk == "skip",
-    )
+    change = jobs.Change(tuple(data), dataset, withdraw=True, lines=ranges, lengths=_lengths(lengths))
     _change(model, change, out, how, overwrite, json)
 
 
@@ -172,7 +154,7 @@ def _change(
     with locking.held(path) if out is None else nullcontext():
         present = loading.load_growing(path)
         with usage():
-            job = jobs.update_job(present, change)
+            job = jobs.update_job(present, change._replace(skip_damaged=how.on_bad_chunk == "skip"))
         with engine_for(how, job.source, job.facts) as engine:
             model, records = job.fit(engine)
         size = store.save(model, target, overwrite=out is None or overwrite)

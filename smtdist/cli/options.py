@@ -134,8 +134,9 @@ Data = Annotated[
     list[str],
     typer.Argument(
         metavar="DATA...",
-        help="HDF5 file, Zarr store or address (https://, s3://) with the images. Many files: list them, or give a quoted "
-        "pattern, a folder, a list (.txt) or a manifest (.json).",
+        help="HDF5 file, Zarr store or address (https://, s3://) with images; a .npy file or a dataset with rows; text "
+        "files; clips; or representations. Many files: list them, or give a quoted pattern, a folder, a list (.txt) "
+        "or a manifest (.json).",
     ),
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist fit.")]
@@ -320,18 +321,7 @@ _OF_CLUSTERS = {
 }
 """What belongs to --cluster: one ClusterChoice says all of it."""
 _WANTED = {
-    "data": (
-        Annotated[
-            list[str],
-            typer.Argument(
-                metavar="DATA...",
-                help="HDF5 file, Zarr store or address (https://, s3://) with images; a .npy file or a dataset with rows; text "
-                "files; clips; or representations. Many files: list them, or give a quoted pattern, a folder, a list (.txt) "
-                "or a manifest (.json).",
-            ),
-        ],
-        inspect.Parameter.empty,
-    ),
+    "data": (Data, inspect.Parameter.empty),
     "dataset": (
         Annotated[
             str | None,

@@ -14,7 +14,7 @@ from smtdist.cli.session import engine_for, print_json, result_console
 from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
 from smtdist.evaluate import run
-from smtdist.models import loading, store
+from smtdist.models import kinds, loading
 from smtdist.monitor import tables
 from smtdist.report.build import write_report
 from smtdist.report.facts import kind_of
@@ -58,7 +58,7 @@ def report(
     if (data is None) != (train is None) or (data is None) != (test is None):
         raise WrongUsage("Labelled images need all three of --data, --train and --test.")
     kind = kind_of(model)
-    if data is not None and kind not in store.OF_IMAGES:
+    if data is not None and kind not in kinds.OF_IMAGES:
         raise WrongUsage(f"--data is for models of images, but {model} holds {kind}; leave it out.")
     check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
     looked = None

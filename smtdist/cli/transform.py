@@ -26,6 +26,7 @@ from smtdist.errors import DataError, MissingDatasetError, counted
 from smtdist.models import (
     jobs,
     joined,
+    kinds,
     loading,
     provenance,
     readout,
@@ -103,7 +104,7 @@ def transform(
     """
     started = time.perf_counter()
     beside, bad = with_ or [], opt.bad_chunk(on_bad_chunk) or "raise"
-    of_images = store.kind_at(model) in ("", "images", "representation", *store.OF_IMAGES)
+    of_images = store.kind_at(model) in ("", "images", "representation", *kinds.OF_IMAGES)
     if not of_images:
         if read_out or mirrored or half or limit or beside or set_ or on_bad_chunk or plan or len(data) > 1:
             raise WrongUsage(

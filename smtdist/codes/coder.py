@@ -39,7 +39,7 @@ class Coder(Shown, Features):
     settings : what was asked for. shape : (height, width, channels) of an image.
     mean, whiten, unwhiten : (p,), (p, p), (p, p) of contrast-normalised patches.
     CHANGEABLE : settings that may change after the fit.
-    STORED_AS : the kind of its files (`smtdist.models.store.KINDS`).
+    STORED_AS : the kind of its files (`smtdist.models.kinds.KINDS`).
     """
 
     CHANGEABLE: ClassVar[tuple[str, ...]] = ("pooling_grid",)

@@ -102,19 +102,6 @@ class ClusterChoice:
             )
         return self
 
-    def words(self) -> list[str]:
-        """Return the options of a command line that say the same, with absolute paths.
-
-        >>> ClusterChoice("slurm", tls=Path("/tls"), max_workers=8).words()
-        ['--cluster', 'slurm', '--tls', '/tls', '--max-workers', '8']
-        """
-        values = {"--cluster-config": self.config, "--tls": self.tls, "--max-workers": self.max_workers}
-        found = ["--cluster", self.name]
-        for option, value in values.items():
-            if value is not None:
-                found += [option, str(value.absolute() if isinstance(value, Path) else value)]
-        return [*found, "--insecure"] if self.insecure else found
-
 
 def is_loopback(host: str) -> bool:
     """Tell whether a host's every address is of this machine's loopback interface.

@@ -1,6 +1,6 @@
 """Evaluations of models, heads and representations, from what names them: opened and checked, ready to be judged or planned.
 
-The row of a kind in `smtdist.models.store.KINDS` names the function that makes an `Evaluation` of what is asked.
+The row of a kind in `smtdist.models.kinds.KINDS` names the function that makes an `Evaluation` of what is asked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate import judging, knn, run, stored
 from smtdist.evaluate.plan import EvaluationPlan
-from smtdist.models import jobs, loading, readout, store
+from smtdist.models import jobs, kinds, loading, readout, store
 
 SEEN: Final = frozenset(
     ("leading", "whiten", "features", "pool", "n_components", "drop_components", "others")
@@ -85,7 +85,7 @@ def evaluation(asking: Asking) -> Evaluation:
     Raises ConfigurationError for what has no meaning, ModelError for a file of a kind that is not evaluated.
     """
     name = store.kind_at(asking.model)
-    kind = store.KINDS.get(name)
+    kind = kinds.KINDS.get(name)
     if (asking.clip or asking.sequences) and (kind is None or "clip" not in kind.takes):
         raise ConfigurationError(
             "Clips and their sequences are judged by models of video alone; leave them out."

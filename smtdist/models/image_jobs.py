@@ -20,12 +20,12 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence
-from smtdist.models import coded, plugins, store
+from smtdist.models import coded, kinds, plugins, store
 from smtdist.models.coders import fit as coder_fit
 from smtdist.models.coders import manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.fit import fit, fit_joined, joined_facts, run_facts
-from smtdist.models.jobs import SMT, Job, Request, option, suiting
+from smtdist.models.jobs import SMT, Job, Request, suiting
 from smtdist.models.model import Model, image_geometry
 from smtdist.models.plan import finished_bytes
 from smtdist.models.records import Record
@@ -74,17 +74,15 @@ def declared(model: str) -> Mapping[str, dataclasses.Field[Any]]:
 def job(request: Request) -> Job:
     """Open and check a fit of images; which it is follows from the name, the code and the model that it starts from."""
     code = learned_code(request.settings) if request.model == SMT else ""
-    on_coder = request.from_model is not None and store.kind_at(request.from_model) in store.CODERS
+    on_coder = request.from_model is not None and store.kind_at(request.from_model) in kinds.CODERS
     if request.model == SMT and not code and not on_coder:
         return _binary(request)
-    idle = [name for name in ("preset", "atoms") if getattr(request, name)]
+    idle = [f"--{name}" for name in ("preset", "atoms") if getattr(request, name)]
     if code and not on_coder and request.from_model:
-        idle.append("from_model")
+        idle.append("--from-model")
     if idle:
         what = f"code={code}" if code else "A learned code"
-        raise ConfigurationError(
-            f"{what} cannot be combined with {' and '.join(map(option, idle))}; leave it out."
-        )
+        raise ConfigurationError(f"{what} cannot be combined with {' and '.join(idle)}; leave it out.")
     if request.model != SMT:
         return _coder(request)
     return _embedding(request, request.from_model) if request.from_model else _coded(request)

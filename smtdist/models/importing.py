@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
 from typing import Any, ClassVar, Final
@@ -16,7 +15,6 @@ from smtdist.settings import (
     NULL,
     TEXT,
     Settings,
-    default_of,
     documented,
     one_of,
     setting,
@@ -121,15 +119,4 @@ def import_images(
     return results
 
 
-def _signature() -> inspect.Signature:
-    """Return the signature of `import_images` with a parameter for each setting."""
-    *first, _ = inspect.signature(import_images).parameters.values()
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of(field))
-        for name, field in ImportSettings.declared().items()
-    ]
-    return inspect.Signature([*first, *more])
-
-
-import_images.__signature__ = _signature()  # type: ignore[attr-defined]
 import_images.__doc__ = documented(import_images.__doc__, "Settings", ImportSettings.declared())

@@ -1,6 +1,6 @@
 """Fits and changes of any kind of model, from what a person names: opened and checked, ready to be run.
 
-The row of a kind in `smtdist.models.store.KINDS` says by which names its models are fitted, what beside data and settings such
+The row of a kind in `smtdist.models.kinds.KINDS` says by which names its models are fitted, what beside data and settings such
 a fit takes, and which module has the function `job` that makes a `Job` of a `Request`.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError, ModelError, UnsuitableError
-from smtdist.models.store import KINDS, OF_IMAGES, Kind
+from smtdist.models.kinds import KINDS, OF_IMAGES, Kind
 
 if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
     from smtdist.engine.manifest import Facts
@@ -115,21 +115,12 @@ class Seen(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a model of no images is asked to transform: one file, a dataset in it, and whether lines of text are written."""
+    """What a model of no images is asked to transform: its file, the data, a dataset in it, and whether as lines of text."""
 
     model: Path
     data: str
     dataset: str | None = None
     csv: bool = False
-
-
-def option(name: str) -> str:
-    """Return what the command line calls a part of a request; the sentence of an error says it in Python as Python does.
-
-    >>> option("from_model")
-    '--from-model'
-    """
-    return f"--{name.replace('_', '-')}"
 
 
 def names() -> list[str]:
@@ -153,10 +144,12 @@ def job(request: Request) -> Job:
     Raises ConfigurationError for settings that make no sense and for what such a fit does not take, DataError for data.
     """
     kind = kind_of(request.model)
-    idle = [name for name in TAKEN if getattr(request, name) and name not in kind.takes]
+    idle = [
+        f"--{name.replace('_', '-')}" for name in TAKEN if getattr(request, name) and name not in kind.takes
+    ]
     if idle:
         raise ConfigurationError(
-            f"A fit of {request.model} takes no {' and no '.join(map(option, idle))}; leave it out."
+            f"A fit of {request.model} takes no {' and no '.join(idle)}; leave it out."
         )
     made: Job = kind.imported(kind.fitted_by).job(request)
     return made

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models import coded, store
+from smtdist.models import coded, kinds, store
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.joined import Joined
@@ -23,7 +23,7 @@ def load_images(path: str | os.PathLike[str], *, statistics: bool = True) -> Any
     Without `statistics` the K x K sums stay on disk. ModelError for another file, or one that is damaged.
     """
     kind = store.kind_at(path)  # whoever reads what cannot be opened says what is wrong
-    return store.load(path, kind=kind if kind in store.OF_IMAGES else "smt", statistics=statistics)
+    return store.load(path, kind=kind if kind in kinds.OF_IMAGES else "smt", statistics=statistics)
 
 
 def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Joined | Pooled:
@@ -70,8 +70,8 @@ def load_transform(path: str | os.PathLike[str], *, statistics: bool = True) -> 
 def load_growing(path: str | os.PathLike[str]) -> Any:
     """Read a model of any kind, of images one with an embedding; ModelError for another file."""
     name = store.kind_at(path)
-    kind = store.KINDS.get(name)
-    if kind is not None and kind.home and name not in store.OF_IMAGES:
+    kind = kinds.KINDS.get(name)
+    if kind is not None and kind.home and name not in kinds.OF_IMAGES:
         return store.load(path)
     return load_transforms(path)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
 from smtdist.engine import session
 from smtdist.engine.calibration import Deadline
-from smtdist.engine.execution import Execution
 from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import resident_bytes, size_of
 from smtdist.engine.passes import Engine
@@ -44,7 +44,7 @@ def plan_fit(
     source: Source,
     settings: Configuration,
     *,
-    cluster: Any = None,
+    here: bool = True,
     workers: int | None = None,
     sizes: Sizes = (None, None, None),
     threads: int | None = None,
@@ -52,21 +52,22 @@ def plan_fit(
     calibrate: bool = True,
     base: Model | None = None,
     atoms: NDArray[Any] | None = None,
+    connected: Callable[[], AbstractContextManager[Engine]] | None = None,
 ) -> FitPlan:
     """Return what a fit will cost; nothing but a few samples is read.
 
-    sizes, threads : of machines that are not this one. calibrate : whether times are measured, for ten
+    here : whether the work is done by this machine's processes; else by workers that `connected` connects to, which are
+        measured. sizes, threads : of machines that are not this one. calibrate : whether times are measured, for ten
         seconds at most. Raises MemoryBudgetError for what cannot fit, with what would do.
     """
     n_atoms = settings.n_atoms if atoms is None else len(atoms)
     settings = settings.with_atoms(n_atoms if base is None else len(base.dictionary.grid))
-    here = cluster is None or cluster == "local"
     planner, encoder = fit_planner(
         source, settings, workers or 0, sizes, threads, checkpoint, here=here, base=base, atoms=atoms
     )
-    if here:
+    if here or connected is None:
         return plan_here(planner, checkpoint, calibrate, encoder, atoms)
-    with Execution(cluster, workers, checkpoint=checkpoint).engine() as engine:
+    with connected() as engine:
         return plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, atoms)
 
 

@@ -283,7 +283,7 @@ class SMT(
         return planning.plan_fit(
             source,
             self.settings_for(source, base),
-            cluster=self.cluster,
+            here=self.cluster in (None, "local"),
             workers=self.n_workers,
             sizes=sizes,
             threads=threads,
@@ -291,6 +291,7 @@ class SMT(
             calibrate=calibrate,
             base=base,
             atoms=self.atoms,
+            connected=lambda: self._engine(place),
         )
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:

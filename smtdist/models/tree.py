@@ -17,7 +17,8 @@ from xarray.core import indexing
 from smtdist.data import hdf5, remote
 from smtdist.data.source import PIXEL_KINDS
 from smtdist.errors import DataError, ModelError
-from smtdist.models.store import KINDS, require_schema
+from smtdist.models.kinds import KINDS
+from smtdist.models.store import require_schema
 from smtdist.statistics import limbs
 
 MOST_OBJECTS: Final = 10_000

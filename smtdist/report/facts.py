@@ -17,7 +17,7 @@ from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.zarr_source import is_zarr
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence
-from smtdist.models import representations, store
+from smtdist.models import kinds, representations, store
 from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
     coder_facts,
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return which kind of file it is, a name in `store.KINDS` or "images"; ModelError where it is neither HDF5 nor Zarr."""
+    """Return which kind of file it is, a name in `kinds.KINDS` or "images"; ModelError where it is neither HDF5 nor Zarr."""
     if is_zarr(path) and path.is_dir():
         return "images"
     if path.is_dir():
@@ -84,7 +84,7 @@ def looks_of(kind: str) -> Kind:
     """Return how files of a kind are described; a kind of another package in plain words."""
     if kind == "images":
         return IMAGES
-    named = store.KINDS[kind].facts
+    named = kinds.KINDS[kind].facts
     return globals()[named] if named else Kind(_other, _other_readable)
 
 
@@ -479,7 +479,7 @@ def _group_readable(group: Facts) -> str:
     return f"{shape}, {tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}{problem}"
 
 
-# by their names in `smtdist.models.store.KINDS`
+# by their names in `smtdist.models.kinds.KINDS`
 WORDS: Final = Kind(_words, _words_readable, "sections:of_words")
 POINTS: Final = Kind(_points, _points_readable)
 KERNEL: Final = Kind(_kernel, _kernel_readable, "kernels:kernel_sections")

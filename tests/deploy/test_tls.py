@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,7 +15,6 @@ from typer.testing import CliRunner
 from smtdist.cli import app
 from smtdist.cli.commands import COMMANDS, load
 from smtdist.engine import tls
-from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import ConfigurationError, SmtdistError
 
 pytest.importorskip("cryptography", reason="needs the extra tls")
@@ -156,14 +154,6 @@ def test_every_command_that_takes_a_cluster_takes_what_belongs_to_it():
                 found += 1
                 assert {"--cluster-config", "--tls", "--insecure", "--max-workers"} <= options, name
     assert found >= 9
-
-
-def test_a_cluster_is_remembered_with_its_options(tmp_path):
-    choice = ClusterChoice("slurm", config=tmp_path / "site.yaml", tls=tmp_path / "tls", max_workers=8)
-    paths = ["--cluster-config", str(tmp_path / "site.yaml"), "--tls", str(tmp_path / "tls")]
-    assert choice.words() == ["--cluster", "slurm", *paths, "--max-workers", "8"]
-    assert ClusterChoice("local").words() == ["--cluster", "local"]
-    assert ClusterChoice("ssh", config=Path("a.yaml")).words()[3] == str(Path("a.yaml").absolute())
 
 
 @pytest.mark.parametrize(

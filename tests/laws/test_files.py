@@ -23,12 +23,12 @@ from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.theta import Learned, ThetaFile
 from smtdist.errors import ModelError, SmtdistError
 from smtdist.evaluate import predictions, stored
-from smtdist.models import store
+from smtdist.models import kinds, store
 from smtdist.report.checking import WHOLE, checked
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "models").glob("*.h5"))
 KIND = {path: store.kind_at(path) for path in FIXTURES}
-MODELS = [path for path in FIXTURES if store.KINDS[KIND[path]].home]
+MODELS = [path for path in FIXTURES if kinds.KINDS[KIND[path]].home]
 FIRST = {kind: path for path, kind in reversed(KIND.items()) if path in MODELS}
 """A file of each kind."""
 
@@ -71,7 +71,7 @@ def test_what_is_read_is_written_again(path, tmp_path):
 
 @pytest.mark.parametrize("kind", FIRST)
 def test_what_is_no_file_of_a_kind_is_refused(kind, tmp_path):
-    about, path = store.KINDS[kind], tmp_path / "model.h5"
+    about, path = kinds.KINDS[kind], tmp_path / "model.h5"
 
     def refused(said):
         with pytest.raises(ModelError, match=said):
@@ -118,7 +118,7 @@ def of_model(path):
             str(group.attributes),
             [(array, dims, kept(values)) for array, (dims, values, _) in group.items()],
         )
-        for name, group in store.KINDS[model.STORED_AS].imported().stored(model)
+        for name, group in kinds.KINDS[model.STORED_AS].imported().stored(model)
     ]
 
 

@@ -15,7 +15,7 @@ from smtdist.cli import commands
 from smtdist.cli.app import app
 from smtdist.errors import SmtdistError
 from smtdist.models import jobs
-from smtdist.models.store import KINDS
+from smtdist.models.kinds import KINDS
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 FILES = {

@@ -18,7 +18,7 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
-from smtdist.models import store
+from smtdist.models import kinds, store
 from smtdist.models.fit import fit
 from smtdist.models.representations import save_representation
 
@@ -293,7 +293,7 @@ def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         smtdist.open_datatree(tmp_path / "none.h5")
     with h5py.File(tmp_path / "new.h5", "w") as file:
-        file.attrs["smtdist_schema"] = store.KINDS["smt"].newest + 1
+        file.attrs["smtdist_schema"] = kinds.KINDS["smt"].newest + 1
     with pytest.raises(ModelError, match="newer smtdist"):
         smtdist.open_datatree(tmp_path / "new.h5")
     with h5py.File(tmp_path / "part.h5", "w") as file:
