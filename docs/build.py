@@ -93,7 +93,7 @@ def settings() -> str:
 
 def models() -> str:
     """Return the page of models, with the table of what can be done with each kind that the code has."""
-    kinds = {name: kind for name, kind in KINDS.items() if kind.home}
+    kinds = {name: kind for name, kind in KINDS.items() if kind.home.startswith("smtdist.")}
     lines = [f"| kind | `--model` | {' | '.join(VERBS)} |", "|---" * (2 + len(VERBS)) + "|"]
     for name, kind in kinds.items():
         has = verbs(name)

@@ -38,10 +38,8 @@ BENCHMARKS = {path: path.read_text() for path in (ROOT / "benchmarks").rglob("*.
 SMALL_NUMBERS = {
     "--workers": "0",  # processes take seconds to start; tests/chaos has them
     "--labels": "12",
-    "--landmarks": "16",
     "--leading": "6",
     "--neighbours": "5",
-    "--n-concepts": "20",
 }
 """What stands for a number that suits real data."""
 SMALL_SETTINGS = {
@@ -51,13 +49,15 @@ SMALL_SETTINGS = {
     "fit .*code=s3c": "n_atoms=12 max_iter=1 images=20 n_components=4",
     "fit .*code=rectified": "n_atoms=12 n_components=4",
     "fit .*code=omp": "n_atoms=12 max_iter=1 n_components=4",
-    "(kernel )?(fit|plan) .*--model kernel": "n_components=4",
+    "(fit|plan) .*--model (kernel|points)": "n_components=4",
+    "(fit|plan) .*--model words": "n_components=4",
+    "(fit|plan) .*--model concepts": "n_concepts=20",
+    "(fit|plan) .*--model head": "landmarks=16",
+    "(fit|plan) .*--model video": "patch_size=6 length=4 places=4 n_atoms=24 max_iter=2 batch=60 n_components=4",
     "(fit|plan) ": "n_atoms=32 n_components=4 drop_components=0",
     "tune ": "n_atoms=32",
-    "words .*--vocabulary": "--components 4",
     r"examples\.unit_disc ": "--landmarks 60 --sequences 400 --functions 2",
     r"examples\.spirals ": "--points 400 --landmarks 60",
-    "video fit ": "patch_size=6 length=4 places=4 n_atoms=24 max_iter=2 batch=60 n_components=4",
 }
 """Settings and options added to a command that begins so, the first that fits: a few dozen images have few patches."""
 

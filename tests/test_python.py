@@ -21,6 +21,7 @@ from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import in_python
 from smtdist.evaluate import judging, run
 from smtdist.evaluate.knn import SoftNeighbours
+from smtdist.models.importing import ImportSettings
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -381,7 +382,11 @@ def messages():
 def parameters():
     """Return the names of all parameters of what is public."""
     named = [getattr(smtdist, name) for name in smtdist.__all__]
-    classes = [one for one in named if inspect.isclass(one)] + [judging.Asked, ClusterChoice]
+    classes = [one for one in named if inspect.isclass(one)] + [
+        judging.Asked,
+        ClusterChoice,
+        ImportSettings,
+    ]
     named += [value for one in classes for _, value in inspect.getmembers(one, inspect.isfunction)]
     named = [
         one for one in named if inspect.isfunction(one) or hasattr(one, "__signature__") or one in classes

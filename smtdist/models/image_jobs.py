@@ -165,11 +165,11 @@ def _embedding(request: Request, path: Path) -> Job:
             f"cannot be set; leave them out."
         )
     start = Manifold(coder, base.replace(**given))
-    manifold.require_size(start.coder.size, start.settings)
     source = _opened(request)
     start.require_like(source)
     with suiting():
         manifold.require_pools(start.patches, start.settings)
+    manifold.require_size(start.coder.size, start.settings)
     return Job(
         source,
         partial(manifold.fit_manifold, source, start.coder, start.settings),
