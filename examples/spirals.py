@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from examples.point_fits import fit_points
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels import features as feature_kernels
 from smtdist.kernels.features import Landmarks
 from smtdist.models.points.contexts import nearest_neighbours, spread_points
-from smtdist.models.points.fit import PointModel, fit_points
+from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import noisy_pairs
 from smtdist.solve.solution import Float64
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import Delaunay
 
+from examples.point_fits import fit_sums
 from smtdist.data.array import ArraySamples
 from smtdist.data.source import Source
 from smtdist.engine.executor import SerialExecutor
@@ -27,7 +28,7 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import features as feature_kernels
 from smtdist.kernels.features import Features
 from smtdist.models.functional.inference import recover_codes
-from smtdist.models.points.fit import PointModel, fit_sums
+from smtdist.models.points.fit import PointModel
 from smtdist.models.records import Record
 from smtdist.solve.solution import Float64
 from smtdist.statistics.operators import Temporal

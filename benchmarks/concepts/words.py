@@ -16,12 +16,13 @@ from typing import Any
 import h5py
 import numpy as np
 
+from benchmarks.concepts.squares import quadruplets
 from benchmarks.record import write_record
 from smtdist.concepts.analogram import analogram, is_exact
 from smtdist.concepts.drawing import draw_analogram, draw_projection
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import ConceptModel
-from smtdist.concepts.reading import parallelism, quadruplets, sub_concepts
+from smtdist.concepts.reading import parallelism, sub_concepts
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine

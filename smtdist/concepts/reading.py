@@ -1,4 +1,4 @@
-"""Reading concepts: parallelism of pairs, quadruplets near a square, sub-concepts of a few points, search, typical members.
+"""Reading concepts: parallelism of pairs, sub-concepts of a few points, search, typical members.
 
 Section 4 of "Unsupervised learning of categories". X is read block by block where it is needed; S is in
 memory.
@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.model import ConceptModel
-from smtdist.concepts.partial_cube import hamming
 from smtdist.concepts.state import leaves
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.errors import ConfigurationError, DataError
 
 Matrix = NDArray[np.float64]
-NEAREST: Final = 8
 SHOWN: Final = 20
 """Concepts that are described, at most."""
 MEMBERS: Final = 8
@@ -102,51 +100,6 @@ def _cosines(left: Matrix, right: Matrix) -> Matrix:
     norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     dots = np.einsum("ij,ij->i", left, right)
     return np.asarray(np.divide(dots, norms, out=np.zeros(len(dots)), where=norms > 0))
-
-
-@dataclass(frozen=True)
-class Quadruplet:
-    """Four points, one of each cluster of two concepts, and the bits that change around them."""
-
-    points: tuple[int, int, int, int]  # neither, second only, first only, both
-    changes: int
-
-
-def quadruplets(
-    concepts: NDArray[np.uint8], first: int, second: int, *, count: int = 10, nearest: int = NEAREST
-) -> list[Quadruplet]:
-    """Return quadruplets that look most like a square: the fewest bits change along its four sides.
-
-    For each point with neither concept, its `nearest` points of the two neighbouring clusters are tried
-    with every point of the opposite one; with `nearest` as large as the clusters the search is exhaustive.
-    Each point opens one quadruplet at most. Memory: the distances between neighbouring clusters, 8 bytes
-    each.
-    """
-    kinds = [
-        np.flatnonzero((concepts[:, first] == x) & (concepts[:, second] == y))
-        for x, y in ((0, 0), (0, 1), (1, 0), (1, 1))
-    ]
-    if any(len(kind) == 0 for kind in kinds):
-        return []
-    neither, only_second, only_first, both = (concepts[kind] for kind in kinds)
-    right, up = hamming(neither, only_second), hamming(neither, only_first)
-    top, side = hamming(only_second, both), hamming(only_first, both)
-    found = []
-    for i in range(len(neither)):
-        seconds = np.argsort(right[i], kind="stable")[:nearest]
-        firsts = np.argsort(up[i], kind="stable")[:nearest]
-        best: tuple[int, int, int, int] | None = None
-        for j in seconds:
-            total = right[i, j] + up[i, firsts][:, None] + top[j][None] + side[firsts]
-            at = int(total.argmin())
-            k, last = divmod(at, total.shape[1])
-            if best is None or total[k, last] < best[0]:
-                best = (int(total[k, last]), int(j), int(firsts[k]), last)
-        assert best is not None
-        changes, j, k, last = best
-        points = (int(kinds[0][i]), int(kinds[1][j]), int(kinds[2][k]), int(kinds[3][last]))
-        found.append(Quadruplet(points, changes))
-    return sorted(found, key=lambda one: (one.changes, one.points))[:count]
 
 
 @dataclass(frozen=True)

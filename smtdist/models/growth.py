@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 CONSTANT, IMAGES, PRODUCTS, PAIRS, SWEEP = range(5)
 """The terms of `Batch.terms`."""
@@ -71,6 +70,8 @@ def predicted(found: Sequence[Batch], atoms: int, images: int, area: float = 0.0
     wanted = np.array(Batch(atoms, images, active, 0.0, area=area).terms)[columns]
     terms = np.array([batch.terms for batch in found])[:, columns]
     times = np.array([batch.seconds for batch in found])
+    from scipy.optimize import nnls  # 19 MiB of optimisers, which only a plan that is extrapolated needs
+
     # relative errors count: the largest would drown the others
     coefficients, _ = nnls(
         terms / wanted / times[:, None], np.ones(len(times)), maxiter=100 * terms.shape[1]

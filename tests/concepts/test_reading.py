@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
+from benchmarks.concepts.squares import quadruplets
 from examples import concept_names as naming
 from smtdist.concepts import drawing, reading
 from smtdist.concepts.analogram import analogram
@@ -48,7 +49,7 @@ def test_additive_concepts_are_parallel():
 def test_quadruplets_are_the_best_of_all():
     rng = np.random.default_rng(2)
     S = (rng.random((24, 9)) < 0.5).astype(np.uint8)
-    found = reading.quadruplets(S, 2, 5, nearest=24)
+    found = quadruplets(S, 2, 5, nearest=24)
     kinds = [[i for i in range(24) if (S[i, 2], S[i, 5]) == k] for k in ((0, 0), (0, 1), (1, 0), (1, 1))]
 
     def changes(i, j, k, m):
@@ -57,7 +58,7 @@ def test_quadruplets_are_the_best_of_all():
     best = min(changes(*four) for four in itertools.product(*kinds))
     assert found[0].changes == best == changes(*found[0].points)
     assert all(one.changes == changes(*one.points) for one in found)
-    assert reading.quadruplets(np.zeros((4, 2), np.uint8), 0, 1) == []
+    assert quadruplets(np.zeros((4, 2), np.uint8), 0, 1) == []
 
 
 def test_sub_concepts_partition_the_concepts_that_part_the_subset():

@@ -5,6 +5,7 @@ import pytest
 import scipy.linalg
 from scipy.optimize import nnls
 
+from examples.point_fits import fit_points
 from examples.unit_disc import Triangulated, disc_landmarks, fit_sequences, moving_points
 from smtdist.data.array import ArraySamples
 from smtdist.data.table import as_table
@@ -15,7 +16,6 @@ from smtdist.kernels.features import RadialBasis
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import SparseCoder, Whitening, fit_whitening
 from smtdist.models.points.contexts import temporal_context
-from smtdist.models.points.fit import fit_points
 from smtdist.models.points.table import in_context
 from smtdist.statistics.sequences import DictionarySums
 

@@ -48,7 +48,10 @@ def run(words):
 
 
 def test_every_kind_that_is_fitted_has_a_file_here():
-    assert {name for name, kind in KINDS.items() if kind.home} - FILES.keys() == {"encoder"}
+    own = {
+        name for name, kind in KINDS.items() if kind.home.startswith("smtdist.")
+    }  # other tests bring kinds
+    assert own - FILES.keys() == {"encoder"}
 
 
 @pytest.mark.parametrize(

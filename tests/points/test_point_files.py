@@ -9,6 +9,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import smtdist
+from examples.point_fits import fit_points
 from smtdist.cli.app import app
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
@@ -22,7 +23,7 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.fit import embedded, fit_points, fit_table
+from smtdist.models.points.fit import embedded, fit_table
 from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, in_context
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (300, 3))

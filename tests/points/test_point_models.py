@@ -8,6 +8,7 @@ import scipy.linalg
 from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding
 
+from examples.point_fits import fit_points
 from examples.spirals import fit_spirals, judged, main, two_spirals
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -18,7 +19,6 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.fit import fit_points
 from smtdist.models.points.table import in_context, noisy_pairs
 
 
