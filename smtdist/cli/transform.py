@@ -138,7 +138,7 @@ def transform(
     components, drop = asked.n_components, asked.drop_components
     present = loading.load_encoder(model)
     with usage():
-        present = loading.changed(present, parse_settings(set_ or []))
+        present = present.changed(parse_settings(set_ or []))
     every_one = [present, *map(loading.load_encoder, beside)]
     first, *others = (
         readout.with_readout(one, asked.features, asked.pool, mirrored=mirrored, half=half)

@@ -98,6 +98,11 @@ class Coder(Shown, Features):
     def feature(self) -> str:
         """The name of its code: the value of the setting `feature`."""
 
+    @property
+    def coder(self) -> Self:
+        """The coder: this one. A transform on a coder has it beside an embedding."""
+        return self
+
     @classmethod
     def entries(cls, settings: Any) -> int:
         """Return the entries of a code that a transform embeds, K, with these settings."""
@@ -197,6 +202,11 @@ class Coder(Shown, Features):
     def filters(self) -> Float64:
         """Return atoms as patches of pixels, (K, patch, patch, channels): taken back through the whitening."""
         return self._patches(self.basis @ self.unwhiten)
+
+    def pictures(self, atoms: NDArray[Any] | None = None) -> Float64:
+        """Return atoms as `filters` does; all by default."""
+        every = self.filters()
+        return every if atoms is None else every[np.asarray(atoms, np.int64)]
 
     def whitened_filters(self) -> Float64:
         """Return atoms as they are, as patches of whitened pixels, (K, patch, patch, channels)."""

@@ -60,7 +60,7 @@ def job(request: Request) -> Job:
     with stored.opened(path) as rows:
         layout = rows.layout if views.mirrored else readout.without_mirrored(rows.layout)
         labels, shape = rows.labels, rows.rows.shape
-    head: AnyHead = (KernelHead if exact else RidgeHead)(
+    head: Any = (KernelHead if exact else RidgeHead)(
         **{name: getattr(settings, name) for name in settings.declared()}, layout=layout
     )
     _require_rows(path, len(labels), settings)
@@ -71,7 +71,7 @@ def job(request: Request) -> Job:
 
     def fit(engine: Engine) -> tuple[AnyHead, list[Record]]:
         with _recorded(head, engine, *size) as (records, needed):
-            if isinstance(head, KernelHead):
+            if exact:
                 head.checkpoint = engine.checkpoint and engine.checkpoint / "kernel"
                 with run.in_pass(engine, "kernel", len(labels), needed) as progress:
                     head.fit(source, labels, progress=progress)
@@ -97,7 +97,7 @@ def update_job(head: Any, change: Change) -> Job:
             "A head takes the rows of one file of representations; leave out what else is given."
         )
     source = as_table((path, "z"))
-    if not isinstance(head, RidgeHead):
+    if not hasattr(head, "partial_fit"):
         raise DataError(
             "The head is an exact kernel, to which no rows can be added; fit it again, with landmarks if rows will change."
         )

@@ -237,7 +237,7 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
                 withdraw=withdraw,
                 cluster=self.cluster,
                 n_workers=self.n_workers,
-                checkpoint=folder.of_change(self.checkpoint, self.model_.summary()["fingerprint"]),
+                checkpoint=folder.of_change(self.checkpoint, self.model_.fingerprint),
             ),
             [],
         )

@@ -59,16 +59,15 @@ _OF_ATOMS: Final = {
 _SUMS: Final = {**alike(("n_samples", "n_positions")), "activity": Array(("atom",))}
 
 
-def stored(model: Model | Joined) -> Iterator[tuple[str, Group]]:
+def stored(model: Any) -> Iterator[tuple[str, Group]]:
     """Yield what the file of a model holds, or that of models side by side."""
-    if isinstance(model, Model):
+    if not model.names:
         yield "", Group(attributes=_root_attributes(model))
         yield from _groups(model)
         return
     about = {"title": "Models side by side", "models": json.dumps(model.names)}
     yield "", Group(attributes={**store.version(model.STORED_AS), **about})
     for name, part in zip(model.names, model.parts, strict=True):
-        assert isinstance(part, Model)
         yield name, Group(attributes=_root_attributes(part))
         yield from ((f"{name}/{place}", group) for place, group in _groups(part))
 

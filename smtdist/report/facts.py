@@ -130,9 +130,8 @@ def _joined_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _of_model(model: Any, path: Path) -> Facts:
+    model.require_ready(path)
     embedding = model.embedding
-    if embedding is None:
-        raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")
     values = embedding.eigenvalues
     provenance = {
         name: value for name, value in model.provenance.items() if name not in ("leaf_digests", "audit")

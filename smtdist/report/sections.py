@@ -16,8 +16,6 @@ from smtdist.concepts.model import ConceptModel
 from smtdist.errors import ConfigurationError, DataError, counted
 from smtdist.evaluate import metrics
 from smtdist.models import store
-from smtdist.models.coders.manifold import Manifold
-from smtdist.models.loading import Transform
 from smtdist.monitor import tables
 from smtdist.plot import curve
 from smtdist.report.facts import looks_of
@@ -97,8 +95,7 @@ def of_joined(path: Path) -> list[Section]:
     ]
 
 
-def _of_transform(model: Transform) -> list[Section]:
-    assert model.embedding is not None
+def _of_transform(model: Any) -> list[Section]:
     values, dead = model.embedding.eigenvalues, model.embedding.n_dead
     atoms = len(model.embedding.dead)
     spectral = drawn(
@@ -258,9 +255,9 @@ def of_concepts(path: Path) -> list[Section]:
 def of_coder(path: Path) -> list[Section]:
     """Return what a coder or a transform on one has learned, and its objective round by round."""
     found = store.load(path)
-    if isinstance(found, Manifold):
-        return [*_of_transform(found), *_learning(found.coder)]
-    coder: Any = found
+    coder = found.coder
+    if coder is not found:
+        return [*_of_transform(found), *_learning(coder)]
     filters = coder.filters()
     shown = min(FILTERS, len(filters))
     mosaic = drawn(
