@@ -219,11 +219,7 @@ class Model(PatchTransform):
         self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
     ) -> Represent:
         """Return what represents a batch of images within a worker's budget."""
-        components = self.components(n_components, drop)
-        shape = self.feature_shape(components.shape[1])
-        how = (*self.pooling, self.settings.dtype)
-        symmetric = self.settings.dictionary_mirrored
-        return representer(self.encoder, components, how, symmetric, shape, source, engine)
+        return representer(self, source, engine, n_components, drop)
 
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:

@@ -103,8 +103,11 @@ class CodeGrid(NamedTuple):
 class ImageTransform(ABC):
     """What turns images into representations: a fitted model, several side by side, or one that is read out in another way.
 
-    names : of models side by side in a file, where they were fitted together. CHANGEABLE : settings that may change after the
-    fit, because they say how images are represented.
+    asked : its settings, as JSON. fingerprint : of the samples it was fitted on, "" where they are not known. scaling : what
+    becomes of encoded images before patches are taken. votes : settings that say how neighbours vote where nothing else is
+    asked for. dtype : of the numbers of a representation. positions : patches of an image. names : of models side by side in a
+    file, where they were fitted together. CHANGEABLE : settings that may change after the fit, because they say how images are
+    represented.
     """
 
     STORED_AS: ClassVar[str]
@@ -113,33 +116,22 @@ class ImageTransform(ABC):
 
     @property
     @abstractmethod
-    def asked(self) -> str:
-        """Its settings, as JSON."""
-
+    def asked(self) -> str: ...  # noqa: D102
     @property
     @abstractmethod
-    def fingerprint(self) -> str:
-        """Of the samples it was fitted on, "" where they are not known."""
-
+    def fingerprint(self) -> str: ...  # noqa: D102
     @property
     @abstractmethod
-    def scaling(self) -> Scaling:
-        """What becomes of encoded images before patches are taken."""
-
+    def scaling(self) -> Scaling: ...  # noqa: D102
     @property
     @abstractmethod
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-
+    def votes(self) -> Configuration: ...  # noqa: D102
     @property
     @abstractmethod
-    def dtype(self) -> str:
-        """Of the numbers of a representation."""
-
+    def dtype(self) -> str: ...  # noqa: D102
     @property
     @abstractmethod
-    def positions(self) -> int:
-        """Patches of an image."""
+    def positions(self) -> int: ...  # noqa: D102
 
     @abstractmethod
     def require_images(self, source: Source) -> None:

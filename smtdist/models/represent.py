@@ -159,20 +159,13 @@ class Represent(Representer):
 
 
 def representer(
-    encoder: Encoder,
-    components: NDArray[np.float32],
-    how: tuple[int, int, str],
-    symmetric: bool,
-    shape: tuple[int, int, int],
-    source: Source,
-    engine: Engine,
+    model: Any, source: Source, engine: Engine, n_components: int | None, drop: int | None
 ) -> Represent:
-    """Choose the batch within a worker's budget; refuse a model too large for it.
-
-    how : side and step of the pooling windows, and the type of a representation; `shape` is its shape. symmetric :
-        whether the dictionary is closed under mirroring.
-    """
-    geometry, (rows, columns, count) = encoder.whitener.geometry, shape
+    """Return what represents images by a binary code, in a batch within a worker's budget; refuse a model too large for it."""
+    encoder, settings = model.encoder, model.settings
+    components, symmetric = model.components(n_components, drop), settings.dictionary_mirrored
+    rows, columns, count = model.feature_shape(components.shape[1])
+    geometry = encoder.whitener.geometry
     threads = engine.executor.threads()
     reading = (
         pass_plan.block_samples(source) * source.sample_bytes
@@ -208,7 +201,7 @@ def representer(
         beside = batch_codes(geometry, encoder, batch) + 4 * batch * rows * columns * count
         signs = representation.signs_of_halves(components)
     return Represent(
-        *(encoder, table_of(components), *how, signs),
+        *(encoder, table_of(components), *model.pooling, settings.dtype, signs),
         batch=batch,
         threads=threads,
         working_bytes=needed(batch) + beside,

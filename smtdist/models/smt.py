@@ -23,7 +23,7 @@ from smtdist.engine import folder
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import convergence
 from smtdist.models import coded, forecast, image_jobs, loading, planning, plugins, readout, rehearsal
-from smtdist.models.estimating import Estimator, require_columns
+from smtdist.models.estimating import TransformEstimator, require_columns
 from smtdist.models.forecast import FitPlan
 from smtdist.models.jobs import Job
 from smtdist.models.judged import Evaluates
@@ -70,7 +70,7 @@ def _with_value_errors(method: Method) -> Method:
 class SMT(
     Evaluates,
     TransformerMixin,  # type: ignore[misc]
-    Estimator,
+    TransformEstimator,
     of=Configuration,
     defaults=dict.fromkeys(configuration.GREY),
     run=("cluster", "n_workers", "checkpoint", "on_bad_chunk", "solve_on", "on_event"),
@@ -290,10 +290,9 @@ class SMT(
 
         The result is bit-identical to one fit of all images with that whitening and dictionary.
         """
-        if not hasattr(self, "model_"):
-            return self.fit(X)
-        self._require_settings()
-        return self._updated(X)
+        if hasattr(self, "model_"):
+            self._require_settings()
+        return super().partial_fit(X)
 
     def _require_settings(self) -> None:
         """Refuse parameters that were changed after the fit: what is added would not follow them."""
@@ -310,14 +309,6 @@ class SMT(
                     f"the solve."
                 )
 
-    def withdraw(self, X: Any) -> Self:
-        """Take images out of the fitted model, as if they had never been added to its sums.
-
-        Raises ModelError for images that are not in the model, and for images that supplied an atom.
-        """
-        check_is_fitted(self)
-        return self._updated(X, withdraw=True)
-
     def refit(self) -> Self:
         """Solve again from the sums alone, with the present n_components, drop_components, second_moment and pooling."""
         check_is_fitted(self)
@@ -330,7 +321,7 @@ class SMT(
         return self._fitted(refit(self.model_, **changes), self.passes_)
 
     @_with_value_errors
-    def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
+    def _updated(self, X: Any, *, withdraw: bool) -> Self:
         model = self.model_
         require_columns(self, X, reset=False)
         source = as_source(X, model.scaling, fitted=True, image_shape=self.image_shape)
