@@ -180,14 +180,8 @@ def stored(model: Any) -> Iterator[tuple[str, Group]]:
     values = {name: getattr(coder, name) for name in _WHITENING} | {"atoms": coder.basis, **arrays}
     for group, declared_arrays in _declared_arrays(type(coder)).items():
         yield group, store.packed(declared_arrays, values)
-    if alone:
-        return
-    if model.embedding is not None:
-        yield "embedding", store.packed(store.embedding("code"), vars(model.embedding))
-    if model.statistics is not None:
-        yield "statistics", valued.statistics_group(model.statistics)
-        if "audit" in model.provenance:
-            yield "audit", store.audit_group(model.provenance["audit"])
+    if not alone:
+        yield from store.solved_groups(model, valued.statistics_group, "code")
 
 
 def restored(file: Any, statistics: bool) -> Coder | Manifold:

@@ -137,13 +137,9 @@ def _root_attributes(model: Model) -> dict[str, Any]:
     )
     return {
         **weights,
-        **store.version(model.STORED_AS),
-        "title": "Sparse manifold transform",
-        "configuration": model.settings.to_json(),
+        **store.root_of(model, "Sparse manifold transform"),
         "geometry": json.dumps(model.geometry._asdict()),
         "pixel_scale": json.dumps(model.scale._asdict()),
-        "provenance": json.dumps(store.without_audit(model.provenance)),
-        "fingerprint": model.provenance.get("fingerprint", ""),
     }
 
 
@@ -161,15 +157,10 @@ def _groups(model: Model) -> Iterator[tuple[str, Group]]:
         "dictionary",
         replace(group, variables={"atoms": (("atom", "pixel"), dictionary.atoms, said), **group.variables}),
     )
-    if model.statistics is not None:
-        yield "statistics", _statistics_group(model.statistics)
-    if "audit" in model.provenance:
-        yield "audit", store.audit_group(model.provenance["audit"])
-    if model.embedding is not None:
-        yield "embedding", store.packed(store.embedding(), vars(model.embedding))
+    yield from store.solved_groups(model, _statistics_group)
 
 
-def _statistics_group(statistics: Statistics) -> Group:
+def _statistics_group(statistics: Statistics, codes: str) -> Group:
     origin = statistics.origin
     values = {**vars(statistics), "sample_digest": None if origin is None else origin.samples}
     arrays = {

@@ -404,6 +404,32 @@ def read_solution(group: Any) -> Solution:
     return Solution(components, eigenvalues, residuals, rank, dead)
 
 
+def root_of(model: Any, title: str) -> dict[str, Any]:
+    """Return what the root of the file of a transform says: version, settings and provenance as JSON, hash of the samples."""
+    return {
+        **version(model.STORED_AS),
+        "title": title,
+        "configuration": "" if model.settings is None else model.settings.to_json(),
+        "provenance": json.dumps(without_audit(model.provenance)),
+        "fingerprint": model.fingerprint,
+    }
+
+
+def solved_groups(
+    model: Any, sums: Callable[[Any, str], Group], codes: str = "atom"
+) -> Iterator[tuple[str, Group]]:
+    """Yield what the file of a transform has, whatever it encodes: the sums, where it keeps them, audit and embedding.
+
+    sums : makes a group of them. codes : how its dimension of codes is called.
+    """
+    if model.statistics is not None:
+        yield "statistics", sums(model.statistics, codes)
+    if "audit" in model.provenance:
+        yield "audit", audit_group(model.provenance["audit"])
+    if model.embedding is not None:
+        yield "embedding", packed(embedding(codes), vars(model.embedding))
+
+
 AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
 """Columns of the table of what was added and withdrawn."""
 _TYPES: Final[dict[str, Any]] = {"n_samples": np.int64}

@@ -29,7 +29,7 @@ def coder_facts(path: Path) -> Facts:
         "n_pixels": int(pixels),
         "rounds": len(coder.trace),
         "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
-        **convergence.facts_of(convergence.of_rounds(coder.trace)),
+        **convergence.facts_of(coder.ending),
     }
     if hasattr(coder, "active"):
         facts["active"] = coder.active

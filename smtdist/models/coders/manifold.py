@@ -154,7 +154,7 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
     @property
     def ending(self) -> convergence.Convergence | None:
         """How the rounds of the code ended; None where it was not learned in rounds."""
-        return convergence.of_rounds(getattr(self.coder, "trace", ()))
+        return self.coder.ending
 
     @property
     def shape(self) -> tuple[int, int, int]:

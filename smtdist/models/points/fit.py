@@ -208,26 +208,14 @@ class PointModel(ValuedTransform):
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: `/features`, `/statistics` or `/means`, `/audit`, `/embedding`; settings are JSON."""
-        attributes = {
-            **store.version(self.STORED_AS),
-            "title": "Points embedded by the sparse manifold transform",
-            "configuration": "" if self.settings is None else self.settings.to_json(),
-            "provenance": json.dumps(store.without_audit(self.provenance)),
-            "fingerprint": self.fingerprint,
-            "n_inputs": self.n_inputs,
-            "n_sites": self.n_sites,
-        }
-        yield "", Group(attributes=attributes)
+        root = store.root_of(self, "Points embedded by the sparse manifold transform")
+        yield "", Group(attributes={**root, "n_inputs": self.n_inputs, "n_sites": self.n_sites})
         arrays, numbers = self.features.parts()
         about = {"kind": type(self.features).__name__, "numbers": json.dumps(numbers)}
         yield "features", store.packed(_POINTS if arrays else {}, arrays, about)
-        if self.statistics is not None:
-            yield "statistics", valued.statistics_group(self.statistics, "feature")
-        elif self.given is not None:
+        if self.statistics is None and self.given is not None:
             yield "means", store.packed(_MEANS, vars(self.given))
-        if "audit" in self.provenance:
-            yield "audit", store.audit_group(self.provenance["audit"])
-        yield "embedding", store.packed(store.embedding("feature"), vars(self.solution))
+        yield from store.solved_groups(self, valued.statistics_group, "feature")
 
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:

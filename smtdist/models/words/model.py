@@ -284,15 +284,7 @@ class WordModel(Transform):
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: `/vocabulary`, `/statistics`, `/audit`, `/embedding`; settings are JSON."""
-        about = store.without_audit(self.provenance)
-        attributes = {
-            **store.version(self.STORED_AS),
-            "title": "Words embedded by the sparse manifold transform",
-            "configuration": self.settings.to_json(),
-            "provenance": json.dumps(about),
-            "fingerprint": about.get("fingerprint", ""),
-        }
-        yield "", Group(attributes=attributes)
+        yield "", Group(attributes=store.root_of(self, "Words embedded by the sparse manifold transform"))
         words = {"words": np.array(self.vocabulary.words, object), "counts": self.vocabulary.counts}
         yield "vocabulary", store.packed(_VOCABULARY, words)
         if self.statistics is not None:
