@@ -183,7 +183,9 @@ class Tables:
         return coded * (24 * self.pixels + 9 * atoms + 20 * length) + 8 * every * length
 
 
-def tables(exported: readout.ImageTransform, n_components: int | None = None, drop: int | None = None) -> Tables:
+def tables(
+    exported: readout.ImageTransform, n_components: int | None = None, drop: int | None = None
+) -> Tables:
     """Return what the encoder of a fitted model is made of, with what is read out of its codes.
 
     Raises ModelError where the model has no embedding, or fewer components than asked for; ConfigurationError for
@@ -328,7 +330,9 @@ LARGEST: Final = 2**31 - 2**20
 """Protocol buffers end at 2 GiB."""
 
 
-def as_graph(model: readout.ImageTransform, n_components: int | None = None, drop: int | None = None) -> Any:
+def as_graph(
+    model: readout.ImageTransform, n_components: int | None = None, drop: int | None = None
+) -> Any:
     """Return the encoder as an `onnx.ModelProto` (opset 18), checked.
 
     Input `images` (batch, height, width, channels), of the pixel type that the model was fitted on, and of the size

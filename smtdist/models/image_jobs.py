@@ -203,7 +203,10 @@ def _binary(request: Request) -> Job:
 
 
 def binary_job(
-    source: Source, each: Mapping[str, Configuration], atoms: NDArray[np.floating[Any]] | None, base: Model | None
+    source: Source,
+    each: Mapping[str, Configuration],
+    atoms: NDArray[np.floating[Any]] | None,
+    base: Model | None,
 ) -> Images:
     """Return a fit of a transform with binary codes to images, or of several side by side; {"": settings} for one model."""
     run: Callable[[Engine], tuple[Any, list[Record]]]

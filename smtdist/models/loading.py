@@ -27,7 +27,7 @@ def load_encoder(
 
     ModelError for a file that is none of them, has no embedding yet, or is a coder where it has to be `embedded`.
     """
-    found = representing(load_images(path, statistics=statistics))
+    found: ImageTransform = representing(load_images(path, statistics=statistics))
     found.require_ready(path, embedded=embedded)
     return found
 

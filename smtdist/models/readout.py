@@ -171,12 +171,13 @@ class ImageTransform(ABC):
         """Return arrays that tell its representations from those of another model of the same settings and samples."""
         return []
 
-    def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:
+    def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:  # noqa: B027  # most are
         """Refuse the model of a file that represents nothing yet; where it has to be `embedded`, one without components."""
 
     def changed(self, changes: Mapping[str, Any]) -> ImageTransform:
         """Return it with other settings of what may change after the fit; ConfigurationError for others."""
-        return changed(self, changes)
+        found: ImageTransform = changed(self, changes)
+        return found
 
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the images that files and a dataset name, without damaged ones where they are to be skipped."""

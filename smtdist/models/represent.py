@@ -96,7 +96,9 @@ class Represent(Representer):
     size: int
     stride: int
     dtype: str
-    signs: NDArray[np.float32] | None = None  # by what embeddings of mirror images follow from those of images, (L,)
+    signs: NDArray[np.float32] | None = (
+        None  # by what embeddings of mirror images follow from those of images, (L,)
+    )
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
@@ -128,9 +130,15 @@ class Represent(Representer):
         for count, codes in self.codes(images):
             place = 0
             for block in blocks:
-                made = self._counted(codes, count, cells, mirrored) if block.counts else self.pooled(codes, count, mirrored)
+                made = (
+                    self._counted(codes, count, cells, mirrored)
+                    if block.counts
+                    else self.pooled(codes, count, mirrored)
+                )
                 for view, values in enumerate(made):
-                    found[done : done + count, view, place : place + block.size] = to_host(values).reshape(count, -1)
+                    found[done : done + count, view, place : place + block.size] = to_host(values).reshape(
+                        count, -1
+                    )
                 place += block.size
             done += count
 

@@ -18,8 +18,8 @@ from smtdist.kernels import convergence, representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.products import Ordered, ordered_bytes
-from smtdist.models import valued
 from smtdist.models import merge as merging
+from smtdist.models import valued
 from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer
 from smtdist.models.components import PatchTransform
@@ -96,7 +96,7 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
     """Settings that no sum depends on: they may change after the fit."""
 
     @property
-    def STORED_AS(self) -> str:  # a constant of the class of its coder
+    def STORED_AS(self) -> str:  # type: ignore[override]  # a constant of the class of its coder
         """The kind of its files: that of its coder."""
         return self.coder.STORED_AS
 
