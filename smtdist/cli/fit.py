@@ -146,7 +146,7 @@ def plan(
         plans = {}
         for name, settings in job.each.items():
             planned = planning.plan_fit(
-                job.source,
+                job,
                 settings,
                 here=how.is_local,
                 workers=how.resolved_workers(job.source),
@@ -154,8 +154,6 @@ def plan(
                 threads=threads,
                 checkpoint=how.checkpoint,
                 calibrate=calibrate,
-                base=job.base,
-                atoms=job.atoms,
                 connected=there,
             )
             plans[name] = planned, {"configuration": settings.to_dict()}

@@ -87,8 +87,8 @@ class Transform(Shown, ABC):
     ) -> Self:
         """Return the model with other sums and their embedding, where they come from, and what could not be read."""
         about = traced(self.provenance, statistics.origin, source, skipped)
-        if statistics.products:
-            about["products"] = statistics.products
+        if products := getattr(statistics, "products", ""):  # whole numbers are the same, whatever multiplies
+            about["products"] = products
         kept = statistics if getattr(self.settings, "keep_statistics", True) else None
         changed: Self = replace(self, statistics=kept, embedding=embedding, provenance=about)  # type: ignore[type-var]
         return changed

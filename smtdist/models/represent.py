@@ -22,7 +22,7 @@ from smtdist.kernels.cpu.table import Table, table_of
 from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.grid_pool import pooled_counts
 from smtdist.kernels.mirrored import mirrored_codes
-from smtdist.kernels.types import Array, Codes, Encoder, Geometry
+from smtdist.kernels.types import Array, Codes, Encoder
 
 BATCH_BYTES = 256 * 1024**2
 DEVICE_BATCH_BYTES = 8 * BATCH_BYTES
@@ -206,7 +206,9 @@ def representer(
         )
     beside, signs = 0, None
     if symmetric:  # codes and embeddings of mirror images take as much as those of images
-        beside = batch_codes(geometry, encoder, batch) + 4 * batch * rows * columns * count
+        sampling = encoder.whitener.sampling.undrawn
+        codes = memory.code_capacity(geometry, len(encoder.atoms), encoder.form, batch, sampling)
+        beside = int(2 * codes + 16 * batch * geometry.positions) + 4 * batch * rows * columns * count
         signs = representation.signs_of_halves(components)
     return Represent(
         *(encoder, table_of(components), *model.pooling, settings.dtype, signs),
@@ -215,14 +217,6 @@ def representer(
         working_bytes=needed(batch) + beside,
         symmetric=symmetric,
     )
-
-
-def batch_codes(geometry: Geometry, encoder: Encoder, images: int) -> int:
-    """Return the bytes of the lists of codes of a batch, at most."""
-    capacity = memory.code_capacity(
-        geometry, len(encoder.atoms), encoder.form, images, encoder.whitener.sampling.undrawn
-    )
-    return int(2 * capacity + 16 * images * geometry.positions)
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -265,23 +265,22 @@ class SMT(
         """
         sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
         place = None if self.checkpoint is None else Path(self.checkpoint)
-        job = self._job(X, base)
+        job: Any = self._job(X, base)
         if self.is_learned:
             machines, _ = forecast.local_machines(self.n_workers or 0, threads, *sizes)
             return rehearsal.planned_run(
                 job.fit, machines, job.components, checkpoint=place, timed=calibrate
             )
+        (settings,) = job.each.values()
         return planning.plan_fit(
-            job.source,
-            self.settings_for(job.source, base),
+            job,
+            settings,
             here=self.cluster in (None, "local"),
             workers=self.n_workers,
             sizes=sizes,
             threads=threads,
             checkpoint=place,
             calibrate=calibrate,
-            base=base,
-            atoms=self.atoms,
             connected=lambda: self._engine(place),
         )
 

@@ -96,13 +96,7 @@ def of_joined(path: Path) -> list[Section]:
 
 
 def _of_transform(model: Any) -> list[Section]:
-    values, dead = model.embedding.eigenvalues, model.embedding.n_dead
-    atoms = len(model.embedding.dead)
-    spectral = drawn(
-        f"Generalised eigenvalues of the {len(values):,} stored components; small ones vary slowly from patch to patch.",
-        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-        lambda: plot.spectrum(model),
-    )
+    dead, atoms = model.embedding.n_dead, len(model.embedding.dead)
     mosaic = drawn(
         f"The most active atoms as patches, unwhitened, each on its own scale; {dead:,} of {counted(atoms, 'atom')} never fire.",
         "A mosaic of small patches, the atoms of the dictionary.",
@@ -115,7 +109,20 @@ def _of_transform(model: Any) -> list[Section]:
         lambda: plot.atom_neighbours(model),
         plain=True,
     )
-    return [Section("Dictionary", [mosaic, near]), Section("Spectrum", [spectral])]
+    return [
+        Section("Dictionary", [mosaic, near]),
+        _spectrum(model, "; small ones vary slowly from patch to patch"),
+    ]
+
+
+def _spectrum(model: Any, more: str = "") -> Section:
+    values = model.embedding.eigenvalues
+    picture = drawn(
+        f"Generalised eigenvalues of the {len(values):,} stored components{more}.",
+        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
+        lambda: plot.spectrum(model),
+    )
+    return Section("Spectrum", [picture])
 
 
 def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
@@ -223,12 +230,6 @@ def of_words(path: Path) -> list[Section]:
     model = store.load(path, statistics=False)
     if model.embedding is None:
         return []
-    values = model.embedding.eigenvalues
-    curve = drawn(
-        f"Generalised eigenvalues of the {len(values):,} stored components.",
-        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-        lambda: plot.spectrum(model),
-    )
     alive = [
         word for word, dead in zip(model.vocabulary.words, model.embedding.dead, strict=True) if not dead
     ]
@@ -236,7 +237,7 @@ def of_words(path: Path) -> list[Section]:
     chosen = alive[len(alive) // 50 : len(alive) // 50 + WORDS]
     lines = [[word, ", ".join(near.word for near in model.nearest(word, 8))] for word in chosen]
     nearest = Table("Words and those nearest to them", ["word", "nearest"], lines)
-    return [Section("Neighbours of words", [nearest]), Section("Spectrum", [curve])]
+    return [Section("Neighbours of words", [nearest]), _spectrum(model)]
 
 
 def of_concepts(path: Path) -> list[Section]:

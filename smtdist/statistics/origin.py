@@ -103,7 +103,6 @@ class Additive:
     n_positions: int
     activity: NDArray[np.int64]
     origin: Origin | None
-    products: str = ""  # what multiplied where codes were made; whole numbers are the same, whatever does
     _unnamed: ClassVar[str] = (
         "These sums do not name their samples, so they cannot be added or subtracted; fit again to have them do."
     )
