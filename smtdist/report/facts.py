@@ -94,12 +94,30 @@ def _other(path: Path) -> Facts:
 
 
 def _other_readable(facts: Facts) -> list[tuple[str, str]]:
-    plain = {name: value for name, value in facts.items() if isinstance(value, str | int | float | bool)}
     return [
-        (name.replace("_", " "), str(value))
-        for name, value in plain.items()
-        if name not in ("file", "bytes")
+        (name.replace("_", " "), _said(value))
+        for name, value in facts.items()
+        if name not in ("file", "bytes") and (_is_plain(value) or _is_list(value))
     ]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and value != [] and all(map(_is_plain, value))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _said(value: Any) -> str:
+    """Return a value as text.
+
+    >>> _said(1200), _said([0.123456, 2.0])
+    ('1,200', '0.1235, 2')
+    """
+    if isinstance(value, list):
+        return ", ".join(map(_said, value))
+    return format(value, {int: ",", float: ".4g"}.get(type(value), ""))
 
 
 def _told(model: Any) -> Facts:
@@ -267,25 +285,6 @@ def _words_readable(facts: Facts) -> list[tuple[str, str]]:
             ("eigenvalues", f"{low:.4g} to {high:.4g}"),
         ]
     return rows
-
-
-def _points(path: Path) -> Facts:
-    model = store.load(path)
-    return {
-        **_told(model),
-        "features": type(model.features).__name__,
-        **model.summary(),
-    }
-
-
-def _points_readable(facts: Facts) -> list[tuple[str, str]]:
-    values = ", ".join(f"{value:.4g}" for value in facts["eigenvalues"])
-    return [
-        ("points", f"{facts['n_positions']:,} summed, of {facts['n_inputs']:,} numbers"),
-        ("features", f"{facts['n_features']:,}, {facts['features']}"),
-        ("components", f"{facts['n_components']:,}, eigenvalues {values}"),
-        ("rank", f"{facts['rank']:,}"),
-    ]
 
 
 def _kernel(path: Path) -> Facts:
@@ -480,7 +479,6 @@ def _group_readable(group: Facts) -> str:
 
 # by their names in `smtdist.models.kinds.KINDS`
 WORDS: Final = Kind(_words, _words_readable, "sections:of_words")
-POINTS: Final = Kind(_points, _points_readable)
 KERNEL: Final = Kind(_kernel, _kernel_readable, "kernels:kernel_sections")
 CONCEPTS: Final = Kind(_concepts, _concepts_readable, "sections:of_concepts")
 CODERS: Final = Kind(coder_facts, coder_readable, "sections:of_coder")

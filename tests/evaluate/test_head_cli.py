@@ -162,7 +162,7 @@ def test_a_fit_that_was_stopped_goes_on(landmarks, at, tmp_path, monkeypatch):
     words = ("fit", at / "train.h5", *HEAD, "--out", out, "--checkpoint", checkpoint, *landmarks, "-q")
     with monkeypatch.context() as patched:
         # after the kernel is made, or the sums
-        name = "_direct" if not landmarks else "_choose"
+        name = "_direct" if not landmarks else "_conclude"
         place = (
             "smtdist.evaluate.kernel_ridge" if not landmarks else "smtdist.evaluate.ridge_head.RidgeHead"
         )
