@@ -218,8 +218,6 @@ class RidgeHead(SumHead, of=RidgeHeadSettings, run=("cluster", "n_workers", "che
             "path": tuple(self.path_),
             "how": "each row left out",
             "n_held": int(self.audit_[0]["n_samples"]),
-            "steps": 0,
-            "residual": 0.0,
         }
 
     def _steps(self) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Self
 
@@ -73,7 +73,7 @@ class SumHead(Head):
         source, places = self._begun(X, y)
         table, self.path_ = _table(source, places), []
         with (
-            self._given(engine, self.checkpoint) as engine,
+            nullcontext(engine) if engine else self._engine(self.checkpoint) as engine,
             engine.run(self._steps(), lambda: self.facts(table, self.classes_[places])),
         ):
             drawn = self._prepare(table, engine)
@@ -119,8 +119,7 @@ class SumHead(Head):
 
     def told(self) -> dict[str, Any]:
         """Return figures of the fit, with the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
-        nothing = {"temperature": None, "penalty": 0.0, "how": "", "n_held": 0, "steps": 0, "residual": 0.0}
-        return {"metric": self.KIND, "path": (), **nothing}
+        return {"metric": self.KIND}
 
     def _numbers(self) -> dict[str, Any]:
         return {}
@@ -160,14 +159,6 @@ class SumHead(Head):
         """A hash of the sums."""
         return array_hash(*self.sums_.values())
 
-    @contextmanager
-    def _given(self, given: Engine | None, checkpoint: Any) -> Iterator[Engine]:
-        if given is not None:
-            yield given
-            return
-        with self._engine(checkpoint) as engine:
-            yield engine
-
     def _summed(self, table: Source, name: str, engine: Engine) -> tuple[State, Origin]:
         """Return the sums of rows, and which rows they are of: a hash of each."""
         partial, _ = engine.reduce("sums", self.sums, table, fingerprint=True)
@@ -179,9 +170,9 @@ class SumHead(Head):
         source = self.known(X)
         places = self._places(source, y)
         table, sums = _table(source, places), self.sums
-        given = {"the head": self.fingerprint}
+        given, place = {"the head": self.fingerprint}, folder.of_change(self.checkpoint, self.fingerprint)
         with (
-            self._given(engine, folder.of_change(self.checkpoint, self.fingerprint)) as engine,
+            nullcontext(engine) if engine else self._engine(place) as engine,
             engine.run(["sums", "solve"], lambda: self.facts(table, self.classes_[places], given)),
         ):
             more, rows = self._summed(table, source.name, engine)

@@ -94,30 +94,20 @@ def _other(path: Path) -> Facts:
 
 
 def _other_readable(facts: Facts) -> list[tuple[str, str]]:
-    return [
-        (name.replace("_", " "), _said(value))
-        for name, value in facts.items()
-        if name not in ("file", "bytes") and (_is_plain(value) or _is_list(value))
-    ]
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and value != [] and all(map(_is_plain, value))
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float)
+    said = {name: _said(value) for name, value in facts.items() if name not in ("file", "bytes")}
+    return [(name.replace("_", " "), text) for name, text in said.items() if text]
 
 
 def _said(value: Any) -> str:
-    """Return a value as text.
+    """Return a value, or a list of them, as text; nothing for what is neither.
 
-    >>> _said(1200), _said([0.123456, 2.0])
-    ('1,200', '0.1235, 2')
+    >>> _said(1200), _said([0.123456, 2.0]), _said({})
+    ('1,200', '0.1235, 2', '')
     """
     if isinstance(value, list):
-        return ", ".join(map(_said, value))
-    return format(value, {int: ",", float: ".4g"}.get(type(value), ""))
+        return ", ".join(filter(None, map(_said, value)))
+    plain = isinstance(value, str | int | float)
+    return format(value, {int: ",", float: ".4g"}.get(type(value), "")) if plain else ""
 
 
 def _told(model: Any) -> Facts:
@@ -285,16 +275,6 @@ def _words_readable(facts: Facts) -> list[tuple[str, str]]:
             ("eigenvalues", f"{low:.4g} to {high:.4g}"),
         ]
     return rows
-
-
-def _kernel(path: Path) -> Facts:
-    model = store.load(path)
-    return {
-        **_told(model),
-        "shape": list(model.shape),
-        "has_decoder": model.decoder is not None,
-        **model.summary(),
-    }
 
 
 def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
@@ -479,7 +459,7 @@ def _group_readable(group: Facts) -> str:
 
 # by their names in `smtdist.models.kinds.KINDS`
 WORDS: Final = Kind(_words, _words_readable, "sections:of_words")
-KERNEL: Final = Kind(_kernel, _kernel_readable, "kernels:kernel_sections")
+KERNEL: Final = Kind(_other, _kernel_readable, "kernels:kernel_sections")
 CONCEPTS: Final = Kind(_concepts, _concepts_readable, "sections:of_concepts")
 CODERS: Final = Kind(coder_facts, coder_readable, "sections:of_coder")
 VIDEO: Final = Kind(video_facts, video_readable, "video:video_sections")

@@ -170,7 +170,12 @@ class KernelModel(RowModel, Shown):
 
     def summary(self) -> dict[str, Any]:
         """Return what is asked of a fitted model first, as plain JSON."""
-        found: dict[str, Any] = {"model": f"kernel-{self.settings.model}", "ridge": self.ridge}
+        found: dict[str, Any] = {
+            "model": f"kernel-{self.settings.model}",
+            "shape": list(self.shape),
+            "has_decoder": self.decoder is not None,
+            "ridge": self.ridge,
+        }
         if self.spectrum is not None:
             spectrum = self.spectrum
             found |= {
