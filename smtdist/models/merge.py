@@ -87,7 +87,9 @@ class Transform(Shown, ABC):
     ) -> Self:
         """Return the model with other sums and their embedding, where they come from, and what could not be read."""
         about = traced(self.provenance, statistics.origin, source, skipped)
-        if products := getattr(statistics, "products", ""):  # whole numbers are the same, whatever multiplies
+        if products := getattr(
+            statistics, "products", ""
+        ):  # whole numbers are the same, whatever multiplies
             about["products"] = products
         kept = statistics if getattr(self.settings, "keep_statistics", True) else None
         changed: Self = replace(self, statistics=kept, embedding=embedding, provenance=about)  # type: ignore[type-var]
@@ -215,7 +217,7 @@ def _anew(
 ) -> tuple[M, list[Record]]:
     """Solve for the sums of a source alone, or for the `total` of those present and these."""
 
-    def changed(part: M) -> tuple[M, list[Record]]:
+    def change(part: M) -> tuple[M, list[Record]]:
         present = None if total is None else statistics_of(part, "the model")
         part.require_like(source)
         with engine.run(["statistics", "solve"], lambda: part.facts(source)):
@@ -225,7 +227,7 @@ def _anew(
             about = source.describe() if total is None else None
             return part.finished(sums, embedding, about, left_out(source, engine)), [record, solved]
 
-    return model.in_turn(changed, source, engine)
+    return model.in_turn(change, source, engine)
 
 
 def repeated(model: Any) -> int:
