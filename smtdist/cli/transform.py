@@ -138,13 +138,9 @@ def transform(
     components, drop = asked.n_components, asked.drop_components
     present = loading.load_encoder(model)
     with usage():
-        present = present.changed(parse_settings(set_ or []))
-    every_one = [present, *map(loading.load_encoder, beside)]
-    first, *others = (
-        readout.with_readout(one, asked.features, asked.pool, mirrored=mirrored, half=half)
-        for one in every_one
-    )
-    encoder = joined.side_by_side(first, others)
+        present = present.with_changes(parse_settings(set_ or []))
+    together = joined.side_by_side(present, [loading.load_encoder(one) for one in beside])
+    encoder = readout.with_readout(together, asked.features, asked.pool, mirrored=mirrored, half=half)
     every = opening.open_source(data, dataset, encoder.scaling, fitted=True, skip_damaged=bad == "skip")
     source = limited(every, limit)
     shape = encoder.representation_shape(components, drop)

@@ -156,7 +156,7 @@ class Asked(ReadoutSettings):
         together = joined.side_by_side(model, [loading.encoder_of(one) for one in self.others])
 
         def read_out(one: ImageTransform) -> ImageTransform:
-            both = self.features is None and kernel and one.code_grid is not None
+            both = self.features is None and kernel and one.code_places is not None
             features = "both" if both else self.features
             return readout.with_readout(one, features, self.pool, mirrored=bool(mirrored) and kernel)
 

@@ -79,7 +79,7 @@ def merge(
     jobs.require_verb(first.STORED_AS, "merge")
 
     def merged(part: Any, number: int) -> Any:
-        if part.statistics is not None and hasattr(part.statistics, "held_bytes"):
+        if part.statistics is not None:
             merging.require_memory(part.statistics.held_bytes, len(part.statistics.activity))
 
         def parts(named: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

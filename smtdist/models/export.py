@@ -105,7 +105,7 @@ def export(
                 f"{', '.join(asked.declared())} are for onnx; word2vec's text holds all components."
             )
         return Exported(write_word2vec(fitted, target, overwrite=overwrite), fitted.vectors().shape[1:])
-    if getattr(fitted, "code_grid", None) is None:
+    if getattr(fitted, "code_places", None) is None:
         raise ConfigurationError(
             "onnx takes models of images with the codes gq and vq alone; let smtdist transform write representations, or read "
             "the arrays of the file with xarray."

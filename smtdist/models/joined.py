@@ -102,9 +102,9 @@ class Joined(OnAnother):
         facts, steps = lambda: self.facts(source), ["statistics", "solve"]
         return in_stages(self.names, steps, facts, engine, lambda name: change(parts[name]))
 
-    def changed(self, changes: Mapping[str, Any]) -> Joined:
+    def with_changes(self, changes: Mapping[str, Any]) -> Joined:
         """Return the models with other settings, each by itself."""
-        return self.each(lambda part: part.changed(changes))
+        return self.each(lambda part: part.with_changes(changes))
 
     def each(self, change: Callable[[Any], Any]) -> Joined:
         """Return the models changed, each by itself."""

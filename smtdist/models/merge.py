@@ -221,7 +221,7 @@ def _anew(
 ) -> tuple[M, list[Record]]:
     """Solve for the sums of a source alone, or for the `total` of those present and these."""
 
-    def changed(part: M) -> tuple[M, list[Record]]:
+    def change(part: M) -> tuple[M, list[Record]]:
         present = None if total is None else statistics_of(part, "the model")
         part.require_like(source)
         with engine.run(["statistics", "solve"], lambda: part.facts(source)):
@@ -231,7 +231,7 @@ def _anew(
             about = source.describe() if total is None else None
             return part.finished(sums, embedding, about, left_out(source, engine)), [record, solved]
 
-    return model.in_turn(changed, source, engine)
+    return model.in_turn(change, source, engine)
 
 
 def repeated(model: Any) -> int:

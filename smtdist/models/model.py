@@ -25,7 +25,7 @@ from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, White
 from smtdist.models.components import PatchTransform
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.provenance import origin_of
-from smtdist.models.readout import CodeGrid
+from smtdist.models.readout import CodePlaces
 from smtdist.models.records import Record
 from smtdist.models.represent import Represent, representer
 from smtdist.solve.solution import Solution
@@ -198,11 +198,13 @@ class Model(PatchTransform):
         return self.geometry.patch
 
     @property
-    def code_grid(self) -> CodeGrid:
+    def code_places(self) -> CodePlaces:
         """What can be read out of its codes."""
-        return CodeGrid(*self.grid, len(self.dictionary.grid), self.pooling)
+        return CodePlaces(*self.grid, len(self.dictionary.grid), self.pooling)
 
-    def told_by(self, n_components: int | None = None, drop: int | None = None) -> list[NDArray[Any]]:
+    def identifying_arrays(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> list[NDArray[Any]]:
         """Return components and atoms."""
         return [self.components(n_components, drop), self.dictionary.grid]
 

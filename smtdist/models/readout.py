@@ -88,7 +88,7 @@ class Readout:
                 raise ConfigurationError(f"{name} is {side}; it must be a whole number of at least 1.")
 
 
-class CodeGrid(NamedTuple):
+class CodePlaces(NamedTuple):
     """What can be read out of codes: those of rows x columns patches by so many atoms.
 
     pooling : side of the windows that the embedding is pooled over and step to the next, in positions.
@@ -150,7 +150,7 @@ class ImageTransform(ABC):
         """Return what represents a batch, within a worker's budget; refuse a model too large for it."""
 
     @property
-    def code_grid(self) -> CodeGrid | None:
+    def code_places(self) -> CodePlaces | None:
         """What can be read out of its codes; None where the embedding alone can be."""
         return None
 
@@ -167,16 +167,18 @@ class ImageTransform(ABC):
         """Return it changed, each of models side by side by itself."""
         return change(self)
 
-    def told_by(self, n_components: int | None = None, drop: int | None = None) -> list[NDArray[Any]]:
+    def identifying_arrays(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> list[NDArray[Any]]:
         """Return arrays that tell its representations from those of another model of the same settings and samples."""
         return []
 
     def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:  # noqa: B027  # most are
         """Refuse the model of a file that represents nothing yet; where it has to be `embedded`, one without components."""
 
-    def changed(self, changes: Mapping[str, Any]) -> ImageTransform:
+    def with_changes(self, changes: Mapping[str, Any]) -> ImageTransform:
         """Return it with other settings of what may change after the fit; ConfigurationError for others."""
-        found: ImageTransform = changed(self, changes)
+        found: ImageTransform = with_changes(self, changes)
         return found
 
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
@@ -198,7 +200,7 @@ class ImageTransform(ABC):
         return nullcontext(as_source(X, self.scaling, fitted=True))
 
 
-def changed(model: Any, changes: Mapping[str, Any]) -> Any:
+def with_changes(model: Any, changes: Mapping[str, Any]) -> Any:
     """Return a dataclass with other settings, of those that may change after the fit; ConfigurationError for others."""
     names, allowed = model.settings.named(changes), model.CHANGEABLE
     if fixed := sorted(names.keys() - set(allowed)):
@@ -265,7 +267,7 @@ class ModelReadout(OnAnother):
 
     def __post_init__(self) -> None:
         plain = self.readout.features == "embedding" and self.readout.grid is None
-        if not plain and self.model.code_grid is None:
+        if not plain and self.model.code_places is None:
             raise ConfigurationError(
                 "Features of codes and a pooling grid need a model with code=gq or code=vq; use features=embedding "
                 "without a grid (--features embedding, no --pool)."
@@ -292,7 +294,7 @@ class ModelReadout(OnAnother):
 
     def blocks(self, n_components: int | None = None, drop: int | None = None) -> list[Block]:
         """Return the parts of an image's features, in order."""
-        readout, codes, found = self.readout, self.model.code_grid, list[Block]()
+        readout, codes, found = self.readout, self.model.code_places, list[Block]()
         if readout.features != "codes":
             shape = self.model.representation_shape(n_components, drop)
             if readout.grid is not None and codes is not None:
@@ -306,7 +308,7 @@ class ModelReadout(OnAnother):
     @property
     def pooling(self) -> tuple[int, int]:
         """Side of the windows that the embedding is pooled over and step to the next, in positions; of a binary code."""
-        codes, grid = self.model.code_grid, self.readout.grid
+        codes, grid = self.model.code_places, self.readout.grid
         assert codes is not None
         if grid is None:
             return codes.pooling
@@ -420,7 +422,7 @@ def identity_of(model: ImageTransform, n_components: int | None = None, drop: in
     for one in model.members:
         inner = one.read_out().model
         told = f"{inner.asked}{inner.fingerprint}{how}"
-        arrays += [np.frombuffer(told.encode(), np.uint8), *inner.told_by(*how)]
+        arrays += [np.frombuffer(told.encode(), np.uint8), *inner.identifying_arrays(*how)]
     return array_hash(*arrays)
 
 
@@ -479,7 +481,7 @@ def with_readout(
 
     def seen(one: ImageTransform) -> ImageTransform:
         windows = grid
-        if features == "both" and grid is None and (codes := one.code_grid) is not None:
+        if features == "both" and grid is None and (codes := one.code_places) is not None:
             windows = min(representation.GRID, codes.rows, codes.columns)
         return ModelReadout(one, Readout(features or "embedding", windows, mirrored=mirrored, dtype=dtype))
 

@@ -18,7 +18,7 @@ from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
-from smtdist.models.readout import ImageTransform, changed
+from smtdist.models.readout import ImageTransform, with_changes
 from smtdist.models.represent import Representer
 from smtdist.statistics.patch_rows import PatchRows
 
@@ -110,9 +110,9 @@ class Pooled(Unscaled):
         """Of an image."""
         return self.coder.patches.positions
 
-    def changed(self, changes: Mapping[str, Any]) -> Pooled:
+    def with_changes(self, changes: Mapping[str, Any]) -> Pooled:
         """Return the coder with other settings of how its features are pooled."""
-        return Pooled(changed(self.coder, changes))
+        return Pooled(with_changes(self.coder, changes))
 
     def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:
         """Refuse a coder where an embedding is needed."""
