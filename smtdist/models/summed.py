@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from smtdist.data.netcdf import Group
 from smtdist.data.showing import n_samples
 from smtdist.data.source import Source
+from smtdist.engine.forecast import PassCost
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
 from smtdist.models import kinds, merge, plan, store, valued
 from smtdist.models.jobs import Job, Request
-from smtdist.models.plan import PassCost, Step
+from smtdist.models.plan import Step
 from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of
 from smtdist.models.records import Record
 from smtdist.models.rows import RowModel, table_of

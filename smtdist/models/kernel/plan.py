@@ -9,6 +9,7 @@ import numpy as np
 from smtdist.data import remote
 from smtdist.data.source import Source
 from smtdist.data.views import chunk_subset
+from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
@@ -30,7 +31,7 @@ from smtdist.models.kernel.streamed import (
     row_length,
     work_per_triplet,
 )
-from smtdist.models.plan import PassCost, Step
+from smtdist.models.plan import Step
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.contrast import ContrastSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
