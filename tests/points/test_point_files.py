@@ -130,7 +130,7 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     assert told["kind"] == "points"
     assert told["features"] == "Landmarks"
     assert told["configuration"]["neighbours"] == 4
-    assert "25, Landmarks" in run("info", "p.h5")
+    assert "Landmarks" in run("info", "p.h5")
     with smtdist.open_datatree("p.h5") as tree:
         assert tree["embedding/components"].shape == (3, 25)
     with xr.open_dataset("p.h5", group="features", engine="h5netcdf") as features:
