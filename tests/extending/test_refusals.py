@@ -336,3 +336,12 @@ def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
     install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:no_context")
     assert "no subclass of smtdist.models.points.sites.SiteKind" in refused(f"{fit} sites=ragged")
     assert not (here / "p.h5").exists()
+
+
+@pytest.mark.parametrize(("group", "own"), [("models", "STORED_AS"), ("heads", "KIND")])
+def test_what_is_no_model_or_head_of_its_name(group, own, tmp_path, monkeypatch):
+    install(monkeypatch, tmp_path, f"smtdist.{group}", "mine", "math:sqrt")
+    done = CliRunner().invoke(app, ["settings", "mine"])
+    assert done.exit_code == 2
+    assert f"The entry point mine of the group smtdist.{group} is <built-in function sqrt>" in done.stderr
+    assert f"which has no {own} of that name; fix or uninstall its package" in " ".join(done.stderr.split())
