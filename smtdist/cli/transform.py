@@ -135,15 +135,22 @@ def transform(
         raise WrongUsage("Missing option --dataset; name the samples in the file.")
     with usage():
         asked = readout.ReadoutSettings(**read_out)
-    components, drop = asked.n_components, asked.drop_components
+    drop = asked.drop_components
     present = loading.load_encoder(model)
     with usage():
         present = present.with_changes(parse_settings(set_ or []))
-    together = joined.side_by_side(present, [loading.load_encoder(one) for one in beside])
-    encoder = readout.with_readout(together, asked.features, asked.pool, mirrored=mirrored, half=half)
+    encoder = readout.with_readout(
+        joined.side_by_side(present, [loading.load_encoder(one) for one in beside]),
+        asked.features,
+        asked.pool,
+        n_components=asked.n_components,
+        drop=drop,
+        mirrored=mirrored,
+        half=half,
+    )
     every = opening.open_source(data, dataset, encoder.scaling, fitted=True, skip_damaged=bad == "skip")
     source = limited(every, limit)
-    shape = encoder.representation_shape(components, drop)
+    shape = encoder.representation_shape()
     attributes: dict[str, Any] = {
         "configuration": encoder.asked,
         "model": str(model.absolute()),
@@ -153,12 +160,12 @@ def transform(
     }
     if drop is not None:
         attributes["drop"] = drop
-    layout = readout.layout_of(encoder, components, drop)
+    layout = readout.layout_of(encoder)
     attributes["parts"] = dumps(readout.layout_to_plain(layout))
-    attributes["identity"] = readout.identity_of(encoder, components, drop)
+    attributes["identity"] = readout.identity_of(encoder)
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = bad
-        costs = planned(encoder, source, engine, n_components=components, drop=drop)
+        costs = planned(encoder, source, engine)
         if plan:
             disk = representations.file_bytes(costs.n_samples, costs.features, costs.itemsize)
             _say_plan(costs.timed(source, engine), disk, json, model=str(model.absolute()))
