@@ -18,9 +18,9 @@ from smtdist.errors import ConfigurationError, ModelError, UnsuitableError
 from smtdist.models.kinds import KINDS, OF_IMAGES, Kind
 
 if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
+    from smtdist.engine.forecast import PassCost
     from smtdist.engine.manifest import Facts
     from smtdist.engine.passes import Engine
-    from smtdist.models.plan import PassCost
     from smtdist.models.records import Record
 
 VERBS: Final = (

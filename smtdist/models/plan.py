@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,10 @@ from smtdist.data.views import chunk_subset
 from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.executor import SerialExecutor, available_cores
-from smtdist.engine.forecast import Traffic
+from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker_limit
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import PassPlan, WorkerLimits
+from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
@@ -49,36 +49,6 @@ class Step:
     driver_bytes: int = 0  # beside the sum that is gathered
     tiles: int = 1
     held_bytes: int = 0  # of other tiles, where one process does all
-
-
-@dataclass(frozen=True)
-class PassCost:
-    """One pass of a fit: its plan, and how often it runs over the data (k-means rounds).
-
-    `traffic` and `seconds` are those of all rounds; `driver_bytes` is what the driver holds at most, on top
-    of what it holds before the fit.
-    """
-
-    name: str
-    plan: PassPlan
-    rounds: int = 1
-    traffic: Traffic | None = None
-    driver_bytes: int = 0
-    seconds: float | None = None
-    tiles: int = 1  # of rows in which K x K sums are made, each a round: see `row_tiles`
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
-        return {
-            **self.plan.to_dict(),
-            "name": self.name,
-            "rounds": self.rounds,
-            "read_bytes": self.rounds * self.plan.read_bytes,
-            **({} if self.traffic is None else self.traffic.to_dict()),
-            "driver_bytes": self.driver_bytes,
-            "tiles": self.tiles,
-            "seconds": self.seconds,
-        }
 
 
 class PlannedCluster(SerialExecutor):

@@ -104,7 +104,9 @@ def test_tables_of_numpy_are_those_of_a_file(tmp_path, monkeypatch):
     done = told(f"fit t.h5 --dataset x {common} p.h5")
     assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
     assert "25 features" in run(f"fit t.npy {common} q.h5")
-    assert store.load("q.h5").embedding.components.tolist() == store.load("p.h5").embedding.components.tolist()
+    assert (
+        store.load("q.h5").embedding.components.tolist() == store.load("p.h5").embedding.components.tolist()
+    )
     assert told("info p.h5")["features"] == "Landmarks"
     with smtdist.open_datatree("p.h5") as tree:
         assert tree["embedding/components"].shape == (3, 25)

@@ -10,7 +10,7 @@ import numpy as np
 from smtdist.data import remote
 from smtdist.data.source import Source
 from smtdist.data.views import chunk_subset
-from smtdist.engine.forecast import Traffic
+from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
@@ -34,7 +34,7 @@ from smtdist.models.kernel.streamed import (
     row_length,
     work_per_triplet,
 )
-from smtdist.models.plan import PassCost, Step
+from smtdist.models.plan import Step
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.contrast import ContrastSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
