@@ -21,15 +21,14 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import h5py
 import numpy as np
-import typer
 
 from smtdist import datasets
 from smtdist.cli import options as opt
-from smtdist.cli.session import engine_for, print_json, result_console, say
+from smtdist.cli.session import engine_for, say_result
 from smtdist.configuration import Configuration
 from smtdist.data import showing
 from smtdist.data.writing import check_target
@@ -67,20 +66,16 @@ RAW_TEMPERATURE = 0.1
 
 
 def demo(
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL.h5", help=f"Model file to write. Default: {OUT}, which is replaced if it exists."
-        ),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes of the Dask cluster; 0 does the work in this one.")
-    ] = 2,
-    overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    out: Path | None = None,
+    workers: int = 2,
+    overwrite: bool = False,
+    quiet: bool = False,
+    json: bool = False,
 ) -> None:
-    """Fit a model on scikit-learn's handwritten digits, on a local Dask cluster, and compare it with raw pixels."""
+    """Fit a model on scikit-learn's handwritten digits, on a local Dask cluster, and compare it with raw pixels.
+
+    Example: smtdist demo --workers 2
+    """
     started = time.perf_counter()
     if out is None:
         out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
@@ -88,26 +83,25 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="smtdist-demo-") as folder:
         model, result = _run(Path(folder), out, opt.Where(workers, quiet=quiet), overwrite)
     result["seconds"] = time.perf_counter() - started
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.passes_table(result["passes"]))
     found = [
         ("soft k-NN, sparse manifold transform", result["knn"]),
         ("soft k-NN, raw pixels", result["raw_knn"]),
     ]
     title = f"{result['knn']['n_test']} digits by {result['knn']['n_train']:,} others"
-    console.print(tables.accuracy_table(title, found))
-    if note := metrics.advice(result["knn"]["top1"], result["raw_knn"]["top1"]):
-        console.print(note, style="yellow", highlight=False)
     rows = [
         (f"{own['labels']:,}", tables.percent(own["mean"]), tables.percent(raw["mean"]))
         for own, raw in zip(result["few_labels"], result["raw_few_labels"], strict=True)
     ]
     columns = ("labels", "sparse manifold transform", "raw pixels")
-    console.print(tables.table("Kernel ridge regression on few labels, top-1", columns, rows))
-    say(f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(showing.told(model))}")
+    say_result(
+        result,
+        json,
+        tables.passes_table(result["passes"]),
+        tables.accuracy_table(title, found),
+        tables.table("Kernel ridge regression on few labels, top-1", columns, rows),
+        f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(showing.told(model))}",
+        advice=[metrics.advice(result["knn"]["top1"], result["raw_knn"]["top1"])],
+    )
 
 
 def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str, Any]]:
