@@ -4,10 +4,10 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist.models import image_looks
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import named_labels, open_labels, open_source
 from smtdist.errors import DataError, DataWarning
+from smtdist.models import image_looks
 
 TRAIN, TEST = ["dog", "cat", "owl", "cat"] * 5, ["owl", "dog"] * 10
 KINDS = {"variable": h5py.string_dtype(), "fixed": "S5", "a column": h5py.string_dtype()}
