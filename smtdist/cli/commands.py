@@ -123,6 +123,15 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def of_the_user(ctx: Any) -> dict[str, Any]:
+    """Return the options that the user gave, in this call or in the one that began its run."""
+    return {
+        name: value
+        for name, value in ctx.params.items()
+        if ctx.get_parameter_source(name).name in ("COMMANDLINE", "DEFAULT_MAP")
+    }
+
+
 class _Command(TyperCommand):
     """A command whose help names no types of Python, that takes other names of settings for options, too, and remembers."""
 
@@ -158,12 +167,7 @@ class _Command(TyperCommand):
         return args
 
     def invoke(self, ctx: Any) -> Any:
-        given = {
-            name: value
-            for name, value in ctx.params.items()
-            if ctx.get_parameter_source(name).name == "COMMANDLINE"
-        }
-        GIVEN.set({"verb": ctx.info_name, "options": given})
+        GIVEN.set({"verb": ctx.info_name, "options": of_the_user(ctx)})
         return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:

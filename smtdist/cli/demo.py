@@ -32,7 +32,7 @@ from smtdist.cli.session import engine_for, say_result
 from smtdist.configuration import Configuration
 from smtdist.data import showing
 from smtdist.data.writing import check_target
-from smtdist.evaluate import knn, metrics, run
+from smtdist.evaluate import judging, knn, metrics, run
 from smtdist.models import store
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
@@ -105,39 +105,29 @@ def demo(
 
 
 def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str, Any]]:
-    data = folder / "digits.h5"
+    from smtdist.evaluate.few_labels import kernel_sweep  # SciPy's statistics: other commands need not wait
+
+    data, result = folder / "digits.h5", dict[str, Any]()
     write_digits(data)
     known, asked = run.Labelled.open(data, "train"), run.Labelled.open(data, "test")
     with engine_for(where, known.source) as engine:
         model, records = fit(known.source, SETTINGS, engine)
-        written = store.save(model, out, overwrite=overwrite)
-        z, far = (
-            represented(model, part.source, engine).reshape(part.source.n_samples, -1)
-            for part in (known, asked)
-        )
-        pixels, other_pixels = _pixels(known), _pixels(asked)
-        knn = run.classified(z, known.labels, far, asked.labels, engine, NEIGHBOURS)
-        raw = run.classified(pixels, known.labels, other_pixels, asked.labels, engine, RAW_NEIGHBOURS)
-    return model, {
-        "knn": knn.to_dict(),
-        "raw_knn": raw.to_dict(),
-        "few_labels": _few_labels(z, known, far, asked, run.Kernel.temperature),
-        "raw_few_labels": _few_labels(pixels, known, other_pixels, asked, RAW_TEMPERATURE),
-        "passes": records,
-        "model": str(out.absolute()),
-        "bytes": written,
-        **model.summary(),
-    }
-
-
-def _few_labels(
-    near: Any, known: run.Labelled, far: Any, asked: run.Labelled, temperature: float
-) -> list[dict[str, Any]]:
-    """Classify by few labels of the digits to learn from, several draws of them."""
-    from smtdist.evaluate.few_labels import kernel_sweep  # SciPy's statistics: other commands need not wait
-
-    sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
-    return kernel_sweep(*sets, LABELS, temperature=temperature)
+        size = store.save(model, out, overwrite=overwrite)
+        pixels = judging.RawPixels(known.source.shape[1:], model.votes, model.scaling)
+        for name, encoder, votes, temperature in (
+            ("", model, NEIGHBOURS, run.Kernel.temperature),
+            ("raw_", pixels, RAW_NEIGHBOURS, RAW_TEMPERATURE),
+        ):
+            near, far = (
+                represented(encoder, part.source, engine).reshape(part.source.n_samples, -1)
+                for part in (known, asked)
+            )
+            found = run.classified(near, known.labels, far, asked.labels, engine, votes)
+            sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
+            result[f"{name}knn"] = found.to_dict()
+            result[f"{name}few_labels"] = kernel_sweep(*sets, LABELS, temperature=temperature)
+    about = {"passes": records, "model": str(out.absolute()), "bytes": size}
+    return model, result | about | model.summary()
 
 
 def write_digits(path: Path) -> None:
@@ -148,8 +138,3 @@ def write_digits(path: Path) -> None:
         for group, rows in (("train", order[:N_TRAIN]), ("test", order[N_TRAIN:])):
             file.create_dataset(f"{group}/images", data=images[rows], chunks=(100, 8, 8))
             file.create_dataset(f"{group}/labels", data=labels[rows])
-
-
-def _pixels(part: run.Labelled) -> Any:
-    with part.source.opened() as reader:
-        return reader.read(0, part.source.n_samples).reshape(part.source.n_samples, -1).astype(np.float32)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from smtdist.cli import options as opt
-from smtdist.cli.commands import GIVEN, RESUMED, load, present
+from smtdist.cli.commands import GIVEN, RESUMED, load, of_the_user, present
 from smtdist.engine.outlets import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
 
@@ -131,33 +131,8 @@ def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
     verb, *rest = present(words) or [""]
     if verb not in RESUMED:
         return "", {}
-    context = load(verb).make_context(verb, rest)
-    return verb, {
-        name: _plain(value)
-        for name, value in context.params.items()
-        if context.get_parameter_source(name).name == "COMMANDLINE"
-    }
-
-
-def _words(command: Any, options: Mapping[str, Any]) -> list[str]:
-    """Return options as a command takes them; CheckpointError for what is none of its."""
-    words, places = list[str](), list[str]()
-    known = {parameter.name: parameter for parameter in command.params}
-    if strange := sorted(options.keys() - known.keys()):
-        raise CheckpointError(
-            f"The run names an option that {command.name} does not have, {strange[0]}; start the command again with another "
-            f"checkpoint folder."
-        )
-    for name, value in options.items():
-        parameter = known[name]
-        each = [str(part) for part in (value if isinstance(value, list) else [value])]
-        if parameter.param_type_name == "argument":
-            places += each
-        elif isinstance(value, bool):
-            words += [(parameter.opts if value else parameter.secondary_opts)[0]]
-        else:
-            words += [f"{parameter.opts[0]}={text}" for text in each]
-    return [*words, "--", *places]
+    given = of_the_user(load(verb).make_context(verb, rest))
+    return verb, {name: _plain(value) for name, value in given.items()}
 
 
 def resume(
@@ -181,7 +156,14 @@ def resume(
         if name in changes and changes[name] != str(STANDARD_ERROR):
             changes[name] = os.path.abspath(changes[name])
     begun = read_command(checkpoint)
-    command = load(begun.verb)
-    words = _words(command, begun.again(checkpoint.resolve(), changes))
-    with contextlib.chdir(begun.folder), command.make_context(begun.verb, words) as context:
+    command, options = load(begun.verb), begun.again(checkpoint.resolve(), changes)
+    if strange := sorted(options.keys() - {parameter.name for parameter in command.params}):
+        raise CheckpointError(
+            f"The run names an option that {begun.verb} does not have, {strange[0]}; start the command again with another "
+            f"checkpoint folder."
+        )
+    with (
+        contextlib.chdir(begun.folder),
+        command.make_context(begun.verb, [], default_map=options) as context,
+    ):
         command.invoke(context)
