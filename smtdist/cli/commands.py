@@ -16,7 +16,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-from smtdist.cli.options import with_common_options
+from smtdist.cli.options import flag, other_names, with_common_options
 from smtdist.errors import SmtdistError
 
 GIVEN: ContextVar[dict[str, Any] | None] = ContextVar("GIVEN", default=None)
@@ -103,9 +103,9 @@ def present(words: Sequence[str]) -> list[str]:
         now = ["update", now[at + 1], *now[1:at], *now[at + 2 :]]
     elif now[:1] in (["words"], ["concepts"]):
         now = ["fit", "--model", *now]
-    for flag, before, after in (("--withdraw", "update", "withdraw"), ("--plan", "fit", "plan")):
-        if now[:1] == [before] and flag in now:
-            now = [after, *(word for word in now[1:] if word != flag)]
+    for switch, before, after in (("--withdraw", "update", "withdraw"), ("--plan", "fit", "plan")):
+        if now[:1] == [before] and switch in now:
+            now = [after, *(word for word in now[1:] if word != switch)]
     return now
 
 
@@ -136,35 +136,28 @@ class _Command(TyperCommand):
     """A command whose help names no types of Python, that takes other names of settings for options, too, and remembers."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        present: dict[str, str] = getattr(self.callback, "renamed", {})
-        words = [word.partition("=") for word in args]
-        args = [present.get(option, option) + equals + value for option, equals, value in words]
-        return super().parse_args(ctx, self._with_settings(args))
+        renamed: dict[str, str] = getattr(self.callback, "renamed", {})
+        settings, words, rest = self._settings(args), list[str](), iter(args)
+        for word in rest:
+            option, equals, value = word.partition("=")
+            if option in settings:
+                words += ["--set", f"{settings[option]}={value if equals else next(rest, '')}"]
+            else:
+                words.append(renamed.get(option, option) + equals + value)
+        return super().parse_args(ctx, words)
 
-    def _with_settings(self, args: list[str]) -> list[str]:
-        """Return words in which options that are settings of the model that is fitted are given by --set, as before."""
+    def _settings(self, args: list[str]) -> dict[str, str]:
+        """Return settings of the model that is fitted by the options that they were."""
         own = {word for option in self.params for word in (*option.opts, *option.secondary_opts)}
         if not {"--model", "--set"} <= own or "--model" not in args[:-1]:
-            return args
+            return {}
         from smtdist.models import jobs
 
         with suppress(SmtdistError):  # said later
-            settings = jobs.declared(args[args.index("--model") + 1])
-            changed, words = list[str](), iter(args)
-            for word in words:
-                option, equals, value = word.partition("=")
-                name = option.removeprefix("--").replace("-", "_")
-                known = [
-                    now
-                    for now, about in settings.items()
-                    if name in (now, now.removeprefix("n_"), *about.metadata["setting"].aliases)
-                ]
-                if option in own or not option.startswith("--") or not known:
-                    changed.append(word)
-                else:
-                    changed += ["--set", f"{known[0]}={value if equals else next(words, '')}"]
-            return changed
-        return args
+            declared = jobs.declared(args[args.index("--model") + 1])
+            named = {flag(name): name for name in declared} | other_names(declared)
+            return {option: name for option, name in named.items() if option not in own}
+        return {}
 
     def invoke(self, ctx: Any) -> Any:
         GIVEN.set({"verb": ctx.info_name, "options": of_the_user(ctx)})

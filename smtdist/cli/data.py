@@ -58,7 +58,7 @@ def _reporter(events: EventStream, name: str) -> Callable[[int], None]:
 def import_(
     source: list[Path],
     out: Path,
-    settings: Annotated[dict[str, Any], opt.SettingOptions(ImportSettings)] = opt.NOTHING,
+    settings: Annotated[dict[str, Any], ImportSettings] = opt.NOTHING,
     levels: int = 0,
     limit: int = 0,
     workers: int | None = None,

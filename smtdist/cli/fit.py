@@ -22,7 +22,7 @@ from smtdist.evaluate import first_look as looking
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, jobs, planning, store, ways
 from smtdist.models.image_jobs import Images
-from smtdist.models.jobs import Job
+from smtdist.models.jobs import Job, Request
 from smtdist.models.plan import PassCost, PlannedCluster
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
@@ -34,7 +34,7 @@ MUCH: Final = 0.2
 
 
 def fit(
-    wanted: opt.Wanted,
+    request: Request,
     out: Path,
     how: opt.How = opt.AS_USUAL,
     first_look: bool = True,
@@ -51,15 +51,17 @@ def fit(
 
     Example: smtdist fit data.h5 --dataset train --out model.h5 --preset mnist-vq --set n_atoms=2048
     """
-    check_target(out, overwrite, inputs=wanted.inputs, data=wanted.data)
-    job = wanted.job(out, how)
+    inputs = (request.from_model, request.below, request.atoms)
+    check_target(out, overwrite, inputs=inputs, data=list(request.data))
+    with usage():
+        job = jobs.job(request)
     if job.alone and (how.workers or how.cluster is not None):
         raise WrongUsage(job.alone)
     with engine_for(how, job.source, job.facts) as engine:
         _note_room(engine, out, job.stored_bytes)
         model, records = job.fit(engine)
         size = store.save(model, out, overwrite=overwrite)
-        look = _first_look(model, wanted, job, engine, out) if first_look and job.pictured else None
+        look = _first_look(model, request, job, engine, out) if first_look and job.pictured else None
     say_model(model, out, {"bytes": size, "passes": records}, json, job, look)
 
 
@@ -73,17 +75,18 @@ def _note_room(engine: Engine, out: Path, stored: int) -> None:
         )
 
 
-def _first_look(model: Any, wanted: opt.Wanted, job: Job, engine: Engine, out: Path) -> looking.Look | None:
+def _first_look(model: Any, request: Request, job: Job, engine: Engine, out: Path) -> looking.Look | None:
     """Take the first look at a model that has been written; where that is stopped, say so."""
     CHECKPOINT.set(None)  # there is nothing to resume
     try:
-        return looking.first_look(model, wanted.data, wanted.dataset or "", job.source, engine, job.seed)
+        data, dataset = list(request.data), request.dataset or ""
+        return looking.first_look(model, data, dataset, job.source, engine, job.seed)
     except InterruptedRun as error:
         raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
 
 
 def plan(
-    wanted: opt.Wanted,
+    request: Request,
     how: opt.How = opt.AS_USUAL,
     driver_memory: str | None = None,
     gpu_memory: str | None = None,
@@ -102,10 +105,10 @@ def plan(
 
     Example: smtdist plan data.h5 --dataset train --set n_atoms=8192 --workers 4 --memory 16GB
     """
-    job = wanted.job(out, how)
-    if unplanned := job.unplanned or jobs.kind_of(wanted.model).unplanned:
-        raise WrongUsage(unplanned)
     with usage():
+        job = jobs.job(request)
+        if unplanned := job.unplanned or jobs.kind_of(request.model).unplanned:
+            raise WrongUsage(unplanned)
         sizes = planning.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}
     workers, kept = how.resolved_workers(job.source), how.checkpoint is not None

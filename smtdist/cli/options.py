@@ -5,23 +5,23 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from types import GenericAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
 from smtdist import configuration
 from smtdist.cli.errors import DEBUG, WrongUsage, usage
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.settings import FLAG, Settings, described
+from smtdist.settings import FLAG, Settings, default_of, described
 
 if TYPE_CHECKING:  # a command that needs no data does not wait for what reads them
     from smtdist.data.source import Source
     from smtdist.engine.execution import Execution
-    from smtdist.models.jobs import Job
 
 LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
@@ -80,7 +80,7 @@ OPTIONS: Final = {
     "follow": "FOLDER|ADDRESS: If a manifest or an HDF5 file refers to other files, also read them in this place, and not only "
     "in its own folder. May be repeated.",
     # what is fitted, and how
-    "wanted model": "TEXT: What to fit: smt (the transform of images), l1, s3c, omp or sc (a learned code of patches alone), "
+    "request model": "TEXT: What to fit: smt (the transform of images), l1, s3c, omp or sc (a learned code of patches alone), "
     "words, points, video, concepts, head, or kernel-NAME with contrastive, spectral or autoencoder as NAME.",
     "preset": "NAME: Start from the settings of a published experiment; smtdist settings lists them.",
     "set_": "KEY=VALUE: Change one setting, such as seed=1; may be repeated.",
@@ -259,51 +259,6 @@ class How(Where):
         )
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be fitted, as the user said it."""
-
-    data: list[str]
-    dataset: str | None = None
-    model: str = "smt"
-    preset: str | None = None
-    set_: list[str] | None = None
-    from_model: Path | None = None
-    below: Path | None = None
-    atoms: Path | None = None
-    clip: list[str] | None = None
-    limit: int | None = None
-
-    @property
-    def inputs(self) -> tuple[Path | None, ...]:
-        """Files that are read beside the data, which no output may replace."""
-        return self.from_model, self.below, self.atoms
-
-    def job(self, out: Path | None, how: How) -> Job:
-        """Open and check what the options name; what has no meaning is wrong usage."""
-        from smtdist.models import jobs
-
-        with usage():
-            return jobs.job(
-                jobs.Request(
-                    self.model,
-                    tuple(self.data),
-                    self.dataset,
-                    configuration.parse_settings(self.set_ or []),
-                    out,
-                    self.preset,
-                    self.from_model,
-                    self.below,
-                    self.atoms,
-                    tuple(self.clip or ()),
-                    self.limit,
-                    how.on_bad_chunk == "skip",
-                )
-            )
-
-
-PARTS: Final[dict[Any, str]] = {Where: "where", How: "how", Wanted: "wanted"}
-"""What a verb may take as one parameter: it has an option for each field."""
 NOTHING = dict[str, Any]()
 """No setting is given."""
 HERE = Where()
@@ -311,36 +266,31 @@ AS_USUAL = How()
 """What options are the parts of; none of them is given."""
 
 
-@dataclass(frozen=True)
-class SettingOptions:
-    """Options for declared settings, all of them but those of some names; the command gets those that are given, by name."""
+def option_settings(of: type[Settings]) -> dict[str, Field[Any]]:
+    """Return the declared settings that are options, by name: those that are several values are options of their own."""
+    return {name: field for name, field in of.declared().items() if default_of(field) != ()}
 
-    of: type[Settings]
-    without: tuple[str, ...] = ()
 
-    def declared(self) -> dict[str, Field[Any]]:
-        """Return the settings that are options, by name."""
-        return {name: field for name, field in self.of.declared().items() if name not in self.without}
+def other_names(declared: Mapping[str, Field[Any]]) -> dict[str, str]:
+    """Return the options that other names of settings make, and the names of today."""
+    return {
+        flag(other): name
+        for name, field in declared.items()
+        for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))
+        if other != name
+    }
 
-    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that options give, by name: flags as they are, texts as their rules have them."""
-        rules = {name: field.metadata["setting"].rule for name, field in self.declared().items()}
-        return {
-            # a word that the rule takes stays one, though "none" or "7" may be read as something else
-            name: value if rules[name].accepts(value) else configuration.parse_value(value)
-            for name, value in given.items()
-            if value is not None
-        }
 
-    def renamed(self) -> dict[str, str]:
-        """Return the options that other names of the settings make, and what they are now."""
-        off = {f"--not-{name}": f"--no-{name}" for name in self.declared()}
-        return off | {
-            _flag(other): _flag(name)
-            for name, field in self.declared().items()
-            for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))
-            if other != name
-        }
+def _given_settings(of: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that options give, by name: flags as they are, texts as their rules have them."""
+    return {
+        # a word that the rule takes stays one, though "none" or "7" may be read as something else
+        name: given[name]
+        if field.metadata["setting"].rule.accepts(given[name])
+        else configuration.parse_value(given[name])
+        for name, field in option_settings(of).items()
+        if given[name] is not None
+    }
 
 
 WIDE = 24
@@ -364,10 +314,10 @@ def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
     kind: Any = str
     if values.startswith(FLAG.expected):
         # one that is off needs no word for that
-        flag = _flag(name) if about["default"] is False else f"{_flag(name)}/--no-{_flag(name)[2:]}"
-        kind, how = bool, typer.Option(flag, metavar="", help=meaning, show_default=False)
+        one = flag(name) if about["default"] is False else f"{flag(name)}/--no-{flag(name)[2:]}"
+        kind, how = bool, typer.Option(one, metavar="", help=meaning, show_default=False)
     else:
-        kind, how = str, typer.Option(_flag(name), metavar=metavar, help=meaning + default)
+        kind, how = str, typer.Option(flag(name), metavar=metavar, help=meaning + default)
     return _keyword(name, kind | None, how, None)
 
 
@@ -377,15 +327,15 @@ def _keyword(name: str, kind: Any, how: Any, default: Any) -> inspect.Parameter:
     )
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
     """Return the option of a parameter."""
     return f"--{name.strip('_').replace('_', '-')}"
 
 
-def _one_of(flag: str, known: list[str]) -> Callable[[str | None], str | None]:
+def _one_of(option: str, known: list[str]) -> Callable[[str | None], str | None]:
     def check(value: str | None) -> str | None:
         if value is not None and value not in known:
-            raise WrongUsage(f"{flag} is {value!r}; choose {' or '.join(known)}.")
+            raise WrongUsage(f"{option} is {value!r}; choose {' or '.join(known)}.")
         return value
 
     return check
@@ -411,18 +361,13 @@ AT_ONCE: Final[dict[str, Callable[[Any], None]]] = {"follow": _follow, "debug": 
 """Options of every command, which do what they do when they are read."""
 
 
-def _parameter(of: str, name: str, kind: Any, default: Any) -> inspect.Parameter:
-    """Return an argument or an option of a verb, or of a part that verbs share, as Typer takes it."""
-    table, key = next(
-        (table, key) for key in (f"{of} {name}", name) for table in (ARGUMENTS, OPTIONS) if key in table
-    )
+def _parameter(of: tuple[str, ...], name: str, kind: Any, default: Any) -> inspect.Parameter:
+    """Return an argument or an option as Typer takes it; `of` are the verb and what it is a field of."""
+    keys = [*(f"{one} {name}" for one in of), name]
+    table, key = next((table, key) for key in keys for table in (ARGUMENTS, OPTIONS) if key in table)
     metavar, _, meaning = table[key].partition(": ")
-    names = (_flag(name),)
-    about: dict[str, Any] = {
-        "metavar": metavar,
-        "help": meaning,
-        "min": LEAST.get(f"{of} {name}", LEAST.get(name)),
-    }
+    least = next((LEAST[key] for key in keys if key in LEAST), None)
+    names, about = [flag(name)], dict[str, Any](metavar=metavar, help=meaning, min=least)
     if metavar.islower():
         about["callback"] = _one_of(names[0], metavar.split("|"))
     if name in AT_ONCE:
@@ -430,45 +375,94 @@ def _parameter(of: str, name: str, kind: Any, default: Any) -> inspect.Parameter
     if table is ARGUMENTS:
         return _keyword(name, kind, typer.Argument(**about), default)
     if kind is bool and default:
-        names = (f"{names[0]}/--no-{names[0][2:]}",)
+        names = [f"{names[0]}/--no-{names[0][2:]}"]
     return _keyword(name, kind, typer.Option(*names, *ALSO.get(name, ()), **about), default)
 
 
-def _made(part: Callable[..., Any], given: dict[str, Any]) -> Any:
-    return part(**given)
+def _several(given: list[Any] | None) -> tuple[Any, ...]:
+    return tuple(given or ())
+
+
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    return configuration.parse_settings(given or [])
+
+
+AS_OPTIONS: Final[dict[str, tuple[str, Any, Callable[[Any], Any]]]] = {
+    "files": ("data", list[str], tuple),
+    **dict.fromkeys(("settings", "changes"), ("set_", list[str], _settings)),
+    "others": ("with_", list[Path], _several),
+    "skip_damaged": ("on_bad_chunk", str, lambda given: given == "skip"),
+}
+"""Fields of requests that an option of another name gives: its name and type, and what makes the field of it."""
+
+
+class _Field(NamedTuple):
+    """A field of a request or a place: its option, and what makes it of the option's value."""
+
+    name: str
+    option: inspect.Parameter
+    make: Callable[[Any], Any]
+
+
+def _fields(of: str, part: Any) -> Iterator[_Field]:
+    """Yield the fields of what a verb takes as one parameter; those that are settings have parameters of their own."""
+    usual = part._field_defaults if hasattr(part, "_fields") else vars(part())
+    for name, kind in get_type_hints(part).items():
+        option, default = name, usual.get(name, inspect.Parameter.empty)
+        make: Callable[[Any], Any] = _as_given
+        if name in AS_OPTIONS:
+            option, kind, make = AS_OPTIONS[name]
+        elif get_origin(kind) is tuple:
+            kind, make = GenericAlias(list, get_args(kind)[:1]), _several
+        elif get_origin(kind) is Mapping:
+            continue
+        if make is not _as_given and default is not inspect.Parameter.empty:
+            kind, default = kind | None, None
+        yield _Field(name, _parameter((of, part.__name__.lower()), option, kind, default), make)
+
+
+def _as_given(value: Any) -> Any:
+    return value
 
 
 def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command as Typer takes it: with options for the parts of what it takes, and with --follow and --debug."""
+    """Return a command as Typer takes it: an option for each parameter, each field of one, and each setting; two for all."""
     of, hints = command.__name__.strip("_"), get_type_hints(command, include_extras=True)
-    parameters, renamed = list[inspect.Parameter](), dict[str, str]()
-    parts = dict[str, tuple[list[str], Callable[[dict[str, Any]], Any]]]()
+    options, own = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
+    requests, settings = dict[str, tuple[Any, list[_Field]]](), dict[str, Any]()
+    renamed = dict[str, str]()
     for name, known in inspect.signature(command).parameters.items():
-        hint, own = hints[name], list[inspect.Parameter]()
-        (settings,) = getattr(hint, "__metadata__", (None,))
-        if isinstance(settings, SettingOptions):
-            own = [_of_setting(*one) for one in settings.declared().items()]
-            parts[name] = [one.name for one in own], settings.values
-            renamed |= settings.renamed()
-        elif hint in PARTS:
-            kinds = get_type_hints(hint)
-            for part in fields(hint):
-                default = inspect.Parameter.empty if part.default is MISSING else part.default
-                own.append(_parameter(PARTS[hint], part.name, kinds[part.name], default))
-            parts[name] = [one.name for one in own], partial(_made, hint)
-        parameters += own or [_parameter(of, name, hint, known.default)]
-    parameters.append(_parameter(of, "follow", list[str] | None, None))
-    parameters.append(_parameter(of, "debug", bool, False))
+        hint = hints[name]
+        if hasattr(hint, "__metadata__"):
+            (settings[name],) = hint.__metadata__
+            declared = option_settings(settings[name])
+            options |= {one: _of_setting(one, about) for one, about in declared.items()}
+            renamed |= {f"--not-{one}": f"--no-{one}" for one in declared}
+            renamed |= {other: flag(one) for other, one in other_names(declared).items()}
+        elif hasattr(hint, "_fields") or hint in (Where, How):
+            requests[name] = hint, [*_fields(of, hint)]
+            for field in requests[name][1]:  # one that two requests have is one option
+                options.setdefault(field.option.name, field.option)
+        else:
+            own[name] = options[name] = _parameter((of,), name, hint, known.default)
+    options |= own  # what a verb says of an option binds
+    options["follow"] = _parameter((of,), "follow", list[str] | None, None)
+    options["debug"] = _parameter((of,), "debug", bool, False)
 
     @functools.wraps(command)
-    def whole(**values: Any) -> None:
-        for name in AT_ONCE:
-            values.pop(name, None)
-        for name, (names, made) in parts.items():
-            values[name] = made({one: values.pop(one) for one in names})
+    def whole(**given: Any) -> None:
+        values = {name: given[name] for name in own}
+        with usage():
+            for name, kind in settings.items():
+                values[name] = _given_settings(kind, given)
+            for name, (kind, fields) in requests.items():
+                values[name] = kind(
+                    **{field.name: field.make(given[field.option.name]) for field in fields}
+                )
         command(**values)
 
     del whole.__wrapped__  # its annotations are not those of the options
+    parameters = [*options.values()]
     whole.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     whole.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     whole.renamed = renamed  # type: ignore[attr-defined]

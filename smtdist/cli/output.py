@@ -22,7 +22,7 @@ def export(
     model: Path,
     format: str,
     out: Path,
-    seen: Annotated[dict[str, Any], opt.SettingOptions(readout.ReadoutSettings)] = opt.NOTHING,
+    seen: Annotated[dict[str, Any], readout.ReadoutSettings] = opt.NOTHING,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:

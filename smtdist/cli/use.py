@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import accuracy, engine_for, facts, say_result
-from smtdist.configuration import parse_settings
 from smtdist.data.writing import check_target
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.errors import counted
 from smtdist.evaluate import evaluations, head_files, judging
+from smtdist.evaluate.evaluations import Asking
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.evaluate.probe import LinearEvaluation
@@ -25,19 +25,10 @@ from smtdist.report import head_facts
 
 
 def transform(
-    model: Path,
-    data: list[str],
+    look: jobs.Look,
     out: Path,
-    dataset: str | None = None,
-    read_out: Annotated[dict[str, Any], opt.SettingOptions(readout.ReadoutSettings)] = opt.NOTHING,
-    mirrored: bool = False,
-    half: bool = False,
-    limit: int | None = None,
-    with_: list[Path] | None = None,
-    set_: list[str] | None = None,
+    read_out: Annotated[dict[str, Any], readout.ReadoutSettings] = opt.NOTHING,
     where: opt.Where = opt.HERE,
-    on_bad_chunk: str | None = None,
-    csv: bool = False,
     overwrite: bool = False,
     plan: bool = False,
     json: bool = False,
@@ -49,31 +40,17 @@ def transform(
 
     Example: smtdist transform model.h5 data.h5 --dataset test --out z.h5
     """
-    started, beside = time.perf_counter(), tuple(with_ or ())
+    started, look = time.perf_counter(), look._replace(read_out=read_out)
     if not plan:
-        check_target(out, overwrite, inputs=(model, *beside), data=data)
-    of_images = store.kind_at(model) in ("", "images", "representation", *kinds.OF_IMAGES)
+        check_target(out, overwrite, inputs=(look.model, *look.others), data=list(look.files))
+    of_images = store.kind_at(look.model) in ("", "images", "representation", *kinds.OF_IMAGES)
     with usage():
-        look = jobs.Look(
-            model,
-            data[0],
-            dataset,
-            csv,
-            tuple(data[1:]),
-            read_out,
-            parse_settings(set_ or []),
-            beside,
-            mirrored,
-            half,
-            limit,
-            on_bad_chunk == "skip",
-        )
-        seen = image_looks.seen(look) if of_images else jobs.seen(store.load(model), look)
+        seen = image_looks.seen(look) if of_images else jobs.seen(store.load(look.model), look)
         if plan and seen.plan is None:
             raise WrongUsage("Such a model transforms samples without a plan; leave out --plan.")
     with engine_for(where, seen.source) as engine:
         if plan and seen.plan is not None:
-            _say_transform_plan(*seen.plan(engine), json, model)
+            _say_transform_plan(*seen.plan(engine), json, look.model)
             return
         size = seen.write(engine, out, overwrite)
     result = {"out": str(out.absolute()), "bytes": size, **seen.about}
@@ -101,22 +78,11 @@ def _say_transform_plan(plan: TransformPlan, disk_bytes: int, json: bool, model:
     say_result(plan.to_dict() | about, json, *facts("What the transform will cost", rows))
 
 
-SETTINGS = opt.SettingOptions(judging.Asked, without=("others", "labels"))
-
-
 def evaluate(
-    model: Path,
-    data: list[str],
-    train: str | None = None,
-    test: str | None = None,
-    test_data: list[str] | None = None,
-    given: Annotated[dict[str, Any], SETTINGS] = opt.NOTHING,
+    asking: Asking,
+    given: Annotated[dict[str, Any], judging.Asked] = opt.NOTHING,
     labels: list[int] | None = None,
-    limit: int | None = None,
     with_: list[Path] | None = None,
-    set_: list[str] | None = None,
-    clip: list[str] | None = None,
-    sequences: int | None = None,
     where: opt.Where = opt.HERE,
     plan: bool = False,
     json: bool = False,
@@ -131,26 +97,14 @@ def evaluate(
 
     Example: smtdist evaluate model.h5 data.h5 --train train --test test --metric knn
     """
-    given = given | {"labels": labels, "others": with_}
+    several = {name: value for name, value in (("labels", labels), ("others", with_)) if value}
     with usage():
-        asking = evaluations.Asking(
-            model,
-            tuple(data),
-            train,
-            test,
-            tuple(test_data or ()),
-            {name: value for name, value in given.items() if value not in (None, [])},
-            limit,
-            parse_settings(set_ or []),
-            tuple(clip or ()),
-            sequences,
-        )
-        ready = evaluations.evaluation(asking)
+        ready = evaluations.evaluation(asking._replace(given=given | several))
     if plan and ready.plan is None:
         raise WrongUsage("Such a file is judged without a plan; leave out --plan.")
     with engine_for(where, ready.source) as engine:
         if plan and ready.plan is not None:
-            about = {"model": str(model.absolute()), "metric": ready.about.get("metric")}
+            about = {"model": str(asking.model.absolute()), "metric": ready.about.get("metric")}
             _say_evaluation_plan(ready.plan(engine), json, about)
             return
         judged = ready.judge(engine)
@@ -159,7 +113,7 @@ def evaluate(
     elif isinstance(judged, dict):
         say_result(judged, json, *_video_tables(judged))
     else:
-        _say_judged(judged, ready, json, model)
+        _say_judged(judged, ready, json, asking.model)
 
 
 def _sweep_table(sweep: list[dict[str, Any]]) -> Any:

@@ -29,7 +29,7 @@ def seen(look: Look) -> Seen:
         raise ConfigurationError("--csv is for the predictions of a head; leave it out.")
     if look.dataset is None:
         raise ConfigurationError("Missing option --dataset; name the samples in the file.")
-    asked, data, dataset = readout.ReadoutSettings(**look.read_out), [look.data, *look.rest], look.dataset
+    asked, data, dataset = readout.ReadoutSettings(**look.read_out), list(look.files), look.dataset
     components, drop = asked.n_components, asked.drop_components
     every_one = [loading.changed(loading.load_encoder(look.model), look.changes)]
     every_one += map(loading.load_encoder, look.others)
