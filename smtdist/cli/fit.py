@@ -52,8 +52,9 @@ def fit(
     Example: smtdist fit data.h5 --dataset train --out model.h5 --preset mnist-vq --set n_atoms=2048
     """
     inputs = (request.from_model, request.below, request.atoms)
-    check_target(out, overwrite, inputs=inputs, data=list(request.data))
     with usage():
+        texts = jobs.kind_of(request.model).texts
+        check_target(out, overwrite, inputs=inputs, data=list(request.data), texts=texts)
         job = jobs.job(request)
     if job.alone and (how.workers or how.cluster is not None):
         raise WrongUsage(job.alone)
