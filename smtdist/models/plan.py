@@ -125,6 +125,20 @@ def plan_steps(
     return [*costs, PassCost(SOLVE, plan, traffic=moved, driver_bytes=way.working_bytes)]
 
 
+def costs_of(steps: list[Step], engine: Engine) -> list[PassCost]:
+    """Return the cost of every pass with an engine, whose worker is measured."""
+    machines = measured_machines(steps, engine)
+    checkpointed = engine.checkpoint is not None
+    return [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+
+
+def on_driver(name: str, working: int) -> PassCost:
+    """Return the cost of what the driver does with so many bytes beside what it has in memory."""
+    baseline = resident_bytes()
+    plan = PassPlan(name, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)
+    return PassCost(name, plan, traffic=Traffic(0), driver_bytes=working)
+
+
 def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost:
     """Return the cost of one pass, its rounds included."""
     plan = pass_plan.plan_pass(

@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import Field, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, overload
 
@@ -29,6 +30,7 @@ from smtdist.data.look import CLASSES
 from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, write_netcdf
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import DataError, ModelError
+from smtdist.models import plugins
 from smtdist.models.kinds import KINDS, Kind
 from smtdist.settings import Settings
 from smtdist.solve.solution import Solution
@@ -37,9 +39,12 @@ M = TypeVar("M")
 
 
 def kind_in(file: Any) -> str:
-    """Return which kind an open HDF5 file is: one of `KINDS`, or "images"."""
+    """Return which kind an open HDF5 file is: one of `KINDS`, to which packages add, or "images"."""
     for name, kind in KINDS.items():
         if kind.schema in file.attrs and (name != "representation" or "z" in file):
+            return name
+    for name in [str(one).removesuffix("_schema") for one in file.attrs if str(one).endswith("_schema")]:
+        if plugins.brought(plugins.MODELS, name) and name in KINDS:  # its module has added its row
             return name
     return "images"
 
@@ -146,6 +151,11 @@ def require_kind(file: Any, path: str | os.PathLike[str], wanted: str) -> str:
         raise KINDS[wanted].error(
             f"{path} is not a {KINDS[wanted].called}; give one written by {KINDS[wanted].by}."
         )
+    brought = text(file, "kind")
+    if inside == "images" and f"{brought}_schema" in file.attrs:
+        raise ModelError(
+            f"{path} holds a {brought} model, which no installed package brings; install the one that does."
+        )
     kind = KINDS.get(inside)
     if wanted != inside and (wanted or kind is None or not kind.home):
         holds = "is an HDF5 file but not an smtdist model" if kind is None else f"holds {kind.holds}"
@@ -200,38 +210,67 @@ Arrays = Mapping[str, Array]
 """Declared arrays of a group, by name."""
 
 
-class Stored:
-    """What makes a dataclass with `settings`, arrays and a `provenance` a kind of model of its own, which has files.
+def array(*dims: str, about: str = "", units: str = "", default: Any = None) -> Any:
+    """Declare a field of a `Stored` model that is an array of its files; without dimensions it is a number."""
+    return field(default=default, metadata={"array": Array(dims, about, units)})
 
-    A subclass names its kind, the class of its settings and its arrays, by the names of its fields. While its module is
-    imported, all that reads files knows it.
+
+class Stored:
+    """What makes a dataclass with `settings`, fields that are an `array`, and a `provenance` a kind of model that has files.
+
+    A subclass names its kind and the class of its settings. While its module is imported, all that reads files knows it, and
+    its row in the table of kinds says, by `ROW`, what can be done with it.
     """
 
     STORED_AS: ClassVar[str]
     SETTINGS: ClassVar[type[Settings]]
-    ARRAYS: ClassVar[Arrays]
+    ARRAYS: ClassVar[Arrays] = {}
+    ROW: ClassVar[Mapping[str, Any]] = {}
+    """Fields of `smtdist.models.kinds.Kind` that all kinds of a base have."""
     settings: Settings
     provenance: dict[str, Any]
 
-    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays) -> None:
-        """Add the kind to the table."""
+    def __init_subclass__(cls, *, kind: str = "", of: type[Settings] = Settings) -> None:
+        """Add the kind to the table; a base of several kinds has no name."""
         super().__init_subclass__()
-        cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
+        fields = {name: one for name, one in vars(cls).items() if isinstance(one, Field)}
+        declared = {name: one.metadata["array"] for name, one in fields.items() if "array" in one.metadata}
+        cls.ARRAYS = {**cls.ARRAYS, **declared}
+        if not kind:
+            return
+        cls.STORED_AS, cls.SETTINGS = kind, of
         home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
-        KINDS[kind] = Kind(called, cls.__module__, f"a {called}", home, f"{kind}_schema")
+        by = f"smtdist fit --model {kind}" if cls.ROW else cls.__module__
+        KINDS[kind] = Kind(
+            *(called, by, f"a {called}", home, f"{kind}_schema"),
+            fits=(kind,) if cls.ROW else (),
+            fitted_by=home,
+            settings=home,
+            **cls.ROW,
+        )
+
+    @classmethod
+    def declared(cls) -> Mapping[str, Field[Any]]:
+        """Return the settings of such a model, as they are declared."""
+        return cls.SETTINGS.declared()
 
     def stored(self) -> Iterator[tuple[str, Group]]:
-        """Yield what its file holds: arrays in the root, settings and provenance as JSON."""
-        about = {"configuration": self.settings.to_json(), "provenance": json.dumps(self.provenance)}
-        yield "", packed(self.ARRAYS, vars(self), version(self.STORED_AS) | about)
+        """Yield what its file holds: arrays in the root, settings and provenance as JSON, and what was added and withdrawn."""
+        about = {"kind": self.STORED_AS, **root_of(self, KINDS[self.STORED_AS].called)}
+        yield "", packed(self.ARRAYS, vars(self), about)
+        if "audit" in self.provenance:
+            yield "audit", audit_group(self.provenance["audit"])
 
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
         """Read what `stored` yielded."""
         require(file, {"": cls.ARRAYS})
-        settings = cls.SETTINGS.from_json(str(file.attrs["configuration"]))
-        about: dict[str, Any] = {"settings": settings, "provenance": json.loads(file.attrs["provenance"])}
-        return cls(**about, **arrays_in(file, cls.ARRAYS))
+        about: dict[str, Any] = {
+            "settings": cls.SETTINGS.from_json(str(file.attrs["configuration"])),
+            "provenance": with_audit(file, json.loads(file.attrs["provenance"])),
+        }
+        arrays = arrays_in(file, cls.ARRAYS)
+        return cls(**about, **{name: one if one.ndim else one.item() for name, one in arrays.items()})
 
 
 def alike(names: Sequence[str], *dims: str, dtype: str = "", optional: bool = False) -> dict[str, Array]:
@@ -412,7 +451,7 @@ def root_of(model: Any, title: str) -> dict[str, Any]:
         "title": title,
         "configuration": "" if model.settings is None else model.settings.to_json(),
         "provenance": json.dumps(without_audit(model.provenance)),
-        "fingerprint": model.fingerprint,
+        "fingerprint": str(model.provenance.get("fingerprint", "")),
     }
 
 

@@ -84,6 +84,7 @@ class CodeSums(Statistic):
     mirrored: bool = False
     coarse: bool = False
     on_device = True
+    IN_LIMBS = ("beyond",)
 
     @property
     def n_atoms(self) -> int:
@@ -317,10 +318,7 @@ class CodeSums(Statistic):
                 for state, each in zip((left, right), sites, strict=True):
                     if each:
                         self._add_equal(left, state, each)
-        merged = super().merge(left, right)
-        if DEVIATION[0] in merged:
-            limbs.carry(*(merged[name] for name in DEVIATION))
-        return merged
+        return super().merge(left, right)
 
     def _laid_out(self, codes: Codes, images: int, at: Array | None) -> tuple[Codes, Array, Array | None]:
         """Return codes on the grid in which neighbours are counted, who is kept there, and where the chosen lie.

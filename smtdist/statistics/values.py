@@ -50,6 +50,7 @@ class ValueSums(Statistic):
     encoder: Features
     context: Operator
     grid: int = GRID
+    IN_LIMBS = SUMS
 
     def layout(self) -> Layout:
         """Return arrays of 32 K² + 8 K bytes, and little more."""
@@ -112,12 +113,8 @@ class ValueSums(Statistic):
     def merge(self, left: State, right: State) -> State:
         """Return the sum of both."""
         _name(left, right["products"])
-        for name in SUMS:
-            high, low = f"{name}_high", f"{name}_low"
-            limbs.merge(left[high], left[low], right[high], right[low])
-        for name in ("n_samples", "n_positions", "activity"):
-            left[name] += right[name]
-        return left
+        added = {name: value for name, value in left.items() if name != "products"}
+        return left | super().merge(added, right)
 
     @property
     def _numbers(self) -> int:

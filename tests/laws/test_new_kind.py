@@ -11,7 +11,7 @@ import smtdist
 from smtdist.errors import ModelError
 from smtdist.kernels.gram import Kernel
 from smtdist.models.estimating import Estimator
-from smtdist.models.store import Array, Stored
+from smtdist.models.store import Stored, array
 from smtdist.report.checking import checked
 from smtdist.report.facts import facts_of, looks_of
 from smtdist.settings import Settings, number, one_of, setting
@@ -28,17 +28,12 @@ class DensitySettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Density(
-    Stored,
-    kind="density",
-    of=DensitySettings,
-    arrays={"rows": Array(("row", "input"), "rows of the fit"), "level": Array(("row",))},
-):
+class Density(Stored, kind="density", of=DensitySettings):
     """The mean kernel value of a point beside the rows of a fit."""
 
     settings: DensitySettings
-    rows: Any
-    level: Any
+    rows: Any = array("row", "input", about="rows of the fit")
+    level: Any = array("row")
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def summary(self):
