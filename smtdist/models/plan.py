@@ -20,7 +20,7 @@ from smtdist.engine.executor import SerialExecutor, available_cores
 from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker_limit
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import WorkerLimits
+from smtdist.engine.plan import PassPlan, WorkerLimits
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import pytest
-from calling import arrays, call, refused, run, same, sets, told
+from calling import arrays, call, refused, run, same, same_sums, sets, told
 
 import smtdist
 from benchmarks.same_bits.data import make_data
@@ -247,19 +247,6 @@ def saved(model, path):
     """Return the arrays of a model of Python."""
     smtdist.save(model, path, overwrite=True)
     return arrays(path)
-
-
-def same_sums(path, other):
-    """Compare what files hold but for how they came to it; hashes of samples may stand in another order."""
-    found = [
-        {
-            name: np.sort(values, axis=None) if name.endswith("samples") else values
-            for name, values in arrays(one).items()
-            if "audit/" not in name
-        }
-        for one in (path, other)
-    ]
-    same(*found)
 
 
 def test_what_is_added_is_withdrawn_again(life, tmp_path, at):
