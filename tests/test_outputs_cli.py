@@ -116,14 +116,11 @@ def test_lines_of_a_text_are_no_names_of_files(at, monkeypatch):
     monkeypatch.chdir(at)
     # as a list of files, the text would name the output
     (at / "t.txt").write_text("the cat sat on w.h5\n\nw.h5\n" * 40)
-    fit = ["t.txt", "--model", "words", "--set", "n_components=2", "--out", "w.h5"]
-    for words in (
-        ["fit", *fit],
-        ["fit", *fit, "--overwrite"],
-        ["update", "w.h5", "t.txt", "--out", "u.h5"],
-    ):
-        (at / "u.h5").unlink(missing_ok=True)
-        result = run(*words)
-        assert result.exit_code == (1 if words[0] == "update" else 0), result.output
-    assert "already" in result.stderr  # the text is in the model: found by its samples, not by its lines
-    kept(at, "fit", *fit[:-1], "t.txt")
+    fit = "fit t.txt --model words --set n_components=2 --out"
+    run(f"{fit} w.h5")
+    run(f"{fit} w.h5 --overwrite")
+    (at / "u.h5").write_bytes(b"not opened")
+    refused(
+        "update w.h5 t.txt --out u.h5 --overwrite", at, "already"
+    )  # found by its samples, not by its lines
+    kept(at, *fit.split(), "t.txt")
