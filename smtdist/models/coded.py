@@ -181,7 +181,7 @@ def stored(model: Any) -> Iterator[tuple[str, Group]]:
     for group, declared_arrays in _declared_arrays(type(coder)).items():
         yield group, store.packed(declared_arrays, values)
     if not alone:
-        yield from store.solved_groups(model, valued.statistics_group, "code")
+        yield from store.solved_groups(model, model.embedding, valued.statistics_group, "code")
 
 
 def restored(file: Any, statistics: bool) -> Coder | Manifold:

@@ -157,7 +157,7 @@ def _groups(model: Model) -> Iterator[tuple[str, Group]]:
         "dictionary",
         replace(group, variables={"atoms": (("atom", "pixel"), dictionary.atoms, said), **group.variables}),
     )
-    yield from store.solved_groups(model, _statistics_group)
+    yield from store.solved_groups(model, model.embedding, _statistics_group)
 
 
 def _statistics_group(statistics: Statistics, codes: str) -> Group:

@@ -456,18 +456,18 @@ def root_of(model: Any, title: str) -> dict[str, Any]:
 
 
 def solved_groups(
-    model: Any, sums: Callable[[Any, str], Group], codes: str = "atom"
+    model: Any, solution: Solution | None, sums: Callable[[Any, str], Group], codes: str = "atom"
 ) -> Iterator[tuple[str, Group]]:
     """Yield what the file of a transform has, whatever it encodes: the sums, where it keeps them, audit and embedding.
 
-    sums : makes a group of them. codes : how its dimension of codes is called.
+    solution : its embedding. sums : makes a group of them. codes : how its dimension of codes is called.
     """
     if model.statistics is not None:
         yield "statistics", sums(model.statistics, codes)
     if "audit" in model.provenance:
         yield "audit", audit_group(model.provenance["audit"])
-    if model.embedding is not None:
-        yield "embedding", packed(embedding(codes), vars(model.embedding))
+    if solution is not None:
+        yield "embedding", packed(embedding(codes), vars(solution))
 
 
 AUDIT: Final = ("action", "fingerprint", "n_samples", "source")

@@ -240,7 +240,7 @@ class VideoModel(ValuedTransform):
             matrices = {"second_moment": means.moment, "context_scatter": means.scatter}
             numbers = {"n_positions": means.n_positions}
             yield "/means", store.packed(_MEANS, {"activity": means.mean, **matrices}, numbers)
-        groups = store.solved_groups(self, valued.statistics_group)
+        groups = store.solved_groups(self, self.solution, valued.statistics_group)
         yield from ((f"/{name}", group) for name, group in groups)
 
     @classmethod

@@ -216,7 +216,7 @@ class PointModel(RowModel, ValuedTransform):
         yield "features", store.packed(_POINTS if arrays else {}, arrays, about)
         if self.statistics is None and self.given is not None:
             yield "means", store.packed(_MEANS, vars(self.given))
-        yield from store.solved_groups(self, valued.statistics_group, "feature")
+        yield from store.solved_groups(self, self.solution, valued.statistics_group, "feature")
 
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
