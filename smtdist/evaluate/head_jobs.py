@@ -28,8 +28,6 @@ from smtdist.settings import FLAG, Settings, setting
 
 EXACT: Final = 100_000
 """Rows up to which the kernel of all pairs is made, in 2 n² bytes: 20 GB of files."""
-HEAD: Final = "head"
-"""What heads that no package brings are fitted as."""
 SERIAL: Final = (
     "The exact kernel is computed in one process; set landmarks, or leave out --workers and --cluster."
 )
@@ -45,16 +43,7 @@ class Views(Settings):
 
 def declared(model: str) -> Mapping[str, Field[Any]]:
     """Return the settings of a head, as they are declared; those of an exact one are among those of ours."""
-    return {**_class_of(model, exact=False).SETTINGS.declared(), **Views.declared()}
-
-
-def _class_of(model: str, *, exact: bool) -> type[Head]:
-    """Return the class of heads that a model names: ours, or one of a package."""
-    if model == HEAD:
-        return KernelHead if exact else RidgeHead
-    found = heads.class_of(model)
-    assert found is not None  # its name is one of those that can be fitted
-    return found
+    return {**(heads.class_of(model) or RidgeHead).SETTINGS.declared(), **Views.declared()}
 
 
 def job(request: Request) -> Job:
@@ -64,16 +53,17 @@ def job(request: Request) -> Job:
     if len(request.data) > 1:
         raise ConfigurationError("A head is fitted on one file of representations; give one.")
     (path,) = request.data
-    exact = request.model == HEAD and given.get("landmarks") is None
+    brought = heads.class_of(request.model)  # by a package; None for ours
+    exact = brought is None and given.get("landmarks") is None
     if exact:
         given.pop("landmarks", None)
-    made: Any = _class_of(request.model, exact=exact)
+    made: Any = brought or (KernelHead if exact else RidgeHead)
     settings = made.SETTINGS(**given)
     with stored.opened(path) as rows:
         layout = rows.layout if views.mirrored else readout.without_mirrored(rows.layout)
         labels, shape = rows.labels, rows.rows.shape
     head = made(**{name: getattr(settings, name) for name in settings.declared()}, layout=layout)
-    if request.model == HEAD:
+    if brought is None:
         _require_rows(path, len(labels), settings)
     remedy = "set landmarks, or give fewer rows" if exact else "ask for fewer landmarks"
     size = shape, len(np.unique(labels)), remedy

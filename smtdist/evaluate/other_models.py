@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +24,6 @@ from smtdist.models import jobs, rows, store
 from smtdist.models.functional.video import VideoModel
 from smtdist.models.functional.video_judge import judged_clips
 from smtdist.models.kinds import KINDS
-from smtdist.models.rows import RowModel
 
 SEQUENCES: Final = 1000
 """Sequences of clips that are judged, at most, where nothing else is said."""
@@ -66,7 +64,8 @@ def of_rows(asking: Asking) -> Evaluation:
     def judge(engine: Engine) -> Any:
         y = labelled()
         planned(engine, y).require_room()
-        z = [_collected(rows.embedded(fitted, source, engine), source, fitted) for source in sources]
+        z = [rows.in_memory(fitted, source, engine, np.float32) for source in sources]
+        z = [one.reshape(len(one), -1) for one in z]
         return run.classified(z[0], y[0], z[1], y[1], engine, settings)
 
     return Evaluation(
@@ -93,16 +92,6 @@ def _labels_beside(path: str, dataset: str) -> str:
         with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
             return candidate
     return name
-
-
-def _collected(
-    pieces: Iterable[tuple[int, NDArray[Any]]], source: Source, fitted: RowModel
-) -> NDArray[np.float32]:
-    """Return all embedded samples in memory, as rows."""
-    z = np.empty((source.n_samples, math.prod(fitted.feature_shape)), np.float32)
-    for first, values in pieces:
-        z[first : first + len(values)] = values.reshape(len(values), -1)
-    return z
 
 
 def of_video(asking: Asking) -> Evaluation:

@@ -94,7 +94,7 @@ def merge(
 
     def merged(part: Any, number: int) -> Any:
         if part.statistics is not None:
-            merging.require_memory(part.statistics.held_bytes, len(part.statistics.activity))
+            merging.require_memory(part.statistics.held_bytes)
 
         def parts(named: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             return ((called, _part(one, first, number, called)) for called, one in named)

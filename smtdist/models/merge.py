@@ -247,12 +247,12 @@ def statistics_of(model: Transform, name: str) -> Any:
     return model.statistics
 
 
-def require_memory(held_bytes: int, n_atoms: int) -> None:
+def require_memory(held_bytes: int) -> None:
     """Refuse a merge that this machine cannot hold: the sum so far, the next one and the result, of so many bytes each."""
     needed = resident_bytes() + 3 * held_bytes
     if needed > memory_limit():
         raise MemoryBudgetError(
-            f"Merging the sums of {n_atoms:,} atoms needs {readable(needed)}, more than the {readable(memory_limit())} of this "
+            f"Merging sums of {readable(held_bytes)} needs {readable(needed)}, more than the {readable(memory_limit())} of this "
             f"machine; merge on a larger one."
         )
 

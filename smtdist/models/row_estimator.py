@@ -15,7 +15,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table, plain_rows
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.judged import Evaluates
-from smtdist.models.rows import embedded
+from smtdist.models.rows import in_memory
 
 
 class RowEstimator(Evaluates, TransformerMixin, TransformEstimator):  # type: ignore[misc]
@@ -32,11 +32,8 @@ class RowEstimator(Evaluates, TransformerMixin, TransformEstimator):  # type: ig
         """Return embedded rows, (n, n_components), in memory; `smtdist transform` works out of core."""
         check_is_fitted(self)
         source = self._table(X, reset=False)
-        found = np.empty((source.n_samples, *self.model_.feature_shape), self.model_.dtype)
         with self._engine() as engine:
-            for first, values in embedded(self.model_, source, engine):
-                found[first : first + len(values)] = values
-        return found
+            return in_memory(self.model_, source, engine, self.model_.dtype)
 
     def _table(self, X: Any, *, reset: bool) -> Source:
         if isinstance(X, Source):

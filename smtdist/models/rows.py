@@ -103,6 +103,14 @@ def embedded(
     return embedding.embedded(model.embed, source, engine)
 
 
+def in_memory(model: RowModel, source: Source, engine: Engine, dtype: Any) -> NDArray[np.floating[Any]]:
+    """Return all embedded samples, (n, ...)."""
+    found: NDArray[Any] = np.empty((source.n_samples, *model.feature_shape), dtype)
+    for first, values in embedded(model, source, engine):
+        found[first : first + len(values)] = values
+    return found
+
+
 def seen(model: Any, look: Look) -> Seen:
     """Open samples that a model embeds."""
     source = model.opened([look.data], look.dataset, False)

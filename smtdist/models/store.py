@@ -15,9 +15,8 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
 import h5py
 import numpy as np
@@ -31,8 +30,7 @@ from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, 
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import DataError, ModelError
 from smtdist.models import plugins
-from smtdist.models.kinds import KINDS, Kind
-from smtdist.settings import Settings
+from smtdist.models.kinds import KINDS
 from smtdist.solve.solution import Solution
 
 M = TypeVar("M")
@@ -208,69 +206,6 @@ class Array(NamedTuple):
 
 Arrays = Mapping[str, Array]
 """Declared arrays of a group, by name."""
-
-
-def array(*dims: str, about: str = "", units: str = "", default: Any = None) -> Any:
-    """Declare a field of a `Stored` model that is an array of its files; without dimensions it is a number."""
-    return field(default=default, metadata={"array": Array(dims, about, units)})
-
-
-class Stored:
-    """What makes a dataclass with `settings`, fields that are an `array`, and a `provenance` a kind of model that has files.
-
-    A subclass names its kind and the class of its settings. While its module is imported, all that reads files knows it, and
-    its row in the table of kinds says, by `ROW`, what can be done with it.
-    """
-
-    STORED_AS: ClassVar[str]
-    SETTINGS: ClassVar[type[Settings]]
-    ARRAYS: ClassVar[Arrays] = {}
-    ROW: ClassVar[Mapping[str, Any]] = {}
-    """Fields of `smtdist.models.kinds.Kind` that all kinds of a base have."""
-    settings: Settings
-    provenance: dict[str, Any]
-
-    def __init_subclass__(cls, *, kind: str = "", of: type[Settings] = Settings) -> None:
-        """Add the kind to the table; a base of several kinds has no name."""
-        super().__init_subclass__()
-        fields = {name: one for name, one in vars(cls).items() if isinstance(one, Field)}
-        declared = {name: one.metadata["array"] for name, one in fields.items() if "array" in one.metadata}
-        cls.ARRAYS = {**cls.ARRAYS, **declared}
-        if not kind:
-            return
-        cls.STORED_AS, cls.SETTINGS = kind, of
-        home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
-        by = f"smtdist fit --model {kind}" if cls.ROW else cls.__module__
-        KINDS[kind] = Kind(
-            *(called, by, f"a {called}", home, f"{kind}_schema"),
-            fits=(kind,) if cls.ROW else (),
-            fitted_by=home,
-            settings=home,
-            **cls.ROW,
-        )
-
-    @classmethod
-    def declared(cls) -> Mapping[str, Field[Any]]:
-        """Return the settings of such a model, as they are declared."""
-        return cls.SETTINGS.declared()
-
-    def stored(self) -> Iterator[tuple[str, Group]]:
-        """Yield what its file holds: arrays in the root, settings and provenance as JSON, and what was added and withdrawn."""
-        about = {"kind": self.STORED_AS, **root_of(self, KINDS[self.STORED_AS].called)}
-        yield "", packed(self.ARRAYS, vars(self), about)
-        if "audit" in self.provenance:
-            yield "audit", audit_group(self.provenance["audit"])
-
-    @classmethod
-    def restored(cls, file: Any, statistics: bool) -> Self:
-        """Read what `stored` yielded."""
-        require(file, {"": cls.ARRAYS})
-        about: dict[str, Any] = {
-            "settings": cls.SETTINGS.from_json(str(file.attrs["configuration"])),
-            "provenance": with_audit(file, json.loads(file.attrs["provenance"])),
-        }
-        arrays = arrays_in(file, cls.ARRAYS)
-        return cls(**about, **{name: one if one.ndim else one.item() for name, one in arrays.items()})
 
 
 def alike(names: Sequence[str], *dims: str, dtype: str = "", optional: bool = False) -> dict[str, Array]:

@@ -6,10 +6,11 @@ function then takes it. See `docs/extending.md`.
 
 from __future__ import annotations
 
+import json
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import Field, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Self
 
@@ -24,11 +25,13 @@ from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
 from smtdist.models import kinds, merge, plan, store, valued
 from smtdist.models.jobs import Job, Request
+from smtdist.models.kinds import Kind
 from smtdist.models.plan import Step
 from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of
 from smtdist.models.records import Record
 from smtdist.models.rows import RowModel, table_of
-from smtdist.models.store import Array, Arrays, Stored, array
+from smtdist.models.store import Array, Arrays
+from smtdist.settings import Settings
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.origin import Additive, Origin
 
@@ -50,14 +53,24 @@ class Sums(Additive):
         """Samples in the sums."""
         return len(self.origin.samples)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the sums."""
+        return sum(value.nbytes for value in self.state.values())
+
     def _summed(self, other: Self, sign: int, origin: Origin) -> Self:
         combined = self.statistic.merge if sign > 0 else self.statistic.without
         own = {name: value.copy() for name, value in self.state.items()}
         return replace(self, state=combined(own, other.state), origin=origin)
 
 
+def array(*dims: str, about: str = "", units: str = "") -> Any:
+    """Declare a field of a `SumModel` that is an array of its files; without dimensions it is a number."""
+    return field(default=None, metadata={"array": Array(dims, about, units)})
+
+
 @dataclass(frozen=True, eq=False)
-class SumModel(Stored, RowModel, merge.Transform):
+class SumModel(RowModel, merge.Transform):
     """A model of rows that is solved for from exact sums over them.
 
     A subclass is a frozen dataclass that names its kind and its settings, declares what it solves for as fields that are an
@@ -66,18 +79,41 @@ class SumModel(Stored, RowModel, merge.Transform):
     """
 
     settings: Any = None
-    n_inputs: int = array(default=0)
+    n_inputs: int = 0
     statistics: Sums | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
     free: ClassVar[tuple[str, ...]] = ()
-    ROW: ClassVar[Mapping[str, Any]] = {
-        "takes": ("dataset",),
-        "updated_by": kinds.BY_SUMS,
-        "transformed_by": kinds.OF_ROWS,
-        "evaluated_by": "smtdist.evaluate.other_models:of_rows",
-        "also": ("merge",),
-    }
+    SETTINGS: ClassVar[type[Settings]]
+    ARRAYS: ClassVar[Arrays] = {"n_inputs": Array()}
+
+    def __init_subclass__(cls, *, kind: str = "", of: type[Settings] = Settings) -> None:
+        """Add the kind to the table."""
+        super().__init_subclass__()
+        fields = {name: one.metadata for name, one in vars(cls).items() if isinstance(one, Field)}
+        cls.ARRAYS = {
+            **cls.ARRAYS,
+            **{name: one["array"] for name, one in fields.items() if "array" in one},
+        }
+        if kind:
+            cls.STORED_AS, cls.SETTINGS = kind, of
+            home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
+            kinds.KINDS[kind] = Kind(
+                *(called, f"smtdist fit --model {kind}", f"a {called}", home, f"{kind}_schema"),
+                fits=(kind,),
+                fitted_by=home,
+                updated_by=kinds.BY_SUMS,
+                transformed_by=kinds.OF_ROWS,
+                evaluated_by="smtdist.evaluate.other_models:of_rows",
+                also=("merge",),
+                settings=home,
+                takes=("dataset",),
+            )
+
+    @classmethod
+    def declared(cls) -> Mapping[str, Field[Any]]:
+        """Return the settings of such a model, as they are declared."""
+        return cls.SETTINGS.declared()
 
     @property
     @abstractmethod
@@ -165,8 +201,10 @@ class SumModel(Stored, RowModel, merge.Transform):
         return [*plan.costs_of([step], engine), plan.on_driver("solve", self.solve_bytes)]
 
     def stored(self) -> Iterator[tuple[str, Group]]:
-        """Yield what its file holds: beside arrays and settings `/statistics`, the sums and the hashes of their samples."""
-        yield from super().stored()
+        """Yield what its file holds: arrays in the root, `/audit`, and `/statistics`, sums and hashes of their samples."""
+        about = {"kind": self.STORED_AS, **store.root_of(self, kinds.KINDS[self.STORED_AS].called)}
+        yield "", store.packed(self.ARRAYS, vars(self), about)
+        yield "audit", store.audit_group(self.provenance["audit"])
         if self.statistics is not None:
             values = {**self.statistics.state, "sample_digest": self.statistics.origin.samples}
             yield "statistics", store.packed({**declared(self.sums), **_DIGESTS}, values)
@@ -174,15 +212,18 @@ class SumModel(Stored, RowModel, merge.Transform):
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
         """Read what `stored` yielded."""
-        model = super().restored(file, statistics)
-        if not statistics:
+        store.require(file, {"": cls.ARRAYS})
+        settings = cls.SETTINGS.from_json(str(file.attrs["configuration"]))
+        about = store.with_audit(file, json.loads(file.attrs["provenance"]))
+        arrays = store.arrays_in(file, cls.ARRAYS)
+        numbers: dict[str, Any] = {name: one if one.ndim else one.item() for name, one in arrays.items()}
+        model = cls(settings=settings, provenance=about, **numbers)
+        if not (statistics and "statistics" in file):
             return model
         sums, group = model.sums, file["statistics"]
         store.require(group, {"": _DIGESTS})
-        state = state_in(group, sums)
-        audit = tuple(model.provenance.get("audit", ()))
-        origin = Origin(model.basis, group["sample_digest"][()], NO_ATOMS, audit)
-        return replace(model, statistics=Sums(sums, state, origin))
+        origin = Origin(model.basis, group["sample_digest"][()], NO_ATOMS, tuple(about["audit"]))
+        return replace(model, statistics=Sums(sums, state_in(group, sums), origin))
 
 
 def declared(sums: Statistic) -> Arrays:

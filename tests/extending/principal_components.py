@@ -7,8 +7,7 @@ import numpy as np
 
 from smtdist.kernels.products import Ordered
 from smtdist.models.row_estimator import SumEstimator
-from smtdist.models.store import array
-from smtdist.models.summed import SumModel
+from smtdist.models.summed import SumModel, array
 from smtdist.settings import FLAG, Settings, setting, whole
 from smtdist.statistics import limbs
 from smtdist.statistics.base import Statistic

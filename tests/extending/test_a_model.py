@@ -17,6 +17,7 @@ from smtdist.cli import app
 from smtdist.errors import DataError, ModelError, SmtdistError
 from smtdist.models import jobs
 from smtdist.models.kinds import KINDS
+from smtdist.report.checking import checked
 
 FILE = Path(__file__).with_name("principal_components.py")
 FIT = "--dataset a/z --model pca --set n_components=3"
@@ -69,6 +70,12 @@ def test_in_python(pca):
     assert fitted.save("p.h5") == Path("p.h5").stat().st_size
     np.testing.assert_array_equal(smtdist.load("p.h5").components, fitted.components_)
     assert pca.PCA.from_file("p.h5").n_components == 3
+    assert [verdict.state for verdict in checked(Path("p.h5"))] == ["whole"]
+    altered = Path("p.h5").read_bytes().replace(fitted.mean_.tobytes()[:8], b"\1" * 8)
+    Path("altered.h5").write_bytes(altered)
+    assert [verdict.state for verdict in checked(Path("altered.h5"))] == ["wrong"]
+    with pytest.raises(ModelError, match=r"not a complete pca model \(.*mean fails its checksum"):
+        smtdist.load("altered.h5")
     labels = [(rows[:, 0] > 3).astype(int) for rows in ROWS.values()]
     assert fitted.evaluate(ROWS["a"], labels[0], ROWS["b"], labels[1]).top1 > 0.7
     with pytest.raises(
