@@ -58,9 +58,9 @@ MODULES: Final = {
     **dict.fromkeys(("import", "manifest"), "data"),
     **dict.fromkeys(("plan", "fit"), "fit"),
     **dict.fromkeys(("update", "withdraw", "merge"), "change"),
-    **dict.fromkeys(("transform", "evaluate"), "use"),
+    **dict.fromkeys(("transform", "evaluate", "export"), "use"),
     **dict.fromkeys(("near", "search", "info", "check", "settings"), "look"),
-    **dict.fromkeys(("draw", "filters", "export", "report"), "output"),
+    **dict.fromkeys(("draw", "filters", "report"), "output"),
     **dict.fromkeys(("watch", "tls"), "watch"),
     **{"demo": "demo", "resume": "runfile", "tune": "tune"},
 }
