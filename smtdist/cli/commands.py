@@ -58,9 +58,9 @@ MODULES: Final = {
     **dict.fromkeys(("import", "manifest"), "data"),
     **dict.fromkeys(("plan", "fit"), "fit"),
     **dict.fromkeys(("update", "withdraw", "merge"), "change"),
-    **dict.fromkeys(("transform", "evaluate"), "use"),
+    **dict.fromkeys(("transform", "evaluate", "export"), "use"),
     **dict.fromkeys(("near", "search", "info", "check", "settings"), "look"),
-    **dict.fromkeys(("draw", "filters", "export", "report"), "output"),
+    **dict.fromkeys(("draw", "filters", "report"), "output"),
     **dict.fromkeys(("watch", "tls"), "watch"),
     **{"demo": "demo", "resume": "runfile", "tune": "tune"},
 }
@@ -70,9 +70,11 @@ RESUMED: Final = ("fit", "update", "withdraw")
 
 
 EARLIER: Final = {
+    "words": "fit --model words",
+    "concepts": "fit --model concepts",
     "points fit": "fit --model points",
-    "kernel fit": "fit",
-    "kernel plan": "plan",
+    "kernel fit": "fit --model kernel-contrastive",
+    "kernel plan": "plan --model kernel-contrastive",
     "video fit": "fit --model video",
     "video import": "import --kind video",
     "video judge": "evaluate",
@@ -82,9 +84,7 @@ EARLIER: Final = {
     **dict.fromkeys(("points transform", "kernel transform"), "transform"),
     "kernel evaluate": "evaluate",
 }
-"""Earlier spellings of commands, and what they are now."""
-KERNEL: Final = "kernel-contrastive"
-"""The model that `kernel fit` fitted where none was named."""
+"""Earlier spellings of commands, and what they are now; of a model that is named again the last name holds."""
 
 
 def present(words: Sequence[str]) -> list[str]:
@@ -94,15 +94,12 @@ def present(words: Sequence[str]) -> list[str]:
     ('fit --model words a.txt --out w.h5', 'withdraw m.h5 x.h5')
     """
     now = list(words)
-    begun = EARLIER.get(" ".join(now[:2]))
-    if begun is not None:
-        named = begun != "fit" or any(word.startswith("--model") for word in now)
-        now = [*begun.split(), *([] if named else ["--model", KERNEL]), *now[2:]]
-    elif now[:1] == ["words"] and "--model" in now[1:-1]:  # a file, to which text was added
+    if now[:1] == ["words"] and "--model" in now[1:-1]:  # a file, to which text was added
         at = now.index("--model")
         now = ["update", now[at + 1], *now[1:at], *now[at + 2 :]]
-    elif now[:1] in (["words"], ["concepts"]):
-        now = ["fit", "--model", *now]
+    for count in (1, 2):
+        if begun := EARLIER.get(" ".join(now[:count])):
+            now = [*begun.split(), *now[count:]]
     for switch, before, after in (("--withdraw", "update", "withdraw"), ("--plan", "fit", "plan")):
         if now[:1] == [before] and switch in now:
             now = [after, *(word for word in now[1:] if word != switch)]
@@ -154,7 +151,8 @@ class _Command(TyperCommand):
         from smtdist.models import jobs
 
         with suppress(SmtdistError):  # said later
-            declared = jobs.declared(args[args.index("--model") + 1])
+            last = max(at for at, word in enumerate(args[:-1]) if word == "--model")
+            declared = jobs.declared(args[last + 1])
             named = {flag(name): name for name in declared} | other_names(declared)
             return {option: name for option, name in named.items() if option not in own}
         return {}

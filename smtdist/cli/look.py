@@ -9,16 +9,8 @@ import typer
 
 from smtdist.cli.errors import usage
 from smtdist.cli.session import result_console, say_result
-from smtdist.engine.executor import available_cores
 from smtdist.errors import counted
-from smtdist.kernels.cpu.dictionary import in_use
-from smtdist.kernels.device import device_name
-from smtdist.kernels.products import ORDERED, library
-from smtdist.models import store
-from smtdist.models.provenance import versions
 from smtdist.monitor import tables
-from smtdist.report import checking
-from smtdist.report.facts import facts_of, kind_of, looks_of
 from smtdist.settings import described
 
 
@@ -29,6 +21,8 @@ def info(model: Path | None = None, json: bool = False) -> None:
 
     Example: smtdist info model.h5 --json
     """
+    from smtdist.report.facts import facts_of, kind_of, looks_of
+
     if model is None:
         _installation(json)
         return
@@ -43,6 +37,12 @@ def info(model: Path | None = None, json: bool = False) -> None:
 
 
 def _installation(json: bool) -> None:
+    from smtdist.engine.executor import available_cores
+    from smtdist.kernels.cpu.dictionary import in_use
+    from smtdist.kernels.device import device_name
+    from smtdist.kernels.products import ORDERED, library
+    from smtdist.models.provenance import versions
+
     facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
     facts |= {"code_products": ORDERED, "library": library()}
     rows = [
@@ -64,6 +64,8 @@ def check(files: list[Path], json: bool = False) -> None:
 
     Example: smtdist check model.h5 z.h5 checkpoint/
     """
+    from smtdist.report import checking
+
     found = [verdict for path in files for verdict in checking.checked(path)]
     lines = [f"{verdict.file}: {verdict.text}" for verdict in found]
     say_result({"files": [verdict._asdict() for verdict in found]}, json, *lines)
@@ -112,6 +114,7 @@ def near(model: Path, words: list[str], count: int = 10, json: bool = False) -> 
 
     Example: smtdist near words.h5 february raccoon
     """
+    from smtdist.models import store
     from smtdist.models.words.model import WordModel
 
     fitted = store.load(model, kind=WordModel)
@@ -138,6 +141,7 @@ def search(model: Path, formula: str, json: bool = False) -> None:
     """
     from smtdist.concepts import reading
     from smtdist.concepts.model import ConceptModel
+    from smtdist.models import store
 
     with usage():
         points = reading.search(store.load(model, kind=ConceptModel).concepts, formula)

@@ -1,12 +1,10 @@
-"""Verbs that make something of a file for people and other tools: `report`, `export`, `filters` and `draw`."""
+"""Verbs that draw what a file holds: `report`, `filters` and `draw`."""
 
 from __future__ import annotations
 
 import json as json_text
-import math
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
@@ -14,38 +12,8 @@ from smtdist.cli.session import engine_for, say_result
 from smtdist.data import hdf5
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, ModelError
-from smtdist.models import kinds, loading, readout, store
+from smtdist.models import kinds, store
 from smtdist.monitor import tables
-
-
-def export(
-    model: Path,
-    format: str,
-    out: Path,
-    seen: Annotated[dict[str, Any], readout.ReadoutSettings] = opt.NOTHING,
-    overwrite: bool = False,
-    json: bool = False,
-) -> None:
-    """Write a fitted encoder for ONNX Runtime, or vectors of words for gensim.
-
-    Example: smtdist export model.h5 --format onnx --out model.onnx
-    """
-    from smtdist.models import export as exporting
-
-    started = time.perf_counter()
-    check_target(out, overwrite, inputs=(model,))
-    with usage():
-        size, shape = exporting.export(model, out, format, **seen, overwrite=overwrite)
-    result = {
-        "out": str(out.absolute()),
-        "format": format,
-        "n_features": math.prod(shape),
-        "feature_shape": list(shape),
-        "bytes": size,
-        "seconds": time.perf_counter() - started,
-    }
-    line = f"{result['out']}: {format}, {result['n_features']:,} features, {tables.size(size)}"
-    say_result(result, json, line)
 
 
 def report(
@@ -87,6 +55,7 @@ def report(
 
 def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: opt.Where) -> Any:
     from smtdist.evaluate.run import Labelled
+    from smtdist.models import loading
     from smtdist.report.looks import look_at_some
 
     fitted = loading.load_transform(model, statistics=False)
@@ -166,6 +135,7 @@ def filters(
 
     Example: smtdist filters model.h5 --out atoms.png
     """
+    from smtdist.models import loading
     from smtdist.plot.sheets import save_filters
 
     check_target(out, overwrite, inputs=(model,))

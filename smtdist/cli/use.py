@@ -1,7 +1,8 @@
-"""`transform` and `evaluate`: samples to representations in a file, and how well classes can be told apart there."""
+"""Verbs that use a model: `transform`, `evaluate` and `export`."""
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -178,3 +179,33 @@ def _say_evaluation_plan(plan: EvaluationPlan, json: bool, about: dict[str, Any]
         rows.append(("time to represent", tables.between_or_not(plan.seconds)))
     rows.append(("time to classify", tables.between_or_not(plan.judging)))
     say_result(plan.to_dict() | about, json, *facts("What the evaluation will cost", rows))
+
+
+def export(
+    model: Path,
+    format: str,
+    out: Path,
+    seen: Annotated[dict[str, Any], readout.ReadoutSettings] = opt.NOTHING,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Write a fitted encoder for ONNX Runtime, or vectors of words for gensim.
+
+    Example: smtdist export model.h5 --format onnx --out model.onnx
+    """
+    from smtdist.models import export as exporting
+
+    started = time.perf_counter()
+    check_target(out, overwrite, inputs=(model,))
+    with usage():
+        size, shape = exporting.export(model, out, format, **seen, overwrite=overwrite)
+    result = {
+        "out": str(out.absolute()),
+        "format": format,
+        "n_features": math.prod(shape),
+        "feature_shape": list(shape),
+        "bytes": size,
+        "seconds": time.perf_counter() - started,
+    }
+    line = f"{result['out']}: {format}, {result['n_features']:,} features, {tables.size(size)}"
+    say_result(result, json, line)
