@@ -146,7 +146,7 @@ def classifier(found: Found) -> str:
     if isinstance(found, LinearEvaluation):
         return f"{found.metric} (C = {found.C:g})"
     if isinstance(found, KernelEvaluation) and found.temperature is None:
-        return f"ridge (penalty {found.penalty:g})"
+        return f"{found.metric} (penalty {found.penalty:g})" if found.path else found.metric
     if isinstance(found, KernelEvaluation):
         return f"{_THROUGH.get(found.metric, 'kernel ridge')} (T = {found.temperature:g}, penalty {found.penalty:g})"
     heat = "" if found.temperature is None else f", T = {found.temperature:g}"

@@ -59,8 +59,8 @@ class Transform(Shown, ABC):
         """Sum the codes of a source, as a step of a run."""
 
     @abstractmethod
-    def solved(self, statistics: Any, engine: Engine) -> tuple[Solution, Record]:
-        """Solve for an embedding, as a step of a run."""
+    def solved(self, statistics: Any, engine: Engine) -> tuple[Any, Record]:
+        """Solve for an embedding, or what the model has in its place, as a step of a run."""
 
     @property
     def fingerprint(self) -> str:
@@ -81,7 +81,7 @@ class Transform(Shown, ABC):
     def finished(
         self,
         statistics: Any,
-        embedding: Solution | None,
+        embedding: Any,
         source: dict[str, Any] | None = None,
         skipped: Record | None = None,
     ) -> Self:
@@ -92,8 +92,12 @@ class Transform(Shown, ABC):
         ):  # whole numbers are the same, whatever multiplies
             about["products"] = products
         kept = statistics if getattr(self.settings, "keep_statistics", True) else None
-        changed: Self = replace(self, statistics=kept, embedding=embedding, provenance=about)  # type: ignore[type-var]
-        return changed
+        changed: Self = replace(self, statistics=kept, provenance=about)  # type: ignore[type-var]
+        return changed.with_solution(embedding)
+
+    def with_solution(self, solution: Any) -> Self:
+        """Return the model with what was solved for."""
+        return replace(self, embedding=solution)  # type: ignore[type-var]
 
     def in_turn(
         self, change: Callable[[Any], tuple[Any, list[Record]]], source: Source, engine: Engine
@@ -243,12 +247,12 @@ def statistics_of(model: Transform, name: str) -> Any:
     return model.statistics
 
 
-def require_memory(held_bytes: int, n_atoms: int) -> None:
+def require_memory(held_bytes: int) -> None:
     """Refuse a merge that this machine cannot hold: the sum so far, the next one and the result, of so many bytes each."""
     needed = resident_bytes() + 3 * held_bytes
     if needed > memory_limit():
         raise MemoryBudgetError(
-            f"Merging the sums of {n_atoms:,} atoms needs {readable(needed)}, more than the {readable(memory_limit())} of this "
+            f"Merging sums of {readable(held_bytes)} needs {readable(needed)}, more than the {readable(memory_limit())} of this "
             f"machine; merge on a larger one."
         )
 
