@@ -74,7 +74,10 @@ def job(request: Request) -> Job:
         with _recorded(head, engine, *size) as (records, needed):
             if exact:
                 head.checkpoint = engine.checkpoint and engine.checkpoint / "kernel"
-                with run.in_pass(engine, "kernel", len(labels), needed) as progress:
+                with (
+                    engine.run(("kernel",), lambda: head.facts(source, labels)),
+                    run.in_pass(engine, "kernel", len(labels), needed) as progress,
+                ):
                     head.fit(source, labels, progress=progress)
             else:
                 head.fit(source, labels, engine=engine)

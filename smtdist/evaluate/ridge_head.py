@@ -63,6 +63,7 @@ _SUMS: Final = {
 }
 _LANDMARKS: Final = {
     "rows": Array(("landmark", "input")),
+    # stored, for its last bits depend on the BLAS: a head that made it again would not agree with its own sums
     "root": Array(("landmark", "landmark_"), "R of k(L, L) = R^T R"),
     # files of before do not name them
     "digest": Array(("kept",), "hashes of the rows that landmarks are", optional=True),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smtdist.engine.execution import Execution
-from smtdist.errors import ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.models import jobs, loading, store
 from smtdist.models import merge as merging
 
@@ -32,7 +33,8 @@ def update(
     Whitening and dictionary stay, so the result is bit-identical to one fit of all samples with them.
 
     model : an estimator, a model, or a model's file, none of which is changed.
-    X : samples like those of the fit: images, rows of a table, clips, or files of text.
+    X : samples like those of the fit: images, rows of a table, clips, files of text, or for a head the file of
+        representations with labels.
     withdraw : take the samples out. alone : return a model of these samples only, for a later `merge`.
     allow_repeats : also add samples that are in the model already; they count twice. lengths : number of
         rows of each sequence, for a table in time.
@@ -43,11 +45,23 @@ def update(
     """
     present = store.model_of(model)
     jobs.require_verb(present.STORED_AS, "withdraw" if withdraw else "update")
+    folder = None if checkpoint is None else Path(checkpoint)
+    execution = Execution(cluster, n_workers, checkpoint=folder, on_bad_chunk=on_bad_chunk)
+    if not hasattr(present, "taken"):  # a head, whose rows come with labels
+        path = X[0] if isinstance(X, tuple) else X
+        if not isinstance(path, str | os.PathLike):
+            raise DataError(
+                "A head takes rows with labels; give their file, or call its partial_fit or withdraw."
+            )
+        change = jobs.Change(
+            (os.fspath(path),), None, withdraw, alone, allow_repeats, lengths=tuple(lengths or ())
+        )
+        job = jobs.update_job(deepcopy(present), change)
+        with execution.engine() as engine:
+            return job.fit(engine)[0]
     with present.taken(X, on_bad_chunk == "skip") as source:
         if lengths is not None:
             source = merging.in_sequences(present, source, tuple(lengths))
-        folder = None if checkpoint is None else Path(checkpoint)
-        execution = Execution(cluster, n_workers, checkpoint=folder, on_bad_chunk=on_bad_chunk)
         with execution.engine() as engine:
             if alone:
                 return merging.fit_alone(present, source, engine)[0]

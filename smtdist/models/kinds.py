@@ -77,7 +77,7 @@ _CODERS: Final[dict[str, Any]] = {
         "fitted_by": "smtdist.models.image_jobs",
         "settings": "smtdist.models.coded:declared",
     },
-    **{"takes": IMAGES, "updated_by": BY_SUMS, "also": ("merge", "export")},
+    **{"takes": IMAGES, "updated_by": BY_SUMS, "also": ("merge",)},
 }
 KINDS: Final[dict[str, Kind]] = {
     "words": Kind(
@@ -164,7 +164,7 @@ KINDS: Final[dict[str, Kind]] = {
         "encoder_schema",
         facts="CODERS",
         updated_by=BY_SUMS,
-        also=("merge", "export"),
+        also=("merge",),
     ),
     "joined": Kind(
         "file of models side by side",
@@ -174,7 +174,7 @@ KINDS: Final[dict[str, Kind]] = {
         "joined_schema",
         facts="JOINED",
         updated_by=BY_SUMS,
-        also=("merge", "export"),
+        also=("merge",),
     ),
     "video": Kind(
         "transform of video",

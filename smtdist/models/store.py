@@ -354,6 +354,7 @@ def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
 
 
 _LATER: Final = ("residuals", "rank", "dead")
+"""What earlier layouts lack. There is no table of readers: what they lack or have elsewhere is a line where an array is read."""
 
 
 def embedding(codes: str = "atom") -> dict[str, Array]:

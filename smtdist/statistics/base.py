@@ -28,7 +28,8 @@ class Statistic(ABC):
     """
 
     exact: bool = True
-    """Whether partial sums may meet in any order without changing a bit."""
+    """Whether partial sums may meet in any order without changing a bit. Others must add the same bits
+    whatever the batch and the threads: they work in tiles of fixed size."""
     on_device: bool = False
     """Whether a worker with a GPU keeps the state there while it streams; partial sums travel on the host."""
 

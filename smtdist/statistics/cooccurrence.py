@@ -67,7 +67,8 @@ class CodeSums(Statistic):
 
     `mirrored` says that atoms K/2 to K are the mirror images of the others, so that a mirror image has the codes of the
     image, with the halves of the atoms exchanged. Then `flip` needs no second look: the state is that of the images
-    alone, and what is finished has both (`Statistics.with_mirrored`).
+    alone, and what is finished has both (`Statistics.with_mirrored`). Norms are summed in pixel order, so one
+    number in about 10^12 may round otherwise in a mirror image: then the codes are those of the image, exchanged.
 
     `rows` limits the K x K sums to a tile of their rows, [low, high), of the columns from low on, for
     workers that cannot hold them whole: each tile is a pass of its own, and all tiles together are the same

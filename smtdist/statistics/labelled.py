@@ -67,6 +67,10 @@ class LabelledSums(Statistic):
         shapes |= {"moment_high": (size, size), "moment_low": (size, size)}
         return {name: (shape, np.int64) for name, shape in shapes.items()}
 
+    def miniature(self) -> LabelledSums:
+        """Return a twin that takes noise where classes stand."""
+        return _OfOneClass(self.n_features, self.n_classes, self.step, self.features)
+
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of rows (m, F + 1)."""
         rows = images.reshape(len(images), -1)
@@ -116,6 +120,17 @@ class LabelledSums(Statistic):
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: the limbs' carries of a panel, and sums by class."""
         return 8 * (4 * PANEL + self.n_classes) * self.n_features
+
+
+@dataclass(frozen=True, eq=False)
+class _OfOneClass(LabelledSums):
+    """Sums of rows whatever their last number is, which warm what the sums need."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch of rows as those of the first class."""
+        rows = images.reshape(len(images), -1).copy()
+        rows[:, -1] = 0
+        return super().update(state, rows, first_sample)
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,8 @@ class VideoModel(ValuedTransform):
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the sequences of clips that files and a dataset name."""
         names = None if dataset is None else [dataset]
-        return sequences_of(tuple(clip for path in data for clip in open_clips(path, names)), self.settings)
+        every = (clip for path in data for clip in open_clips(os.path.abspath(path), names))
+        return sequences_of(tuple(every), self.settings)
 
     @contextmanager
     def taken(self, X: Any, skip: bool) -> Iterator[Source]:
