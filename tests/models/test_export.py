@@ -41,8 +41,8 @@ def fitted(images, **changes):
     return fit(as_source(images), settings_of_model, engine())[0]
 
 
-def represented(model, images, **choice):
-    pieces = sorted(transform(model, as_source(images), engine(), **choice), key=lambda piece: piece[0])
+def represented(model, images):
+    pieces = sorted(transform(model, as_source(images), engine()), key=lambda piece: piece[0])
     return np.concatenate([values.reshape(len(values), -1) for _, values in pieces])
 
 
@@ -250,11 +250,11 @@ def test_onnx_states_what_it_is(model, tmp_path):
 
 
 def test_fewer_components_are_those_of_transform(model, colour):
-    graph = as_graph(model, 2, 3)
-    (found,) = run_onnx(graph, colour, "representation")
-    np.testing.assert_allclose(found, represented(model, colour, n_components=2, drop=3), atol=TOLERANCE)
+    few = with_readout(model, None, n_components=2, drop=3)
+    (found,) = run_onnx(as_graph(few), colour, "representation")
+    np.testing.assert_allclose(found, represented(few, colour), atol=TOLERANCE)
     with pytest.raises(ModelError, match="stores 5 components"):
-        as_graph(model, 5, 3)
+        as_graph(with_readout(model, None, n_components=5, drop=3))
 
 
 def run(*words, code=0):

@@ -77,12 +77,12 @@ def test_their_representation_is_those_of_both_one_after_the_other(together, apa
     source = as_source(IMAGES[30:])
 
     def seen(model):
-        return with_readout(model, features, mirrored=features is not None)
+        return with_readout(model, features, n_components=3, mirrored=features is not None)
 
-    found = represented(seen(together), source, engine(), n_components=3)
-    each = [represented(seen(model), source, engine(), n_components=3) for model in apart]
+    found = represented(seen(together), source, engine())
+    each = [represented(seen(model), source, engine()) for model in apart]
     assert np.array_equal(found, np.concatenate([one.reshape(len(one), -1) for one in each], axis=1))
-    assert width(layout_of(seen(together), 3)) == found.shape[1]
+    assert width(layout_of(seen(together))) == found.shape[1]
 
 
 def test_they_grow_and_merge_as_each_does_alone(together, apart):

@@ -111,8 +111,10 @@ def test_blocks_say_where_parts_are(model, images):
         ("embedding", (2, 2, 5)),
         ("codes", (2, 2, 20)),
     ]
-    assert [block.shape for block in seen.blocks(3)] == [(2, 2, 3), (2, 2, 20)]
-    layout = layout_of(side_by_side(with_readout(model, "both", 2, mirrored=True), [model]), 3)
+    seen = ModelReadout(model, Readout(grid=2, n_components=3))
+    assert [block.shape for block in seen.blocks()] == [(2, 2, 3), (2, 2, 20)]
+    both = with_readout(model, "both", 2, n_components=3, mirrored=True)
+    layout = layout_of(side_by_side(both, [with_readout(model, None, n_components=3)]))
     assert [[(one.start, one.block.size, one.mirrored) for one in columns] for columns in layout] == [
         [(0, 12, 92), (12, 80, 104)],
         [(184, 90, None)],
