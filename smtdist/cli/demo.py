@@ -112,7 +112,7 @@ def _run(out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str,
     with engine_for(where, known.source) as engine:
         model, records = fit(known.source, SETTINGS, engine)
         size = store.save(model, out, overwrite=overwrite)
-        pixels = judging.RawPixels(known.source.shape[1:], model.votes, model.scaling)
+        pixels = judging.RawPixels(model, known.source.shape[1:])
         for name, encoder, votes, temperature in (
             ("", model, NEIGHBOURS, run.Kernel.temperature),
             ("raw_", pixels, RAW_NEIGHBOURS, RAW_TEMPERATURE),

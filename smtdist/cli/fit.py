@@ -15,6 +15,7 @@ from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import engine_for, say_model, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
+from smtdist.engine.forecast import PassCost
 from smtdist.engine.memory import readable
 from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.errors import InterruptedRun, counted
@@ -23,7 +24,7 @@ from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, jobs, planning, store, ways
 from smtdist.models.image_jobs import Images
 from smtdist.models.jobs import Job, Request
-from smtdist.models.plan import PassCost, PlannedCluster
+from smtdist.models.plan import PlannedCluster
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
 
@@ -118,7 +119,7 @@ def plan(
         there = partial(engine_for, replace(how, memory=None), job.source)
         plans = {
             name: planning.plan_fit(
-                job.source,
+                job,
                 settings,
                 here=how.is_local,
                 workers=workers,
@@ -126,8 +127,6 @@ def plan(
                 threads=threads,
                 checkpoint=how.checkpoint,
                 calibrate=calibrate,
-                base=job.base,
-                atoms=job.atoms,
                 connected=there,
             )
             for name, settings in job.each.items()

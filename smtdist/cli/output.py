@@ -135,21 +135,16 @@ def filters(
 
     Example: smtdist filters model.h5 --out atoms.png
     """
-    from smtdist.codes.coder import Coder
     from smtdist.models import loading
-    from smtdist.models.coders.manifold import Manifold
     from smtdist.plot.sheets import save_filters
 
     check_target(out, overwrite, inputs=(model,))
     found: Any = loading.load_images(model, statistics=False)
     loading.require_one(found, model)
-    coder = found.coder if isinstance(found, Manifold) else found
-    if isinstance(coder, Coder):
-        drawn = coder.whitened_filters() if whitened else coder.filters()
-    elif whitened:
+    coder = getattr(found, "coder", found)  # what a transform of a learned code has beside its embedding
+    if whitened and not hasattr(coder, "whitened_filters"):
         raise WrongUsage("--whitened is for learned codes; leave it out for atoms that are patches.")
-    else:
-        drawn = coder.pictures()
+    drawn = coder.whitened_filters() if whitened else coder.pictures()
     save_filters(drawn, out, most)
     result = {"out": str(out.absolute()), "filters": min(most, len(drawn))}
     say_result(result, json, f"{result['out']}: {result['filters']} filters")

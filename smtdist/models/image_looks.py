@@ -31,14 +31,12 @@ def seen(look: Look) -> Seen:
         raise ConfigurationError("Missing option --dataset; name the samples in the file.")
     asked, data, dataset = readout.ReadoutSettings(**look.read_out), list(look.files), look.dataset
     components, drop = asked.n_components, asked.drop_components
-    every_one = [loading.changed(loading.load_encoder(look.model), look.changes)]
-    every_one += map(loading.load_encoder, look.others)
+    present = loading.load_encoder(look.model).with_changes(look.changes)
+    together = joined.side_by_side(present, [loading.load_encoder(one) for one in look.others])
     with suiting():
-        first, *others = (
-            readout.with_readout(one, asked.features, asked.pool, mirrored=look.mirrored, half=look.half)
-            for one in every_one
+        encoder = readout.with_readout(
+            together, asked.features, asked.pool, mirrored=look.mirrored, half=look.half
         )
-        encoder = joined.side_by_side(first, others)
         every = opening.open_source(
             data, dataset, encoder.scaling, fitted=True, skip_damaged=look.skip_damaged
         )

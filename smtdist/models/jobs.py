@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError, ModelError, UnsuitableError
+from smtdist.models import plugins
 from smtdist.models.kinds import KINDS, OF_IMAGES, Kind
 
 if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
+    from smtdist.engine.forecast import PassCost
     from smtdist.engine.manifest import Facts
     from smtdist.engine.passes import Engine
-    from smtdist.models.plan import PassCost
     from smtdist.models.records import Record
     from smtdist.models.transform_plan import TransformPlan
 
@@ -145,17 +146,26 @@ class Look(NamedTuple):
 
 def names() -> list[str]:
     """Return the names of all models that can be fitted; encoders that packages bring are codes of the first."""
-    return [name for kind in KINDS.values() for name in kind.fits]
+    own = (name for kind in KINDS.values() for name in kind.names)
+    return [*dict.fromkeys([*own, *plugins.names(plugins.MODELS)])]
 
 
 def kind_of(model: str) -> Kind:
     """Return the kind of the models of a name; ConfigurationError for a name that no model has."""
-    for kind in KINDS.values():
-        if model in kind.fits:
-            return kind
+    if not (known := _fitted_as(model)):
+        plugins.brought(plugins.MODELS, model)  # its module adds a row to the table
+        known = _fitted_as(model)
+    if known:
+        return known[0]
     near = difflib.get_close_matches(model, names(), n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(names()))}."
     raise ConfigurationError(f"There is no model {model!r}; {hint}")
+
+
+def _fitted_as(model: str) -> list[Kind]:
+    every = KINDS.values()
+    own = [kind for kind in every if model in kind.fits]
+    return own or [kind for kind in every if kind.brought and plugins.is_brought(kind.brought, model)]
 
 
 def job(request: Request) -> Job:
