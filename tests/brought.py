@@ -1,8 +1,6 @@
-"""A package that brings something to smtdist, as an installed one would be found, and commands in this process."""
+"""A package that brings something to smtdist, as an installed one would be found, and the life of a model of it by commands."""
 
-from typer.testing import CliRunner
-
-from smtdist.cli import app
+import calling
 
 
 def install(monkeypatch, folder, group, name, value):
@@ -26,10 +24,27 @@ def install_all(monkeypatch, folder, groups):
 
 def run(words):
     """Return what a command prints; it must end well."""
-    done = CliRunner().invoke(app, [*words.split(), *(["-q"] if _quiet(words) else [])])
-    assert done.exit_code == 0, (words, done.output, done.exception)
-    return done.stdout
+    return calling.run(words, "-q" if words.split()[0] in QUIET else "")
 
 
-def _quiet(words):
-    return words.split()[0] in ("fit", "plan", "update", "evaluate", "transform", "report")
+QUIET = ("fit", "plan", "update", "evaluate", "transform", "report")
+
+
+def lived(asked):
+    """Fit the samples a of d.h5 to a.h5, add b and take it out again: every verb of a transform by its command."""
+    fit = f"d.h5 --dataset a {asked}"
+    assert [one["name"] for one in calling.told(f"plan {fit}")["passes"]][-2:] == ["statistics", "solve"]
+    more = "d.h5 --dataset b"
+    for line in (
+        f"fit {fit} --checkpoint c --out a.h5",
+        "resume c --overwrite",
+        f"update a.h5 {more} --out ab.h5",
+    ):
+        run(line)
+    for line in (f"update a.h5 {more} --alone --out b.h5", "merge a.h5 b.h5 --out sum.h5"):
+        run(line)
+    for line in (f"withdraw ab.h5 {more} --out back.h5", "report ab.h5 --out r.html", "check ab.h5 c"):
+        run(line)
+    run(f"transform ab.h5 {more} --out z.h5")
+    calling.same_sums("back.h5", "a.h5")
+    calling.same_sums("sum.h5", "ab.h5")
