@@ -48,3 +48,16 @@ def lived(asked):
     run(f"transform ab.h5 {more} --out z.h5")
     calling.same_sums("back.h5", "a.h5")
     calling.same_sums("sum.h5", "ab.h5")
+
+
+def run_stopped(words):
+    """Return what a command that is stopped after its first pass ends with."""
+
+    def stopping(engine):
+        def stop(event):
+            if event["kind"] == "pass_finished":
+                engine.stop.set(130)
+
+        engine.events.subscribe(stop)
+
+    return calling.watched(words, "-q", watcher=stopping)

@@ -110,3 +110,17 @@ def test_a_resumed_fit_keeps_its_input(at):
     del content["crc32"]
     state.write_text(json.dumps(content))
     kept(at, "resume", at / "keep")
+
+
+def test_lines_of_a_text_are_no_names_of_files(at, monkeypatch):
+    monkeypatch.chdir(at)
+    # as a list of files, the text would name the output
+    (at / "t.txt").write_text("the cat sat on w.h5\n\nw.h5\n" * 40)
+    fit = "fit t.txt --model words --set n_components=2 --out"
+    run(f"{fit} w.h5")
+    run(f"{fit} w.h5 --overwrite")
+    (at / "u.h5").write_bytes(b"not opened")
+    refused(
+        "update w.h5 t.txt --out u.h5 --overwrite", at, "already"
+    )  # found by its samples, not by its lines
+    kept(at, *fit.split(), "t.txt")

@@ -13,7 +13,6 @@ from smtdist.engine.execution import Execution
 from smtdist.errors import DataError, ModelError
 from smtdist.models import jobs, loading, store
 from smtdist.models import merge as merging
-from smtdist.models.joined import Joined
 
 
 def update(
@@ -94,8 +93,8 @@ def merge(
     jobs.require_verb(first.STORED_AS, "merge")
 
     def merged(part: Any, number: int) -> Any:
-        if part.statistics is not None and hasattr(part.statistics, "held_bytes"):
-            merging.require_memory(part.statistics.held_bytes, len(part.statistics.activity))
+        if part.statistics is not None:
+            merging.require_memory(part.statistics.held_bytes)
 
         def parts(named: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             return ((called, _part(one, first, number, called)) for called, one in named)
@@ -106,16 +105,16 @@ def merge(
             *merging.merged((name, part), parts(more), parts(less), repeats=allow_repeats)
         )
 
-    if not isinstance(first, Joined):
+    if not first.names:
         return merged(first, 0)
     return replace(first, parts=tuple(merged(part, number) for number, part in enumerate(first.parts)))
 
 
 def _part(model: Any, first: Any, number: int, called: str) -> Any:
     """Return the model that is added to the one of this number; ModelError where there are others side by side."""
-    if not isinstance(first, Joined):
+    if not first.names:
         return model
-    if not isinstance(model, Joined) or model.names != first.names:
+    if getattr(model, "names", ()) != first.names:
         raise ModelError(
             f"{called} does not hold models side by side as the first does ({', '.join(first.names)}); merge models of one "
             f"kind."

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from smtdist.errors import DataError, ModelError, SmtdistError
+from smtdist.models import plugins
 
 
 class Kind(NamedTuple):
@@ -21,7 +22,9 @@ class Kind(NamedTuple):
     evaluated_by : "module:function" that makes an `Evaluation` of such a file (`smtdist.evaluate.evaluations`).
     also : further verbs of the kind, of merge, tune and export. unplanned : why a fit has no plan, "" where it has one.
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
-    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`).
+    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). brought : the group of entry points by
+    which packages bring more such models; "" for none. texts : its data are texts, so that a .txt file is one of them, not a
+    list of files.
     """
 
     called: str
@@ -42,6 +45,13 @@ class Kind(NamedTuple):
     unplanned: str = ""
     settings: str = ""
     takes: tuple[str, ...] = ()
+    brought: str = ""
+    texts: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which names models of the kind are fitted, those of packages too."""
+        return (*self.fits, *(plugins.names(self.brought) if self.brought else ()))
 
     @property
     def plural(self) -> str:
@@ -59,13 +69,15 @@ IMAGES: Final = ("dataset", "limit", "skip_damaged")
 """What every fit of images takes."""
 BY_SUMS: Final = "smtdist.models.merge"
 """What adds samples to the sums of a transform."""
+OF_ROWS: Final = "smtdist.models.rows"
+"""What opens samples that a model embeds as rows."""
 _CODERS: Final[dict[str, Any]] = {
     **{
         "facts": "CODERS",
         "fitted_by": "smtdist.models.image_jobs",
         "settings": "smtdist.models.coded:declared",
     },
-    **{"takes": IMAGES, "updated_by": BY_SUMS, "also": ("merge", "export")},
+    **{"takes": IMAGES, "updated_by": BY_SUMS, "also": ("merge",)},
 }
 KINDS: Final[dict[str, Kind]] = {
     "words": Kind(
@@ -79,6 +91,7 @@ KINDS: Final[dict[str, Kind]] = {
         fitted_by="smtdist.models.words.fit",
         settings="smtdist.models.words.model:WordSettings",
         takes=("from_model", "lines"),
+        texts=True,
         updated_by="smtdist.models.words.documents",
         also=("merge", "export"),
     ),
@@ -89,13 +102,12 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.points.fit:PointModel",
         "smtdist_points_schema",
         2,
-        facts="POINTS",
         fits=("points",),
         fitted_by="smtdist.models.points.fit",
         settings="smtdist.models.points.table:PointSettings",
         takes=("dataset",),
         updated_by=BY_SUMS,
-        transformed_by="smtdist.models.points.fit",
+        transformed_by=OF_ROWS,
         also=("merge",),
     ),
     "kernel": Kind(
@@ -109,8 +121,8 @@ KINDS: Final[dict[str, Kind]] = {
         fitted_by="smtdist.models.kernel.plan",
         settings="smtdist.models.kernel.settings:KernelSettings",
         takes=("dataset",),
-        transformed_by="smtdist.models.kernel.plan",
-        evaluated_by="smtdist.evaluate.other_models:of_kernel_model",
+        transformed_by=OF_ROWS,
+        evaluated_by="smtdist.evaluate.other_models:of_rows",
     ),
     "concepts": Kind(
         "file of concepts",
@@ -152,7 +164,7 @@ KINDS: Final[dict[str, Kind]] = {
         "encoder_schema",
         facts="CODERS",
         updated_by=BY_SUMS,
-        also=("merge", "export"),
+        also=("merge",),
     ),
     "joined": Kind(
         "file of models side by side",
@@ -162,7 +174,7 @@ KINDS: Final[dict[str, Kind]] = {
         "joined_schema",
         facts="JOINED",
         updated_by=BY_SUMS,
-        also=("merge", "export"),
+        also=("merge",),
     ),
     "video": Kind(
         "transform of video",
@@ -204,6 +216,7 @@ KINDS: Final[dict[str, Kind]] = {
         transformed_by="smtdist.evaluate.head_jobs",
         takes=("csv",),
         evaluated_by="smtdist.evaluate.head_jobs:evaluation",
+        brought=plugins.HEADS,
         unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
     ),
     "representation": Kind(

@@ -17,7 +17,6 @@ from smtdist.statistics.patch_rows import PANEL
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MOMENT: Final = ("moment_high", "moment_low")
 STEP: Final = 2.0**-20
 """Of features between -1 and 1, such as those of rows of unit length; about a millionth."""
 EXACT: Final = 2.0**53
@@ -60,6 +59,7 @@ class LabelledSums(Statistic):
     features: RowFeatures | None = None
     classes: bool = True  # whether the last number is one; noise has none
     least_samples = 256
+    IN_LIMBS = ("moment",)
 
     def layout(self) -> Layout:
         """Return the sums: 16 F² + 8 c F bytes, and little more."""
@@ -104,28 +104,13 @@ class LabelledSums(Statistic):
         with single_blas():
             run_ranges(panel, even_ranges(self.n_features, PANEL))
 
-    def merge(self, left: State, right: State) -> State:
-        """Return the sums over both."""
-        return self._changed(left, right, 1)
-
     def without(self, left: State, right: State) -> State:
         """Return the sums of `left` without the rows of `right`, as if they had never been added."""
         if (left["counts"] < right["counts"]).any():
             raise DataError(
                 "More rows of a class would be taken away than there are; give rows that were added."
             )
-        return self._changed(left, right, -1)
-
-    @staticmethod
-    def _changed(left: State, right: State, sign: int) -> State:
-        for start, stop in even_ranges(len(left["moment_high"]), PANEL):  # so that carries take little
-            high, low, other_high, other_low = (
-                state[name][start:stop] for state in (left, right) for name in _MOMENT
-            )
-            limbs.merge(high, low, other_high, other_low, sign)
-        for name in ("n_samples", "counts", "by_class"):
-            left[name] += sign * right[name]
-        return left
+        return super().without(left, right)
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: steps of `ROWS` rows, and a panel of the product and its limbs for each thread."""

@@ -12,7 +12,7 @@ import smtdist
 from examples.point_fits import fit_points
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Landmarks
 from smtdist.models import store
 from smtdist.models.points.contexts import (
@@ -21,8 +21,9 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.fit import embedded, fit_table
+from smtdist.models.points.fit import fit_table
 from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, in_context
+from smtdist.models.rows import embedded
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (300, 3))
 SMALL = PointSettings(size=25, neighbours=4, n_components=3, width=0.6)
@@ -73,7 +74,7 @@ def test_new_points_are_embedded_in_any_pieces(cluster, monkeypatch):
     np.testing.assert_array_equal(
         np.concatenate([pieces[at] for at in sorted(pieces)]), model.transform(new)
     )
-    with pytest.raises(ModelError, match="points of 3 numbers"):
+    with pytest.raises(DataError, match="samples of 3 numbers"):
         list(embedded(model, as_table(new[:, :2]), engine()))
 
 

@@ -236,15 +236,12 @@ class VideoModel(ValuedTransform):
         values: dict[str, Any] = {**vars(self.whitening), "covariance": self.covariance}
         values |= {"atoms": self.coder.dictionary.T, "trace": self.trace}
         yield from ((f"/{name}", store.packed(arrays, values)) for name, arrays in _LAYER.items())
-        yield "/embedding", store.packed(store.embedding(), vars(self.solution))
-        if self.statistics is not None:
-            yield "/statistics", valued.statistics_group(self.statistics, "atom")
-        elif (means := self.given) is not None:
+        if self.statistics is None and (means := self.given) is not None:
             matrices = {"second_moment": means.moment, "context_scatter": means.scatter}
             numbers = {"n_positions": means.n_positions}
             yield "/means", store.packed(_MEANS, {"activity": means.mean, **matrices}, numbers)
-        if "audit" in self.provenance:
-            yield "/audit", store.audit_group(self.provenance["audit"])
+        groups = store.solved_groups(self, self.solution, valued.statistics_group)
+        yield from ((f"/{name}", group) for name, group in groups)
 
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
