@@ -30,6 +30,7 @@ def seen(look: Look) -> Seen:
     if look.dataset is None:
         raise ConfigurationError("Missing option --dataset; name the samples in the file.")
     asked, data, dataset = readout.ReadoutSettings(**look.read_out), list(look.files), look.dataset
+    drop = asked.drop_components
     present = loading.load_encoder(look.model).with_changes(look.changes)
     together = joined.side_by_side(present, [loading.load_encoder(one) for one in look.others])
     with suiting():
@@ -38,7 +39,7 @@ def seen(look: Look) -> Seen:
             asked.features,
             asked.pool,
             n_components=asked.n_components,
-            drop=asked.drop_components,
+            drop=drop,
             mirrored=look.mirrored,
             half=look.half,
         )

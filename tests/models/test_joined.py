@@ -1,14 +1,11 @@
 """Colour and grey side by side: the bits of two models, through fit, file, update, merge, transform and evaluate."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from calling import run, told
 
 import smtdist
-from smtdist.cli.app import app
 from smtdist.configuration import JOINED, presets
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
@@ -48,12 +45,6 @@ def data(tmp_path):
             file[f"{group}/images"] = IMAGES[part]
             file[f"{group}/labels"] = np.arange(len(IMAGES[part])) % 2
     return tmp_path / "d.h5"
-
-
-def run(*words, code=0):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == code, result.output + result.stderr
-    return json.loads(result.stdout) if "--json" in words else " ".join(result.stderr.split())
 
 
 def require_equal(joined, models):
@@ -112,20 +103,18 @@ def test_a_run_that_was_stopped_between_two_models_goes_on_there(together, tmp_p
 
 def test_one_command_fits_both_and_others_take_the_file(data, tmp_path):
     model, train = tmp_path / "j.h5", ["--train", "train", "--test", "test"]
-    fitted = run("fit", data, "--dataset", "train/images", *FLAGS, "--out", model, "--json", "-q")
+    fitted = told("fit", data, "--dataset", "train/images", *FLAGS, "--out", model, "-q")
     assert list(fitted["models"]) == ["colour", "grey"]
     assert [one["name"] for one in fitted["passes"]][4:6] == ["grey-whitening", "grey-dictionary"]
     for name, one in zip(fitted["models"], smtdist.load(model).parts, strict=True):
         store.save(one, tmp_path / f"{name}.h5")
     beside = [tmp_path / "colour.h5", "--with", tmp_path / "grey.h5"]
     for metric in ("knn", "kernel"):
-        ask = [data, *train, "--metric", metric, "--json", "-q"]
-        both, apart = (run("evaluate", *words, *ask) for words in ([model], beside))
+        ask = [data, *train, "--metric", metric, "-q"]
+        both, apart = (told("evaluate", *words, *ask) for words in ([model], beside))
         assert {**both, "model": ""} == {**apart, "model": ""}
-    assert list(run("info", model, "--json")["models"]) == ["colour", "grey"]
-    assert list(
-        run("plan", data, "--dataset", "train/images", *FLAGS, "--no-calibrate", "--json")["models"]
-    )
+    assert list(told("info", model)["models"]) == ["colour", "grey"]
+    assert list(told("plan", data, "--dataset", "train/images", *FLAGS, "--no-calibrate")["models"])
     run("update", model, data, "--dataset", "test/images", "-q", "--out", tmp_path / "more.h5")
     run("check", model)
     run("report", model, "--out", tmp_path / "r.html")

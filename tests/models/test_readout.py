@@ -5,9 +5,9 @@ import json
 import h5py
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from calling import call
+from calling import ended as run
 
-from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.views import First
@@ -158,12 +158,6 @@ def stored(model, images, tmp_path_factory):
     return folder, labels
 
 
-def run(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.output
-    return result
-
-
 def on_images(folder):
     """The words that judge the model by the images themselves."""
     groups = ("--train", "train/images", "--test", "test/images")
@@ -229,10 +223,7 @@ def test_evaluate_by_the_kernel(model, images, stored):
     text = run(*common, "--metric", "kernel", "--not-mirrored").stdout
     assert "kernel ridge (T = 0.5" in text
     assert "mirrored" not in text
-    refused = CliRunner().invoke(
-        app, [str(word) for word in (*common, "--metric", "kernel", "--neighbours", "3")]
-    )
-    assert refused.exit_code == 2
+    run(*common, "--metric kernel --neighbours 3", code=2)
 
 
 def test_evaluate_by_the_kernel_with_few_labels(stored):
@@ -304,7 +295,7 @@ def test_files_as_the_model_pools_them(written):
 
 def test_files_that_do_not_go_together_are_refused(written):
     def refused(*words):
-        result = CliRunner().invoke(app, ["evaluate", *(str(word) for word in words)])
+        result = call("evaluate", *words)
         assert result.exit_code in (1, 2)
         return result.stderr
 
