@@ -369,7 +369,7 @@ def _parameter(of: tuple[str, ...], name: str, kind: Any, default: Any) -> inspe
     least = next((LEAST[key] for key in keys if key in LEAST), None)
     names, about = [flag(name)], dict[str, Any](metavar=metavar, help=meaning, min=least)
     if metavar.islower():
-        about["callback"] = _one_of(names[0], metavar.split("|"))
+        about["callback"] = _one_of(name if table is ARGUMENTS else names[0], metavar.split("|"))
     if name in AT_ONCE:
         about |= {"callback": AT_ONCE[name], "expose_value": False, "is_eager": name == "debug"}
     if table is ARGUMENTS:

@@ -162,8 +162,11 @@ def resume(
             f"The run names an option that {begun.verb} does not have, {strange[0]}; start the command again with another "
             f"checkpoint folder."
         )
+    places = [one.name for one in command.params if one.param_type_name == "argument"]
+    told = [options.pop(name) for name in places if name in options]
+    words = [str(text) for value in told for text in (value if isinstance(value, list) else [value])]
     with (
         contextlib.chdir(begun.folder),
-        command.make_context(begun.verb, [], default_map=options) as context,
+        command.make_context(begun.verb, ["--", *words], default_map=options) as context,
     ):
         command.invoke(context)

@@ -55,7 +55,7 @@ def seen(look: Look) -> Seen:
         "model_fingerprint": encoder.fingerprint,
         "source": source.name,
         "with": [str(one.absolute()) for one in look.others],
-        **({} if asked.drop_components is None else {"drop": asked.drop_components}),
+        **({} if drop is None else {"drop": drop}),
         "parts": json.dumps(readout.layout_to_plain(layout)),
         "identity": readout.identity_of(encoder),
     }
