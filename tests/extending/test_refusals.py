@@ -313,7 +313,7 @@ def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
 @pytest.mark.parametrize(("group", "own"), [("models", "STORED_AS"), ("heads", "KIND")])
 def test_what_is_no_model_or_head_of_its_name(group, own, tmp_path, monkeypatch):
     install(monkeypatch, tmp_path, f"smtdist.{group}", "mine", "math:sqrt")
-    done = CliRunner().invoke(app, ["settings", "mine"])
+    done = call("settings mine")
     assert done.exit_code == 2
     assert f"The entry point mine of the group smtdist.{group} is <built-in function sqrt>" in done.stderr
     assert f"which has no {own} of that name; fix or uninstall its package" in " ".join(done.stderr.split())
