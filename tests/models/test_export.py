@@ -8,7 +8,7 @@ from itertools import pairwise
 import h5py
 import numpy as np
 import pytest
-from calling import run, told
+from calling import run
 from drawing import small_images
 from executors import engine
 from hypothesis import assume, given, settings
@@ -248,18 +248,6 @@ def test_fewer_components_are_those_of_transform(model, colour):
     np.testing.assert_allclose(found, represented(few, colour), atol=TOLERANCE)
     with pytest.raises(ModelError, match="stores 5 components"):
         as_graph(with_readout(model, None, n_components=5, drop=3))
-
-
-def test_command(model_file, tmp_path):
-    pytest.importorskip("onnx")
-    out = tmp_path / "m.onnx"
-    words = ("export", model_file, "--format", "onnx", "--out", out, "--components", 2, "--drop", 3)
-    result = told(*words)
-    assert (result["format"], result["feature_shape"], result["n_features"]) == ("onnx", [5, 4, 2], 40)
-    assert result["bytes"] == out.stat().st_size
-    assert "exists already" in run(*words, code=1)
-    assert "40 features" in run(*words, "--overwrite")
-    assert os.listdir(tmp_path) == [out.name]
 
 
 def test_command_says_what_is_wrong(model_file, tmp_path):

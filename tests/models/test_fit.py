@@ -26,7 +26,7 @@ from smtdist.models.dictionary import distance
 from smtdist.models.fit import fit
 from smtdist.models.model import code_sums
 from smtdist.models.smt import SMT
-from smtdist.models.store import load, save
+from smtdist.models.store import save
 from smtdist.models.transform import transform
 from smtdist.report.facts import facts_of, looks_of
 
@@ -313,34 +313,6 @@ def test_transform_codes_the_whole_stride_whatever_a_fit_drew():
     )
     for first, values in transform(model, as_source(IMAGES), Engine(SerialExecutor(1))):
         np.testing.assert_allclose(values, want[first : first + len(values)], atol=2e-5)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_model_survives_its_file(name, tmp_path):
-    model = fitted(IMAGES, SETTINGS[name])
-    save(model, tmp_path / "m.h5")
-    again = load(tmp_path / "m.h5")
-    assert_same_bits(model, again)
-    assert again.settings == model.settings
-    assert again.provenance == model.provenance
-    assert again.geometry == model.geometry
-    np.testing.assert_array_equal(again.encoder.atoms, model.encoder.atoms)
-    np.testing.assert_array_equal(again.dictionary.source_sample, model.dictionary.source_sample)
-
-
-def test_others_can_read_the_file(tmp_path):
-    import xarray as xr
-
-    model = fitted(IMAGES, SETTINGS["gq"])
-    save(model, tmp_path / "m.h5")
-    with xr.open_dataset(tmp_path / "m.h5", group="statistics", engine="h5netcdf") as statistics:
-        for name in MATRICES:
-            assert statistics[name].dims == ("atom", "atom_")
-            np.testing.assert_array_equal(statistics[name], getattr(model.statistics, name))
-    with xr.open_dataset(tmp_path / "m.h5", group="embedding", engine="h5netcdf") as embedding:
-        assert embedding["components"].dims == ("component", "atom")
-    with xr.open_dataset(tmp_path / "m.h5", group="whitening", engine="h5netcdf") as whitening:
-        assert whitening["unwhiten"].dims == ("pixel", "pixel_")
 
 
 def test_statistics_alone_from_a_model_are_those_of_the_fit():
