@@ -477,7 +477,7 @@ def test_wrong_usage_of_evaluate(data, model):
         ("svm", "validation", "0.2"),
     ):
         _, err = run(*common, "--metric", metric, f"--{option.replace('_', '-')}", value, code=2)
-        assert f"and --metric is {metric}; leave {option} out." in err
+        assert f", not for {metric}; leave {option} out." in err
     tune = ("tune", data, "--train", "train", "--grid", "ridge=0.1,1", "--metric", "linear")
     _, err = run(*tune, "--neighbours", "5", code=2)
     assert "leave n_neighbors out" in err

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.errors import WrongUsage, in_shell, usage
 from smtdist.cli.session import error_console, print_json, result_console, stopping_on_signals
 from smtdist.data.importers import images
 from smtdist.data.importers.items import Listing
@@ -122,7 +122,7 @@ def _imported(
     quiet: bool,
     write: Callable[..., ImportResult],
 ) -> ImportResult:
-    stop, events = StopRequest(), EventStream()
+    stop, events = StopRequest(), EventStream(words=in_shell)
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
         if not quiet:

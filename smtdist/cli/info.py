@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import usage
+from smtdist.cli.errors import in_shell, usage
 from smtdist.cli.session import print_json, result_console, say
 from smtdist.engine.executor import available_cores
-from smtdist.errors import counted
+from smtdist.errors import counted, rendered
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
 from smtdist.kernels.products import ORDERED, library
@@ -77,7 +77,9 @@ def check(files: Files, json: opt.Json = False) -> None:
 
     Exits with 1 where anything is wrong. Files of earlier versions have no checksums, which is said.
     """
-    found = [verdict for path in files for verdict in checking.checked(path)]
+    found = [
+        one._replace(text=rendered(one.text, in_shell)) for path in files for one in checking.checked(path)
+    ]
     if json:
         print_json({"files": [verdict._asdict() for verdict in found]})
     else:

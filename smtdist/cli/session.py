@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from smtdist.cli.commands import CHECKPOINT, GIVEN
-from smtdist.cli.errors import usage
+from smtdist.cli.errors import in_shell, usage
 from smtdist.cli.options import How, Where
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
@@ -55,7 +55,7 @@ def engine_for(
     from smtdist.monitor.previewer import Previewer
 
     stop = StopRequest()
-    events = EventStream()
+    events = EventStream(words=in_shell)
     workers = where.resolved_workers(source)
     how = where if isinstance(where, How) else How(**vars(where))
     checkpoint = how.checkpoint

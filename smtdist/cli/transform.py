@@ -13,7 +13,7 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.errors import WrongUsage, in_shell, usage
 from smtdist.cli.session import engine_for, print_json, result_console, say, say_rows
 from smtdist.configuration import parse_settings
 from smtdist.data import opening
@@ -22,7 +22,7 @@ from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.data.writing import check_target
 from smtdist.engine.memory import memory_limit, readable
-from smtdist.errors import DataError, MissingDatasetError, counted
+from smtdist.errors import DataError, MissingDatasetError, counted, rendered
 from smtdist.models import (
     jobs,
     joined,
@@ -50,7 +50,7 @@ def _labels(
     except MissingDatasetError:
         return None, (), ""
     except DataError as error:
-        return None, (), str(error)
+        return None, (), rendered(error.sentence, in_shell)
 
 
 def listed(source: Source, engine: Engine) -> list[dict[str, Any]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from smtdist.errors import DataError, ModelError, SmtdistError
+from smtdist.errors import DataError, ModelError, SmtdistError, command
 
 
 class Kind(NamedTuple):
     """A kind of file.
 
-    called : a model of the kind, in sentences. by : what writes it. holds : what such a file holds.
+    called : a model of the kind, in sentences. holds : what such a file holds.
     home : "module:class" or "module" with `stored` and `restored`; "" for a file that is no model. schema : attribute with the
     version of the layout, which files of other kinds lack. newest : the highest version. facts : the name in
     `smtdist.report.facts` of how it is described; "" for plain words. error, remedy : what a damaged file is refused with.
@@ -21,11 +21,10 @@ class Kind(NamedTuple):
     evaluated_by : "module:function" that makes an `Evaluation` of such a file (`smtdist.evaluate.evaluations`).
     also : further verbs of the kind, of merge, tune and export. unplanned : why a fit has no plan, "" where it has one.
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
-    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`).
+    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). made_by : what else writes it.
     """
 
     called: str
-    by: str
     holds: str
     home: str
     schema: str
@@ -42,6 +41,12 @@ class Kind(NamedTuple):
     unplanned: str = ""
     settings: str = ""
     takes: tuple[str, ...] = ()
+    made_by: str = ""
+
+    @property
+    def by(self) -> str:
+        """What writes such a file."""
+        return self.made_by or command("fit", "model", self.fits[0])
 
     @property
     def plural(self) -> str:
@@ -70,7 +75,6 @@ _CODERS: Final[dict[str, Any]] = {
 KINDS: Final[dict[str, Kind]] = {
     "words": Kind(
         "model of words",
-        "smtdist fit --model words",
         "a model of words, which smtdist near takes",
         "smtdist.models.words.model:WordModel",
         "smtdist_words_schema",
@@ -84,7 +88,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "points": Kind(
         "model of points",
-        "smtdist fit --model points",
         "a model of points, which smtdist transform takes",
         "smtdist.models.points.fit:PointModel",
         "smtdist_points_schema",
@@ -100,7 +103,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "kernel": Kind(
         "kernel model",
-        "smtdist fit --model kernel-contrastive",
         "a kernel model, which smtdist transform and smtdist evaluate take",
         "smtdist.models.kernel.model:KernelModel",
         "kernel_schema",
@@ -114,7 +116,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "concepts": Kind(
         "file of concepts",
-        "smtdist fit --model concepts",
         "concepts, which smtdist search takes",
         "smtdist.concepts.model:ConceptModel",
         "smtdist_concepts_schema",
@@ -128,7 +129,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "s3c": Kind(
         "patch coder",
-        "smtdist fit --model s3c",
         "a spike-and-slab model, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "s3c_schema",
@@ -137,7 +137,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "sparse": Kind(
         "sparse coder",
-        "smtdist fit --model l1",
         "a model of sparse codes, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "sparse_schema",
@@ -146,27 +145,26 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "encoder": Kind(
         "model of an encoder",
-        "smtdist fit",
         "a model of an encoder, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "encoder_schema",
         facts="CODERS",
+        made_by="smtdist fit",
         updated_by=BY_SUMS,
         also=("merge", "export"),
     ),
     "joined": Kind(
         "file of models side by side",
-        "smtdist fit",
         "models side by side, which smtdist transform, evaluate, update and merge take",
         "smtdist.models.files",
         "joined_schema",
         facts="JOINED",
+        made_by="smtdist fit",
         updated_by=BY_SUMS,
         also=("merge", "export"),
     ),
     "video": Kind(
         "transform of video",
-        "smtdist fit --model video",
         "a transform of video, which smtdist evaluate takes",
         "smtdist.models.functional.video:VideoModel",
         "video_schema",
@@ -182,17 +180,16 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "predictions": Kind(
         "file of predictions",
-        "smtdist transform",
         "predictions of a head, not a model",
         "",
         "predictions_schema",
         facts="PREDICTIONS",
         error=DataError,
+        made_by="smtdist transform",
         remedy="predict again",
     ),
     "head": Kind(
         "head",
-        "smtdist fit --model head",
         "a classifier of representations, which smtdist transform takes",
         "smtdist.evaluate.heads",
         "head_schema",
@@ -208,19 +205,18 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "representation": Kind(
         "file of representations",
-        "smtdist transform",
         "representations, not a model",
         "",
         "feature_shape",
         facts="REPRESENTATION",
         error=DataError,
+        made_by="smtdist transform",
         remedy="transform again",
         evaluated_by="smtdist.evaluate.evaluations:of_representations",
     ),
     # the last, because representations have its attribute, too
     "smt": Kind(
         "smtdist model",
-        "smtdist fit",
         "a model of images, which smtdist transform and smtdist evaluate take",
         "smtdist.models.files",
         "smtdist_schema",
@@ -229,6 +225,7 @@ KINDS: Final[dict[str, Kind]] = {
         3,
         facts="TRANSFORMS",
         fits=("smt",),
+        made_by="smtdist fit",
         fitted_by="smtdist.models.image_jobs",
         settings="smtdist.models.image_jobs:declared",
         takes=(*IMAGES, "preset", "from_model", "atoms"),

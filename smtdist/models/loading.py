@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, ModelError, command
 from smtdist.models import coded, kinds, store
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.coders.represent import Pooled, representing
@@ -55,7 +55,7 @@ def load_transforms(path: str | os.PathLike[str], *, statistics: bool = True) ->
     found = load_encoder(path, statistics=statistics)
     if isinstance(found, Pooled):
         raise ModelError(
-            f"{path} holds a coder without an embedding; fit one on its codes with smtdist fit --from-model {path}."
+            f"{path} holds a coder without an embedding; fit one on its codes with {command('fit', 'from-model', path)}."
         )
     return found
 

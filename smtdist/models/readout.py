@@ -15,7 +15,7 @@ from smtdist.data.adapted import Scaling
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, equals, option
 from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.grid_pool import pooled_counts
@@ -125,8 +125,8 @@ class ModelReadout:
         plain = self.readout.features == "embedding" and self.readout.grid is None
         if not (plain or isinstance(self.model, Model)):
             raise ConfigurationError(
-                "Features of codes and a pooling grid need a model with code=gq or code=vq; use features=embedding "
-                "without a grid (--features embedding, no --pool)."
+                f"Features of codes and a pooling grid need a model with {equals('code', 'gq')} or {equals('code', 'vq')}; use "
+                f"{equals('features', 'embedding')} without a grid ({option('features', 'embedding')}, no {option('pool')})."
             )
 
     @property
@@ -348,7 +348,7 @@ def with_readout(
         return model
     if features == "codes" and grid is not None:
         raise ConfigurationError(
-            "A grid (--pool) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
+            f"A grid ({option('pool')}) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
         )
     if isinstance(model, Joined):
         return model.each(lambda one: with_readout(one, features, grid, mirrored=mirrored, half=half))

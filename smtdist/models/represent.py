@@ -14,7 +14,7 @@ from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, option
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
 from smtdist.kernels.cpu.table import Table, table_of
@@ -53,7 +53,7 @@ class TakesImages:
 
         if dataset is None:
             raise ConfigurationError(
-                f"{data[0]} needs the name of its images, a dataset or a group; give it with --dataset."
+                f"{data[0]} needs the name of its images, a dataset or a group; give it with {option('(path, dataset)')}."
             )
         scaling = self.scaling  # type: ignore[attr-defined]
         return opening.open_source(data, dataset, scaling, fitted=True, skip_damaged=skip)

@@ -218,7 +218,7 @@ class Stored:
         super().__init_subclass__()
         cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
         home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
-        KINDS[kind] = Kind(called, cls.__module__, f"a {called}", home, f"{kind}_schema")
+        KINDS[kind] = Kind(called, f"a {called}", home, f"{kind}_schema", made_by=cls.__module__)
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: arrays in the root, settings and provenance as JSON."""

@@ -18,7 +18,7 @@ from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.data.table import NotRows, as_table
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import DataError, ModelError, equals
 from smtdist.kernels import convergence as endings
 from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
@@ -325,8 +325,8 @@ def fit_exact(
     if settings.triplets == "given" and triplets is None:
         if rows.shape[1] % 3:
             raise ModelError(
-                f"triplets=given takes samples of anchor, positive and negative, but {rows.shape[1]} numbers a sample are "
-                f"not three times as many; reshape them to (samples, 3, features)."
+                f"{equals('triplets', 'given')} takes samples of anchor, positive and negative, but {rows.shape[1]} numbers a "
+                f"sample are not three times as many; reshape them to (samples, 3, features)."
             )
         rows, *triplets = np.split(rows, 3, axis=1)  # type: ignore[assignment]
         shape = (1, 1, rows.shape[1])

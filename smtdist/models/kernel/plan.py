@@ -15,7 +15,7 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, option
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import require_kernel
@@ -69,7 +69,7 @@ def job(request: Request) -> Job:
         require_kernel(name)
     if request.dataset is None or len(request.data) > 1:
         raise ConfigurationError(
-            "A kernel model is fitted on one dataset of one file; name it with --dataset."
+            f"A kernel model is fitted on one dataset of one file; name it with {option('(path, dataset)')}."
         )
     source = samples_of((remote.full_path(request.data[0]), request.dataset))
     return Job(
@@ -85,7 +85,7 @@ def job(request: Request) -> Job:
 def seen(model: KernelModel, look: Look) -> Seen:
     """Open samples that a model embeds."""
     if look.dataset is None:
-        raise ConfigurationError("Missing option --dataset; name the samples in the file.")
+        raise ConfigurationError(f"Missing option {option('dataset')}; name the samples in the file.")
     source, width = samples_of((look.data, look.dataset)), model.settings.n_components
     return representations.rows_of(
         model, look, source, partial(embedded, model, source), (width,), "float32"
