@@ -144,3 +144,20 @@ def test_update_without_an_output_replaces_its_model(at):
     assert done.exit_code == 0, done.output
     again = ["update", at / "c.h5", at / "a.h5", "--dataset", "images", "--allow-repeats"]
     assert run(*again).exit_code == 0
+
+
+def test_lines_of_a_text_are_no_names_of_files(at, monkeypatch):
+    monkeypatch.chdir(at)
+    # as a list of files, the text would name the output
+    (at / "t.txt").write_text("the cat sat on w.h5\n\nw.h5\n" * 40)
+    fit = ["t.txt", "--model", "words", "--set", "n_components=2", "--out", "w.h5"]
+    for words in (
+        ["fit", *fit],
+        ["fit", *fit, "--overwrite"],
+        ["update", "w.h5", "t.txt", "--out", "u.h5"],
+    ):
+        (at / "u.h5").unlink(missing_ok=True)
+        result = run(*words)
+        assert result.exit_code == (1 if words[0] == "update" else 0), result.output
+    assert "already" in result.stderr  # the text is in the model: found by its samples, not by its lines
+    refused(at, "fit", *fit[:-1], "t.txt")

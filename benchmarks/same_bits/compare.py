@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import h5py
 import numpy as np
+
+from smtdist.models import jobs
 
 KINDS: Final = (".h5", ".json", ".npy")
 """Endings of the files that are compared."""
@@ -16,6 +21,7 @@ LEFT_OUT: Final = (
     "all attributes of HDF5 files (configuration, versions, dates, where data lie)",
     "entries of JSON files that measure the run: seconds, time, bytes, rate, versions, date, passes, plan, forecast",
     "arrays and entries that only the new tree writes into a file",
+    "earlier names of settings in JSON files, and other ways to write a path",
 )
 """What two trees may differ in."""
 
@@ -38,7 +44,7 @@ def arrays_of(path: Path) -> dict[str, Any]:
     if path.suffix == ".npy":
         return {"array": np.load(path, allow_pickle=False)}
     if path.suffix == ".json":
-        return _leaves(json.loads(path.read_text(encoding="utf-8")), "")
+        return _leaves(json.loads(path.read_text(encoding="utf-8")), "", _earlier_names())
     found: dict[str, Any] = {}
     with h5py.File(path) as file:
         file.visititems(lambda name, item: _take(found, name, item))
@@ -48,14 +54,27 @@ def arrays_of(path: Path) -> dict[str, Any]:
 def _take(found: dict[str, Any], name: str, item: Any) -> None:
     if isinstance(item, h5py.Dataset):
         found[name] = np.asarray(item[()])
+        if name.endswith("audit/source"):
+            paths = [os.path.normpath(one.decode()) for one in found[name]]
+            found[name] = np.array(paths, found[name].dtype)
 
 
-def _leaves(value: Any, name: str) -> dict[str, Any]:
+def _earlier_names() -> dict[str, str]:
+    """Return the settings of images by their earlier names."""
+    declared = jobs.declared("smt")
+    return {old: name for name, field in declared.items() for old in field.metadata["setting"].aliases}
+
+
+def _leaves(value: Any, name: str, today: Mapping[str, str]) -> dict[str, Any]:
+    if isinstance(value, str):
+        value = re.sub(r"\w+(?==)", lambda name: today.get(name[0], name[0]), value)  # as --set has them
     if not isinstance(value, dict | list):
         return {name: np.asarray(repr(value) if isinstance(value, str) or value is None else value)}
     named = value.items() if isinstance(value, dict) else ((str(at), one) for at, one in enumerate(value))
-    kept = [(key, one) for key, one in named if not any(word in key for word in _MEASURED)]
-    return {leaf: array for key, one in kept for leaf, array in _leaves(one, f"{name}/{key}").items()}
+    kept = [(today.get(key, key), one) for key, one in named if not any(word in key for word in _MEASURED)]
+    return {
+        leaf: array for key, one in kept for leaf, array in _leaves(one, f"{name}/{key}", today).items()
+    }
 
 
 def difference(old: Any, new: Any) -> str | None:

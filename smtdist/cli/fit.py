@@ -58,7 +58,9 @@ def fit(
     reads the data once. With --set code=l1, s3c, omp or sc it first learns a sparse code of patches, then a transform
     of that code. A head is a classifier that is fitted on representations with labels, written by smtdist transform.
     """
-    check_target(out, overwrite, inputs=wanted.inputs, data=wanted.data)
+    with usage():
+        texts = jobs.kind_of(wanted.model).texts
+    check_target(out, overwrite, inputs=wanted.inputs, data=wanted.data, texts=texts)
     job = wanted.job(out, how)
     if job.alone and (how.workers or how.cluster is not None):
         raise WrongUsage(job.alone)

@@ -18,6 +18,7 @@ from smtdist.data import locking
 from smtdist.data.same_file import require_apart
 from smtdist.data.writing import check_target
 from smtdist.models import adding, jobs, loading, store
+from smtdist.models.kinds import KINDS
 
 Dataset = Annotated[
     str | None,
@@ -150,7 +151,8 @@ def _change(
     target = path if out is None else out
     if out is not None:
         require_apart(out, (path,), remedy="leave out --out to replace it, or write to another name")
-        check_target(out, overwrite, data=list(change.data))
+        texts = kind.texts if (kind := KINDS.get(store.kind_at(path))) else False
+        check_target(out, overwrite, data=list(change.data), texts=texts)
     with locking.held(path) if out is None else nullcontext():
         present = loading.load_growing(path)
         with usage():

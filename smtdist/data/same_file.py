@@ -23,17 +23,20 @@ def require_apart(
     inputs: Iterable[str | os.PathLike[str] | None],
     data: Location = (),
     remedy: str = "write to another name",
+    *,
+    texts: bool = False,
 ) -> None:
     """Refuse an output that is the same file as an input, by whatever name or link.
 
     `inputs` are paths as they are, None for what was not given; `data` is what names data: lists, patterns,
     folders and manifests mean the files in them too, and an HDF5 file those that its links, external storage
-    and virtual datasets name. Nothing is looked up for an output that does not exist.
+    and virtual datasets name. Of `texts`, whose .txt files list no others, the paths are taken as they are.
+    Nothing is looked up for an output that does not exist.
     """
     if not target.exists():
         return
     given = (os.fspath(path) for path in inputs if path is not None)
-    for path in (*given, *_files_of(data)):
+    for path in (*given, *(several(data) if texts else _files_of(data))):
         if _same(target, path):
             raise ModelError(
                 f"{target} is read by this command ({path}), so it cannot be its output; {remedy}."

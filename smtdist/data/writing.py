@@ -383,16 +383,17 @@ def check_target(
     *,
     inputs: Iterable[str | os.PathLike[str] | None] = (),
     data: Location = (),
+    texts: bool = False,
     folder: bool = False,
 ) -> None:
     """Refuse an output that exists or whose folder does not, before any work is done.
 
     One that is among `inputs` and `data`, what the command reads, is refused also where it may be
     overwritten; so is what is no regular file, a device or a folder, unless a `folder` is to be written, and
-    another user's link.
+    another user's link. Data that are `texts` are the files named.
     """
     named, target = Path(path), real_target(path)
-    require_apart(named, inputs, data)
+    require_apart(named, inputs, data, texts=texts)
     if not target.parent.is_dir():
         raise ModelError(f"The folder {target.parent} for {target.name} does not exist; make it first.")
     if not target.exists():

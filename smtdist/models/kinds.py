@@ -21,7 +21,8 @@ class Kind(NamedTuple):
     evaluated_by : "module:function" that makes an `Evaluation` of such a file (`smtdist.evaluate.evaluations`).
     also : further verbs of the kind, of merge, tune and export. unplanned : why a fit has no plan, "" where it has one.
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
-    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). made_by : what else writes it.
+    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). texts : its data are texts, so that a .txt
+    file is one of them, not a list of files. made_by : what else writes it.
     """
 
     called: str
@@ -41,6 +42,7 @@ class Kind(NamedTuple):
     unplanned: str = ""
     settings: str = ""
     takes: tuple[str, ...] = ()
+    texts: bool = False
     made_by: str = ""
 
     @property
@@ -83,6 +85,7 @@ KINDS: Final[dict[str, Kind]] = {
         fitted_by="smtdist.models.words.fit",
         settings="smtdist.models.words.model:WordSettings",
         takes=("from_model", "lines"),
+        texts=True,
         updated_by="smtdist.models.words.documents",
         also=("merge", "export"),
     ),
