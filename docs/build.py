@@ -91,15 +91,19 @@ def settings() -> str:
     return _between("settings.md", "settings", lines)
 
 
+def model_row(name: str) -> str:
+    """Return the line of a kind in that table, of one that a package brings too."""
+    kind, has = KINDS[name], verbs(name)
+    cells = ["yes" if verb in has else "" for verb in VERBS]
+    fitted = ", ".join(f"`{model}`" for model in kind.names)
+    return f"| {kind.called} | {fitted} | {' | '.join(cells)} |"
+
+
 def models() -> str:
     """Return the page of models, with the table of what can be done with each kind that the code has."""
     kinds = {name: kind for name, kind in KINDS.items() if kind.home.startswith("smtdist.")}
     lines = [f"| kind | `--model` | {' | '.join(VERBS)} |", "|---" * (2 + len(VERBS)) + "|"]
-    for name, kind in kinds.items():
-        has = verbs(name)
-        cells = ["yes" if verb in has else "" for verb in VERBS]
-        fitted = ", ".join(f"`{model}`" for model in kind.fits)
-        lines.append(f"| {kind.called} | {fitted} | {' | '.join(cells)} |")
+    lines += map(model_row, kinds)
     lines += ["", "What a kind lacks ends in one sentence:", ""]
     lines += [f"- **{verb}**: {why}." for verb, why in LACKING.items()]
     lines += [f"- **plan**: {kind.unplanned}" for kind in kinds.values() if kind.unplanned]

@@ -1,8 +1,11 @@
 """A package that brings something to smtdist, as an installed one would be found, and commands in this process."""
 
+import h5py
+import numpy as np
 from typer.testing import CliRunner
 
 from smtdist.cli import app
+from smtdist.engine.passes import WATCHERS
 
 
 def install(monkeypatch, folder, group, name, value):
@@ -33,3 +36,39 @@ def run(words):
 
 def _quiet(words):
     return words.split()[0] in ("fit", "plan", "update", "evaluate", "transform", "report")
+
+
+def run_stopped(words):
+    """Return what a command that is stopped after its first pass ends with."""
+
+    def stopping(engine):
+        def stop(event):
+            if event["kind"] == "pass_finished":
+                engine.stop.set(130)
+
+        engine.events.subscribe(stop)
+
+    before = WATCHERS.get()
+    WATCHERS.set((*before, stopping))
+    try:
+        return CliRunner().invoke(app, [*words.split(), "-q"])
+    finally:
+        WATCHERS.set(before)
+
+
+def arrays(path):
+    """Return what a file holds, less what was added and withdrawn, and attributes."""
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+        )
+    return {name: one for name, one in found.items() if not name.startswith("audit/")}
+
+
+def same(one, other):
+    """Two files hold the same arrays."""
+    one, other = arrays(one), arrays(other)
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)

@@ -1,31 +1,21 @@
 """Encoded groups through the commands: the same settings at fit, transform and evaluate, and a resume."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
+from calling import run, sets, told
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
-from typer.testing import CliRunner
 
 import smtdist
-from smtdist.cli import app
 from smtdist.data.opening import open_source
 
-SMALL = ["patch=3", "feature=vq", "context=2", "dictionary=24", "n_components=6", "drop=1", "pool_size=2"]
-SMALL += ["constant_patch=activate_best", "mean=global"]
+SMALL = sets(
+    patch=3, feature="vq", context=2, dictionary=24, n_components=6, drop=1, pool_size=2, mean="global"
+)
+SMALL += " --set constant_patch=activate_best"
+RESIZED = f"{SMALL} --set resize=8"
 GROUPS = {"train": 300, "test": 40}
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stderr if code else json.loads(result.stdout)
-
-
-def settings(*more):
-    return [word for setting in (*SMALL, *more) for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +43,12 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.h5"
-    run("fit", data, "--dataset", "train", *settings("resize=8"), "--out", path, "--json")
+    told("fit", data, "--dataset", "train", RESIZED, "--out", path)
     return path
 
 
 def test_plan_counts_encoded_bytes(data):
-    found = run("plan", data, "--dataset", "train", *settings("resize=8"), "--json")
+    found = told("plan", data, "--dataset", "train", RESIZED)
     with h5py.File(data) as file:
         size = len(file["train/bytes"])
     assert found["passes"][0]["read_bytes"] == size
@@ -68,20 +58,20 @@ def test_plan_counts_encoded_bytes(data):
 
 def test_evaluate_and_transform_take_the_settings_of_the_model(data, model, tmp_path):
     found, plain = (
-        run("evaluate", model, data, "--train", train, "--test", test, "--neighbours", 5, "--json")
+        told("evaluate", model, data, "--train", train, "--test", test, "--neighbours", 5)
         for train, test in (("train", "test"), ("plain/train", "plain/test"))
     )
     assert found == plain
     assert found["top1"] > 0.5
     for name in ("test", "plain/test"):
         out = tmp_path / name.replace("/", "-")
-        run("transform", model, data, "--dataset", name, "--out", out, "--json")
+        told("transform", model, data, "--dataset", name, "--out", out)
     with h5py.File(tmp_path / "test") as one, h5py.File(tmp_path / "plain-test") as other:
         assert np.array_equal(one["z"], other["z"])
 
 
 def test_a_model_of_encoded_images_equals_one_of_plain_images(data, model, tmp_path):
-    run("fit", data, "--dataset", "plain/train", *settings(), "--out", tmp_path / "m.h5", "--json")
+    told("fit", data, "--dataset", "plain/train", SMALL, "--out", tmp_path / "m.h5")
     one, other = smtdist.load(model), smtdist.load(tmp_path / "m.h5")
     assert np.array_equal(one.components(), other.components())
     assert one.settings.resize == 8
@@ -89,13 +79,11 @@ def test_a_model_of_encoded_images_equals_one_of_plain_images(data, model, tmp_p
 
 def test_resume_opens_the_group_as_the_fit_did(data, tmp_path):
     folder, out = tmp_path / "c", tmp_path / "m.h5"
-    asked = [data, "--dataset", "train", *settings("resize=8"), "--out", out]
-    asked += ["--checkpoint", folder, "--json"]
-    first = run("fit", *asked)
+    asked = [data, "--dataset train", RESIZED, "--out", out, "--checkpoint", folder]
+    first = told("fit", *asked)
     out.unlink()
-    assert run("resume", folder, "--json")["fingerprint"] == first["fingerprint"]
-    other = [*asked[:-3], "--checkpoint", folder]
-    assert "another run" in run("fit", *other, "--set", "crop=7", "--overwrite", code=1)
+    assert told("resume", folder)["fingerprint"] == first["fingerprint"]
+    assert "another run" in run("fit", *asked, "--set crop=7 --overwrite", code=1)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +96,15 @@ def test_resume_opens_the_group_as_the_fit_did(data, tmp_path):
     ],
 )
 def test_bad_input_is_one_sentence(data, tmp_path, dataset, setting, sentence):
-    error = run("fit", data, "--dataset", dataset, *settings(setting), "--out", tmp_path / "m.h5", code=1)
+    error = run(
+        "fit", data, "--dataset", dataset, SMALL, f"--set {setting}", "--out", tmp_path / "m.h5", code=1
+    )
     assert sentence in " ".join(error.split())
     assert not list(tmp_path.iterdir())
 
 
 def test_crop_larger_than_resize_is_refused(data, tmp_path):
-    asked = ("--dataset", "train", *settings("resize=8", "crop=9"), "--out", tmp_path / "m.h5")
+    asked = ("--dataset", "train", RESIZED, "--set crop=9", "--out", tmp_path / "m.h5")
     error = run("fit", data, *asked, code=1)
     assert "crop is 9, larger than resize = 8" in " ".join(error.split())
 
@@ -123,10 +113,10 @@ def test_an_address_is_data_too(data, model, tmp_path):
     fsspec = pytest.importorskip("fsspec")
     fsspec.filesystem("memory").pipe("/data.h5", data.read_bytes())
     url, folder, out = "memory://data.h5", tmp_path / "c", tmp_path / "m.h5"
-    asked = ["--dataset", "train", *settings("resize=8"), "--out", out, "--checkpoint", folder]
-    first = run("fit", url, *asked, "--json")
+    asked = ["--dataset", "train", RESIZED, "--out", out, "--checkpoint", folder]
+    first = told("fit", url, *asked)
     assert np.array_equal(smtdist.load(out).components(), smtdist.load(model).components())
     out.unlink()
-    assert run("resume", folder, "--json")["fingerprint"] == first["fingerprint"]
+    assert told("resume", folder)["fingerprint"] == first["fingerprint"]
     error = run("fit", "memory://other.h5", *asked, "--overwrite", code=1)
     assert "memory://other.h5 does not exist" in " ".join(error.split())

@@ -2,29 +2,21 @@
 
 import json
 import os
-from collections import Counter
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from calling import refused, run, told
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
-from typer.testing import CliRunner
 
-from smtdist.cli import app
 from smtdist.data.look import image_sets
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stderr if code else result.stdout
 
 
 def facts(path):
     """The facts as JSON; the table for people must not fail either."""
-    found = json.loads(run("info", path, "--json"))
+    found = told("info", path)
     assert found["file"] == str(path)
     assert found["bytes"] == path.stat().st_size
     assert "file " in run("info", path)
@@ -41,8 +33,6 @@ def at(tmp_path_factory):
         file["train/labels"] = np.arange(40) % 2
         file["bare"] = small_images(1, 5, 8, 8)
         file["z"] = rng.normal(size=(40, 6))
-    words = [f"w{number}" for number in rng.integers(0, 20, 600)]
-    (folder / "text.txt").write_text("\n".join(" ".join(words[at : at + 30]) for at in range(0, 600, 30)))
     return folder
 
 
@@ -70,18 +60,15 @@ def test_a_file_whose_name_is_in_no_utf_8(tmp_path):
     """Linux names files by bytes; text in HDF5 is UTF-8."""
     path = tmp_path / os.fsdecode(b"caf\xe9.h5")
     np.save(tmp_path / "x.npy", small_images(0, 30, 8, 8))
-    run("import", tmp_path / "x.npy", "--out", path, "--layout", "plain")
-    small = [
-        word for setting in ("patch=3", "dictionary=8", "n_components=2") for word in ("--set", setting)
-    ]
-    run("fit", path, "--dataset", "train", "--out", tmp_path / "m.h5", "--quiet", *small)
+    run("import", tmp_path / "x.npy", "--out", path, "--layout plain")
+    small = "--set patch=3 --set dictionary=8 --set n_components=2"
+    run("fit", path, "--dataset train --quiet", small, "--out", tmp_path / "m.h5")
     assert "caf\\udce9.h5:train" in json.dumps(facts(tmp_path / "m.h5"), ensure_ascii=False).replace(
         "\\\\", "\\"
     )
-    run("transform", tmp_path / "m.h5", path, "--dataset", "train", "--out", tmp_path / "z.h5", "--quiet")
+    run("transform", tmp_path / "m.h5", path, "--dataset train --quiet --out", tmp_path / "z.h5")
     run("check", tmp_path / "m.h5", tmp_path / "z.h5")
-    withdrawn = ("--dataset", "train", "--withdraw", "--out", tmp_path / "w.h5")
-    run("update", tmp_path / "m.h5", path, *withdrawn, code=1)
+    run("withdraw", tmp_path / "m.h5", path, "--dataset train --out", tmp_path / "w.h5", code=1)
 
 
 @pytest.mark.parametrize("bad", [[0], [3], [0, 3], range(6)])
@@ -121,65 +108,17 @@ def test_images_of_several_sizes_are_told_of(tmp_path):
     assert "2 images, " in run("info", path)
 
 
-def test_words(at):
-    model = at / "words.h5"
-    run(
-        "fit",
-        at / "text.txt",
-        *["--model", "words", "--set", "vocabulary=15", "--set", "n_components=4", "--quiet", "--out"],
-        model,
-    )
-    found = facts(model)
-    common = Counter((at / "text.txt").read_text().split()).most_common(15)
-    tokens = sum(count for _, count in common)
-    assert (found["kind"], found["n_words"], found["n_positions"]) == ("words", 15, tokens)
-    assert found["n_pairs"] > 0
-    assert found["n_components_stored"] == 5
-    assert [entry["action"] for entry in found["audit"]] == ["added"]
-    assert found["audit"][0]["n_samples"] == found["n_samples"]
-
-
-def test_kernel_models(at):
-    model = at / "kernel.h5"
-    how = ("--dataset", "z", "--out", model, "--set", "n_components=2", "--quiet")
-    run("fit", "--model", "kernel-contrastive", at / "data.h5", *how)
-    found = facts(model)
-    assert (found["kind"], found["model"]) == ("kernel", "kernel-contrastive")
-    assert found["shape"] == [1, 1, 6]
-    assert not found["has_decoder"]
-    assert found["rank"] >= 2
-
-
-def test_concepts(at):
-    model = at / "concepts.h5"
-    run("concepts", at / "data.h5", "--dataset", "z", "--n-concepts", 3, "--out", model, "--quiet")
-    found = facts(model)
-    assert (found["kind"], found["n_points"]) == ("concepts", 40)
-    assert 1 <= found["n_concepts"] <= 3
-    assert found["members"]["fewest"] <= found["members"]["median"] <= found["members"]["most"] < 40
-    assert 0 <= found["cka"] <= 1
-
-
-def test_models_of_images_and_their_representations(at):
-    model, z = at / "model.h5", at / "z.h5"
-    chosen = [word for text in ("patch=3", "dictionary=12", "n_components=4") for word in ("--set", text)]
-    run("fit", at / "data.h5", "--dataset", "train", "--out", model, *chosen, "--quiet")
-    assert facts(model)["kind"] == "smt"
-    run("transform", model, at / "data.h5", "--dataset", "train", "--out", z, "--quiet")
-    found = facts(z)
-    assert (found["kind"], found["n_samples"]) == ("representation", 40)
-    assert np.prod(found["feature_shape"]) == found["n_features"]
-    assert found["provenance"]["model_fingerprint"] == facts(model)["provenance"]["fingerprint"]
-
-
-def test_what_is_no_file_of_ours(at, tmp_path):
+def test_what_is_no_file_of_ours(tmp_path):
     (tmp_path / "a.txt").write_text("no model")
-    assert "is not a readable HDF5 file" in run("info", tmp_path / "a.txt", code=1)
-    assert "There is no file" in run("info", tmp_path / "b.h5", code=1)
-    assert "is a folder; give one file" in run("info", tmp_path, code=1)
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["x"] = np.arange(3)
-    assert "neither a model nor images" in run("info", tmp_path / "c.h5", code=1)
+    for name, said in (
+        ("a.txt", "is not a readable HDF5 file"),
+        ("b.h5", "There is no file"),
+        ("", "is a folder; give one file"),
+        ("c.h5", "neither a model nor images"),
+    ):
+        refused(["info", tmp_path / name], tmp_path, said)
 
 
 def test_a_file_with_damaged_structures_is_told_of_in_plain_words(tmp_path):
@@ -201,7 +140,7 @@ def test_a_file_with_damaged_structures_is_told_of_in_plain_words(tmp_path):
 
 def test_without_a_file_the_installation_is_shown(monkeypatch):
     monkeypatch.setenv("SMTDIST_PRODUCTS", "float32")
-    found = json.loads(run("info", "--json"))
+    found = told("info")
     assert found["products"] == "float32"
     assert found["cores"] > 0
     assert found["versions"]["smtdist"]

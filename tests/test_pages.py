@@ -34,6 +34,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DEPLOYED = sorted((ROOT / "deploy").glob("*/README.md"))
 MOST_NOT_RUN = {"README and docs": (PAGES, 7), "deploy": (DEPLOYED, 14)}
+GUIDES = [ROOT / "CONTRIBUTING.md", ROOT / "smtdist" / "DESIGN.md"]
+"""What those who change smtdist read; its commands are not run."""
 BENCHMARKS = {path: path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")}
 SMALL_NUMBERS = {
     "--workers": "0",  # processes take seconds to start; tests/chaos has them
@@ -49,10 +51,11 @@ SMALL_SETTINGS = {
     "fit .*code=s3c": "n_atoms=12 max_iter=1 images=20 n_components=4",
     "fit .*code=rectified": "n_atoms=12 n_components=4",
     "fit .*code=omp": "n_atoms=12 max_iter=1 n_components=4",
-    "(fit|plan) .*--model (kernel|points)": "n_components=4",
+    "(fit|plan) .*--model (kernel|points|pca)": "n_components=4",
     "(fit|plan) .*--model words": "n_components=4",
     "(fit|plan) .*--model concepts": "n_concepts=20",
     "(fit|plan) .*--model head": "landmarks=16",
+    "(fit|plan) .*--model nearest-mean": "bits=12",
     "(fit|plan) .*--model video": "patch_size=6 length=4 places=4 n_atoms=24 max_iter=2 batch=60 n_components=4",
     "(fit|plan) ": "n_atoms=32 n_components=4 drop_components=0",
     "tune ": "n_atoms=32",
@@ -261,7 +264,7 @@ def test_examples_of_help_are_right(made, monkeypatch):
 
 
 def test_links_lead_somewhere():
-    for page in [*PAGES, *DEPLOYED, ROOT / "benchmarks" / "README.md"]:
+    for page in [*PAGES, *DEPLOYED, *GUIDES, ROOT / "benchmarks" / "README.md"]:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             if not target.startswith("http"):
                 path, _, anchor = target.partition("#")
@@ -289,3 +292,14 @@ def test_files_that_pages_name_are_there():
     for page in [*PAGES, *DEPLOYED]:
         for path in re.findall(named, page.read_text()):
             assert list(ROOT.glob(path)), f"{page.name}: {path}"
+
+
+def test_files_that_guides_name_are_there():
+    for page in GUIDES:
+        for path in re.findall(r"[\w.]+(?:/[\w.]+)*\.py\b|tests(?:/\w+)+", page.read_text()):
+            places = (ROOT / path, ROOT / "smtdist" / path, ROOT / "smtdist" / "cli" / path)
+            assert "NAME" in path or any(place.exists() for place in places), f"{page.name}: {path}"
+
+
+def test_the_design_is_short():
+    assert len((ROOT / "smtdist" / "DESIGN.md").read_text().split()) <= 2500

@@ -61,8 +61,7 @@ class _Group(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return what help needs of a command."""
-        known = COMMANDS.get(cmd_name)
-        return None if known is None else TyperCommand(cmd_name, help=known.summary)
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         args = present(args)

@@ -21,19 +21,18 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import h5py
 import numpy as np
-import typer
 
 from smtdist import datasets
 from smtdist.cli import options as opt
-from smtdist.cli.session import engine_for, print_json, result_console, say
+from smtdist.cli.session import engine_for, say_result
 from smtdist.configuration import Configuration
 from smtdist.data import showing
 from smtdist.data.writing import check_target
-from smtdist.evaluate import knn, metrics, run
+from smtdist.evaluate import judging, knn, metrics, run
 from smtdist.models import store
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
@@ -67,20 +66,16 @@ RAW_TEMPERATURE = 0.1
 
 
 def demo(
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL.h5", help=f"Model file to write. Default: {OUT}, which is replaced if it exists."
-        ),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes of the Dask cluster; 0 does the work in this one.")
-    ] = 2,
-    overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    out: Path | None = None,
+    workers: int = 2,
+    overwrite: bool = False,
+    quiet: bool = False,
+    json: bool = False,
 ) -> None:
-    """Fit a model on scikit-learn's handwritten digits, on a local Dask cluster, and compare it with raw pixels."""
+    """Fit a model on scikit-learn's handwritten digits, on a local Dask cluster, and compare it with raw pixels.
+
+    Example: smtdist demo --workers 2
+    """
     started = time.perf_counter()
     if out is None:
         out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
@@ -88,62 +83,51 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="smtdist-demo-") as folder:
         model, result = _run(Path(folder), out, opt.Where(workers, quiet=quiet), overwrite)
     result["seconds"] = time.perf_counter() - started
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.passes_table(result["passes"]))
     found = [
         ("soft k-NN, sparse manifold transform", result["knn"]),
         ("soft k-NN, raw pixels", result["raw_knn"]),
     ]
     title = f"{result['knn']['n_test']} digits by {result['knn']['n_train']:,} others"
-    console.print(tables.accuracy_table(title, found))
-    if note := metrics.advice(result["knn"]["top1"], result["raw_knn"]["top1"]):
-        console.print(note, style="yellow", highlight=False)
     rows = [
         (f"{own['labels']:,}", tables.percent(own["mean"]), tables.percent(raw["mean"]))
         for own, raw in zip(result["few_labels"], result["raw_few_labels"], strict=True)
     ]
     columns = ("labels", "sparse manifold transform", "raw pixels")
-    console.print(tables.table("Kernel ridge regression on few labels, top-1", columns, rows))
-    say(f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(showing.told(model))}")
+    say_result(
+        result,
+        json,
+        tables.passes_table(result["passes"]),
+        tables.accuracy_table(title, found),
+        tables.table("Kernel ridge regression on few labels, top-1", columns, rows),
+        f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(showing.told(model))}",
+        advice=[metrics.advice(result["knn"]["top1"], result["raw_knn"]["top1"])],
+    )
 
 
 def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str, Any]]:
-    data = folder / "digits.h5"
+    from smtdist.evaluate.few_labels import kernel_sweep  # SciPy's statistics: other commands need not wait
+
+    data, result = folder / "digits.h5", dict[str, Any]()
     write_digits(data)
     known, asked = run.Labelled.open(data, "train"), run.Labelled.open(data, "test")
     with engine_for(where, known.source) as engine:
         model, records = fit(known.source, SETTINGS, engine)
-        written = store.save(model, out, overwrite=overwrite)
-        z, far = (
-            represented(model, part.source, engine).reshape(part.source.n_samples, -1)
-            for part in (known, asked)
-        )
-        pixels, other_pixels = _pixels(known), _pixels(asked)
-        knn = run.classified(z, known.labels, far, asked.labels, engine, NEIGHBOURS)
-        raw = run.classified(pixels, known.labels, other_pixels, asked.labels, engine, RAW_NEIGHBOURS)
-    return model, {
-        "knn": knn.to_dict(),
-        "raw_knn": raw.to_dict(),
-        "few_labels": _few_labels(z, known, far, asked, run.Kernel.temperature),
-        "raw_few_labels": _few_labels(pixels, known, other_pixels, asked, RAW_TEMPERATURE),
-        "passes": records,
-        "model": str(out.absolute()),
-        "bytes": written,
-        **model.summary(),
-    }
-
-
-def _few_labels(
-    near: Any, known: run.Labelled, far: Any, asked: run.Labelled, temperature: float
-) -> list[dict[str, Any]]:
-    """Classify by few labels of the digits to learn from, several draws of them."""
-    from smtdist.evaluate.few_labels import kernel_sweep  # SciPy's statistics: other commands need not wait
-
-    sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
-    return kernel_sweep(*sets, LABELS, temperature=temperature)
+        size = store.save(model, out, overwrite=overwrite)
+        pixels = judging.RawPixels(model, known.source.shape[1:])
+        for name, encoder, votes, temperature in (
+            ("", model, NEIGHBOURS, run.Kernel.temperature),
+            ("raw_", pixels, RAW_NEIGHBOURS, RAW_TEMPERATURE),
+        ):
+            near, far = (
+                represented(encoder, part.source, engine).reshape(part.source.n_samples, -1)
+                for part in (known, asked)
+            )
+            found = run.classified(near, known.labels, far, asked.labels, engine, votes)
+            sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
+            result[f"{name}knn"] = found.to_dict()
+            result[f"{name}few_labels"] = kernel_sweep(*sets, LABELS, temperature=temperature)
+    about = {"passes": records, "model": str(out.absolute()), "bytes": size}
+    return model, result | about | model.summary()
 
 
 def write_digits(path: Path) -> None:
@@ -154,8 +138,3 @@ def write_digits(path: Path) -> None:
         for group, rows in (("train", order[:N_TRAIN]), ("test", order[N_TRAIN:])):
             file.create_dataset(f"{group}/images", data=images[rows], chunks=(100, 8, 8))
             file.create_dataset(f"{group}/labels", data=labels[rows])
-
-
-def _pixels(part: run.Labelled) -> Any:
-    with part.source.opened() as reader:
-        return reader.read(0, part.source.n_samples).reshape(part.source.n_samples, -1).astype(np.float32)

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from smtdist.cli import options as opt
 from smtdist.cli.commands import CHECKPOINT
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.said import say_model
-from smtdist.cli.session import engine_for, print_json, result_console
+from smtdist.cli.session import engine_for, say_model, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
-from smtdist.engine.memory import readable, size_of
+from smtdist.engine.forecast import PassCost
+from smtdist.engine.memory import readable
 from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.errors import InterruptedRun, counted
 from smtdist.evaluate import first_look as looking
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, jobs, planning, store, ways
 from smtdist.models.image_jobs import Images
-from smtdist.models.jobs import Job
+from smtdist.models.jobs import Job, Request
 from smtdist.models.plan import PlannedCluster
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
@@ -36,19 +35,12 @@ MUCH: Final = 0.2
 
 
 def fit(
-    wanted: opt.Wanted,
-    out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
+    request: Request,
+    out: Path,
     how: opt.How = opt.AS_USUAL,
-    first_look: Annotated[
-        bool,
-        typer.Option(
-            "--first-look/--no-first-look",
-            help="If the samples are images with labels: after the fit, classify up to 500 of them by 1,000 others, with the "
-            "model and with raw pixels.",
-        ),
-    ] = True,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
+    first_look: bool = True,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Fit a model of any kind: of images, words, the rows of a table, clips, kernels, concepts, or a head.
 
@@ -57,18 +49,21 @@ def fit(
     The sparse manifold transform of images (the default) learns whitening and dictionary, sums, and solves; each pass
     reads the data once. With --set code=l1, s3c, omp or sc it first learns a sparse code of patches, then a transform
     of that code. A head is a classifier that is fitted on representations with labels, written by smtdist transform.
+
+    Example: smtdist fit data.h5 --dataset train --out model.h5 --preset mnist-vq --set n_atoms=2048
     """
+    inputs = (request.from_model, request.below, request.atoms)
     with usage():
-        texts = jobs.kind_of(wanted.model).texts
-    check_target(out, overwrite, inputs=wanted.inputs, data=wanted.data, texts=texts)
-    job = wanted.job(out, how)
+        texts = jobs.kind_of(request.model).texts
+        check_target(out, overwrite, inputs=inputs, data=list(request.data), texts=texts)
+        job = jobs.job(request)
     if job.alone and (how.workers or how.cluster is not None):
         raise WrongUsage(job.alone)
     with engine_for(how, job.source, job.facts) as engine:
         _note_room(engine, out, job.stored_bytes)
         model, records = job.fit(engine)
         size = store.save(model, out, overwrite=overwrite)
-        look = _first_look(model, wanted, job, engine, out) if first_look and job.pictured else None
+        look = _first_look(model, request, job, engine, out) if first_look and job.pictured else None
     say_model(model, out, {"bytes": size, "passes": records}, json, job, look)
 
 
@@ -82,146 +77,106 @@ def _note_room(engine: Engine, out: Path, stored: int) -> None:
         )
 
 
-def _first_look(model: Any, wanted: opt.Wanted, job: Job, engine: Engine, out: Path) -> looking.Look | None:
+def _first_look(model: Any, request: Request, job: Job, engine: Engine, out: Path) -> looking.Look | None:
     """Take the first look at a model that has been written; where that is stopped, say so."""
     CHECKPOINT.set(None)  # there is nothing to resume
     try:
-        return looking.first_look(model, wanted.data, wanted.dataset or "", job.source, engine, job.seed)
+        data, dataset = list(request.data), request.dataset or ""
+        return looking.first_look(model, data, dataset, job.source, engine, job.seed)
     except InterruptedRun as error:
         raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
 
 
 def plan(
-    wanted: opt.Wanted,
+    request: Request,
     how: opt.How = opt.AS_USUAL,
-    driver_memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="Memory of the machine that starts the fit. Default: that of this machine."
-        ),
-    ] = None,
-    gpu_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory of each worker's GPU, such as 80GB.")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Cores of each worker. Default: an equal share of this machine's."
-        ),
-    ] = None,
-    calibrate: Annotated[
-        bool,
-        typer.Option(
-            help="Measure for at most ten seconds how fast this machine is. With --no-calibrate the plan has no times."
-        ),
-    ] = True,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL.h5", help="Ignored, so that you can use the same arguments as for fit."
-        ),
-    ] = None,
-    first_look: Annotated[
-        bool,
-        typer.Option(help="Ignored, so that you can use the same arguments as for fit."),
-    ] = True,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
+    driver_memory: str | None = None,
+    gpu_memory: str | None = None,
+    threads: int | None = None,
+    calibrate: bool = True,
+    out: Path | None = None,
+    first_look: bool = True,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Print what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
 
     If the job does not fit, smtdist stops and says what would: fewer atoms, more workers or more memory. Times
     are measured with the fit's own kernels on some of the data. `transform --plan` and `evaluate --plan` plan the
     use of a fitted model.
+
+    Example: smtdist plan data.h5 --dataset train --set n_atoms=8192 --workers 4 --memory 16GB
     """
-    job = wanted.job(out, how)
-    if unplanned := job.unplanned or jobs.kind_of(wanted.model).unplanned:
-        raise WrongUsage(unplanned)
     with usage():
+        job = jobs.job(request)
+        if unplanned := job.unplanned or jobs.kind_of(request.model).unplanned:
+            raise WrongUsage(unplanned)
         sizes = planning.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}
+    workers, kept = how.resolved_workers(job.source), how.checkpoint is not None
     if isinstance(job, Images):
         # the memory that is planned with is not that of the workers that are there
         there = partial(engine_for, replace(how, memory=None), job.source)
-        plans = {}
-        for name, settings in job.each.items():
-            planned = planning.plan_fit(
-                job.source,
+        plans = {
+            name: planning.plan_fit(
+                job,
                 settings,
                 here=how.is_local,
-                workers=how.resolved_workers(job.source),
+                workers=workers,
                 sizes=sizes,
                 threads=threads,
                 checkpoint=how.checkpoint,
                 calibrate=calibrate,
-                base=job.base,
-                atoms=job.atoms,
                 connected=there,
             )
-            plans[name] = planned, {"configuration": settings.to_dict()}
-        _say_images(plans, how.checkpoint, json, about)
+            for name, settings in job.each.items()
+        }
+        own = {
+            name: _plain(plans[name]) | {"configuration": settings.to_dict()}
+            for name, settings in job.each.items()
+        }
+        say_result(
+            own[""] | about if "" in own else about | {"models": own}, json, *_all_shown(plans, kept)
+        )
     elif job.costs is not None:
-        _say_costs(job, how, json, about)
+        passes = [cost.to_dict() for cost in _costs(job.costs, job, how)]
+        say_result({"passes": passes, **about}, json, tables.plan_table(passes, kept))
     elif not how.is_local:
         raise WrongUsage("The plan of such a model is for this machine; leave out --cluster.")
     else:
         with usage():
-            machines, _ = forecast.local_machines(how.resolved_workers(job.source) or 0, threads, *sizes)
+            machines, _ = forecast.local_machines(workers or 0, threads, *sizes)
         planned = planned_run(job.fit, machines, job.components, checkpoint=how.checkpoint, timed=calibrate)
-        _say_plan(planned, how.checkpoint, json, about)
+        say_result(_plain(planned) | about, json, *_shown(planned, kept))
 
 
-def _say_images(
-    plans: dict[str, tuple[forecast.FitPlan, dict[str, Any]]],
-    checkpoint: Path | None,
-    json: bool,
-    about: dict[str, Any],
-) -> None:
-    if "" in plans:
-        planned, own = plans[""]
-        _say_plan(planned, checkpoint, json, about | own)
-    elif json:
-        models = {name: _plain(planned) | own for name, (planned, own) in plans.items()}
-        print_json(about | {"models": models})
-    else:
-        for name, (planned, _) in plans.items():
-            result_console().print(f"The model {name}:", highlight=False)
-            _say_plan(planned, checkpoint, False, {})
-        ranges = [planned.seconds_range for planned, _ in plans.values()]
-        if all(ranges):
-            low, high = map(sum, zip(*filter(None, ranges), strict=True))
-            result_console().print(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
-
-
-def _say_costs(job: Job, how: opt.How, json: bool, about: dict[str, Any]) -> None:
-    """Say what the passes of a job that states them will cost, on this machine or on a running cluster."""
-    assert job.costs is not None
+def _costs(costs: Callable[[Engine], list[PassCost]], job: Job, how: opt.How) -> list[PassCost]:
+    """Return what the passes of a job that states them will cost, on this machine or on a running cluster."""
     if how.is_local:
-        with usage():
-            limit = None if how.memory is None else size_of(how.memory)
-        machine = PlannedCluster(how.resolved_workers(job.source) or 0, limit_bytes=limit)
-        costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
-    else:
-        with engine_for(how, job.source) as engine:
-            costs = job.costs(engine)
-    passes = [cost.to_dict() for cost in costs]
-    if json:
-        print_json({"passes": passes, **about})
-    else:
-        result_console().print(tables.plan_table(passes, how.checkpoint is not None))
+        machine = PlannedCluster(how.resolved_workers(job.source) or 0, limit_bytes=how.memory_bytes)
+        return costs(Engine(machine, EventStream(), how.checkpoint))
+    with engine_for(how, job.source) as engine:
+        return costs(engine)
 
 
-def _say_plan(
-    planned: forecast.FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]
-) -> None:
+def _all_shown(plans: dict[str, forecast.FitPlan], kept: bool) -> list[Any]:
+    """Return what people read of the plans of models that are fitted one after the other."""
+    if "" in plans:
+        return _shown(plans[""], kept)
+    lines = [
+        line for name, planned in plans.items() for line in (f"The model {name}:", *_shown(planned, kept))
+    ]
+    ranges = [planned.seconds_range for planned in plans.values() if planned.seconds_range is not None]
+    if len(ranges) == len(plans):
+        low, high = map(sum, zip(*ranges, strict=True))
+        lines.append(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
+    return lines
+
+
+def _shown(planned: forecast.FitPlan, kept: bool) -> list[Any]:
+    """Return what people read of a plan."""
     plain = _plain(planned)
-    if json:
-        print_json(plain | about)
-        return
-    console = result_console()
-    console.print(tables.plan_table(plain["passes"], checkpoint is not None, plain["total"]))
-    for line in _remarks(planned):
-        console.print(line, style="dim", highlight=False, soft_wrap=True)
+    return [tables.plan_table(plain["passes"], kept, plain["total"]), *_remarks(planned)]
 
 
 def _plain(planned: forecast.FitPlan) -> dict[str, Any]:

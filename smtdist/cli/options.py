@@ -1,49 +1,220 @@
-"""The options that commands share, and the settings they add up to."""
+"""The options of all verbs: what help says of each, those that verbs share, and what they add up to."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import GenericAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
 from smtdist import configuration
 from smtdist.cli.errors import DEBUG, WrongUsage, usage
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.settings import FLAG, Settings, described
+from smtdist.settings import FLAG, Settings, default_of, described
 
 if TYPE_CHECKING:  # a command that needs no data does not wait for what reads them
     from smtdist.data.source import Source
-    from smtdist.models.jobs import Job
+    from smtdist.engine.execution import Execution
 
 LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
-
 MOST_WORKERS = 8
+
+ARGUMENTS: Final = {
+    "data": "DATA...: HDF5 file, Zarr store or address (https://, s3://) with images; a .npy file or a dataset with rows; text "
+    "files; clips; or representations. Many files: list them, or give a quoted pattern, a folder, a list (.txt) or a "
+    "manifest (.json).",
+    "model": "MODEL.h5: Model written by smtdist fit.",
+    "evaluate model": "MODEL.h5: A model, training representations (smtdist transform), or a head (smtdist fit --model head).",
+    "near model": "MODEL.h5: Model of words, written by smtdist fit --model words.",
+    **dict.fromkeys(
+        ("search model", "draw model"), "CONCEPTS.h5: Concepts, written by smtdist fit --model concepts."
+    ),
+    "report model": "FILE.h5: A file written by smtdist.",
+    "info model": "[FILE.h5]: A file written by smtdist; without it, this installation.",
+    "settings model": "[MODEL]: A model that smtdist fit --model names. Default: the transform of images.",
+    "models": "A.h5 [B.h5 ...]: Models whose sums to add.",
+    "files": "FILE...: Files that smtdist has written, and checkpoint folders.",
+    "words": "WORD...: Words to look up.",
+    "formula": 'FORMULA: Concepts by their numbers, such as "17 and not 4".',
+    "points": "POINT...: Points, by name or number.",
+    "source": "SOURCE...: A folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet, video.",
+    "resume checkpoint": "CHECKPOINT: Folder that was given as --checkpoint.",
+    "where": "CHECKPOINT|ADDRESS: Checkpoint folder of the run, or the address of its Dask scheduler, such as tcp://host:8786.",
+    "action": "init: Make certificates.",
+    "folder": "FOLDER: Folder to make; it must not exist yet.",
+}
+"""Arguments by the name of the parameter, after that of the verb where verbs differ: what help calls it, and what it is."""
+OPTIONS: Final = {
+    # what is read
+    "dataset": "TEXT: Where the samples are in the file, such as train: a dataset (samples, ...) or a group. Text, clips, .npy "
+    "files and representations have none.",
+    **dict.fromkeys(
+        ("update dataset", "withdraw dataset"),
+        "TEXT: Images in the file (a dataset or a group), rows of a table, or a clip. Default for video: all clips.",
+    ),
+    "manifest dataset": "TEXT: Dataset or group of images to include; may be repeated. Default: all that are found.",
+    "clip": "TEXT: Clip of a file of clips to use; may be repeated. Default: all.",
+    "limit": "N: Use only the first N samples.",
+    "evaluate limit": "N: Use only the first N training images.",
+    "tune limit": "N: Use only this many images of the training group, drawn at random.",
+    "report limit": "N: Use at most this many images of each group, drawn at random.",
+    "import limit": "N: Of video: number of frames to use of each clip; 0 means all.",
+    "lengths": "N,N,...: Number of rows of each sequence, for a table in time. Default: one sequence.",
+    "lines": "FIRST-LAST: Only these lines of a text, counted from 1; may be repeated.",
+    "train": "GROUP: Group with training images and labels.",
+    "test": "GROUP: Group with test images and labels.",
+    "test_data": "DATA: Where --test is, if not in DATA. Many files: as for DATA, or repeat it.",
+    "validation": "GROUP|SHARE: Held-out images: another group, or a share of the training group, such as 0.2.",
+    "sequences": "N: Of a model of video: use at most this many sequences. Default: 1,000.",
+    "labels": "N: Use only this many labels, in several draws (svm, kernel). Repeat it for a learning curve.",
+    "report data": "DATA.h5: Labelled images, for neighbours and mistakes of a model of images.",
+    "names": "FILE.h5:DATASET: Dataset with the names of the points.",
+    "follow": "FOLDER|ADDRESS: If a manifest or an HDF5 file refers to other files, also read them in this place, and not only "
+    "in its own folder. May be repeated.",
+    # what is fitted, and how
+    "request model": "TEXT: What to fit: smt (the transform of images), l1, s3c, omp or sc (a learned code of patches alone), "
+    "words, points, video, concepts, head, or kernel-NAME with contrastive, spectral or autoencoder as NAME.",
+    "preset": "NAME: Start from the settings of a published experiment; smtdist settings lists them.",
+    "set_": "KEY=VALUE: Change one setting, such as seed=1; may be repeated.",
+    **dict.fromkeys(
+        ("transform set_", "evaluate set_"),
+        "KEY=VALUE: Change a setting that can change after the fit: pool_size and pool_stride of an embedding; pooling, penalty "
+        "and others of a code without an embedding. May be repeated.",
+    ),
+    "merge set_": "KEY=VALUE: Change a setting of the solve or the pooling, such as n_components; may be repeated.",
+    "grid": "KEY=VALUE,VALUE: Values of one setting to try, such as ridge=0.01,0.1; may be repeated.",
+    "from_model": "MODEL.h5: Reuse what this model has learned (whitening and dictionary, a code, or a vocabulary); compute only "
+    "statistics and the solve.",
+    "below": "MODEL.h5: Model of video on which to stack this layer; the output holds all layers.",
+    "atoms": "FILE.npy: Use your own atoms: an array (atoms, pixels) of whitened patches.",
+    "with_": "MODEL.h5: Append the representation by another model, such as one fitted on grey images; may be repeated.",
+    "subtract": "C.h5: Model whose samples are withdrawn; may be repeated.",
+    "alone": ": Write a model of these samples only, with the codes of MODEL.h5, for a later merge.",
+    "allow_repeats": ": Also add samples that are in the sums already; they then count twice.",
+    "metric": "knn|linear: Classifier that compares the settings.",
+    "neighbours": "N: Number of neighbours that vote (knn). Default: the model's setting, else 30.",
+    "mirrored": ": Also write the features of mirror images, after those of the images.",
+    "half": ": Write float16, which takes half the space.",
+    "csv": ": Of a head: write comma-separated values instead (sample, label, probabilities).",
+    "format": "onnx|word2vec: onnx: an encoder from images to representations; word2vec: vectors of words as text, which gensim "
+    "reads.",
+    "levels": "N: Of video: number of times to halve the size, with a steerable pyramid.",
+    "seed": "N: Seed of the choice of samples whose content is hashed.",
+    "first_look": ": If the samples are images with labels: after the fit, classify up to 500 of them by 1,000 others, with the "
+    "model and with raw pixels.",
+    "plan first_look": ": Ignored, so that you can use the same arguments as for fit.",
+    # where and how the work is done
+    "workers": "N: Number of worker processes; 0 does the work in this one. Default: 0; for more than 1 GiB of data half the "
+    "cores.",
+    "import workers": "N: Processes that decode; 0 means this one. Default: one for each core.",
+    "demo workers": "N: Worker processes of the Dask cluster; 0 does the work in this one.",
+    "cluster": "KIND|ADDRESS: Where workers run: local, slurm, pbs, sge, lsf, oar, moab, ssh, kubernetes or cuda, or the "
+    "address of a Dask scheduler, such as tls://host:8786.",
+    "cluster_config": "FILE: YAML file that configures the cluster; deploy/ has an example for each kind.",
+    "tls": "FOLDER: Folder with certificates for --cluster, made by smtdist tls init.",
+    "insecure": ": Allow connections to other machines without encryption, and from other users of this one.",
+    "max_workers": "N: Start more workers while there is work for them, up to this number.",
+    "memory": "SIZE: Memory of each worker, such as 16GB. Default: an equal share of this machine's.",
+    "driver_memory": "SIZE: Memory of the machine that starts the fit. Default: that of this machine.",
+    "gpu_memory": "SIZE: Memory of each worker's GPU, such as 80GB.",
+    "threads": "N: Cores of each worker. Default: an equal share of this machine's.",
+    "calibrate": ": Measure for at most ten seconds how fast this machine is. With --no-calibrate the plan has no times.",
+    "plan": ": Print what the command would cost: size, memory, disk, and time, measured on a few images. Write nothing.",
+    "checkpoint": "DIR: Keep partial sums in this folder, so that smtdist resume can continue; all workers must see it.",
+    "on_bad_chunk": "raise|skip: If samples cannot be read or decoded: raise ends the run (the default), skip leaves them out "
+    "and lists them.",
+    "solve_on": "driver|workers: Who multiplies the matrices of a large eigenproblem: the driver (the default), from memory or "
+    "else from files in the checkpoint folder; or the workers, which then hold the matrices together.",
+    "days": "N: Number of days for which the certificates are valid.",
+    # what is written and shown
+    "fit out": "MODEL.h5: Model file to write.",
+    "plan out": "MODEL.h5: Ignored, so that you can use the same arguments as for fit.",
+    "merge out": "M.h5: Model file to write.",
+    **dict.fromkeys(
+        ("update out", "withdraw out"), "M.h5: Model file to write. Default: replace MODEL.h5."
+    ),
+    "demo out": "MODEL.h5: Model file to write. Default: smtdist-demo.h5, which is replaced if it exists.",
+    "transform out": "Z.h5: File to write, with the dataset z (sample, feature).",
+    "import out": "DATA.h5: File to write. With --shard-samples: a manifest (.json).",
+    "manifest out": "DATA.json: Manifest to write. Without --out, the manifest DATA is checked.",
+    "tune out": "TUNE.json: Also write all results to this file.",
+    "export out": "FILE: File to write.",
+    "report out": "REPORT.html: Page to write.",
+    "filters out": "FILE.png: Picture to write.",
+    "plot": "TUNE.png: Draw the effect of every setting.",
+    "figure": "PREFIX: Name of the pictures: PREFIX-analogram.png, PREFIX-projection.png.",
+    "most": "N: Draw at most this many atoms.",
+    "whitened": ": Draw the atoms of a learned code in whitened space, not converted back to pixels.",
+    "run": "FIT.json: Output of smtdist fit --json; the page then compares its memory with the plan.",
+    "and_": "FILE.h5: Show another file on the same page; may be repeated.",
+    "count": "N: Number of words to show.",
+    "code": "NAME: List the settings of a fit with --set code=NAME: gq or vq (the default), l1, s3c, omp, sc, or the name of an "
+    "encoder from another package.",
+    "all_": ": List advanced settings too, which few fits need.",
+    "once": ": Print the present state of the run, and end.",
+    "overwrite": ": Replace the output if it exists.",
+    "quiet": ": Show no progress.",
+    "watch quiet": ": Only wait for the run to end.",
+    "events": "FILE: Write the run's events to this file, one JSON object a line; - writes them to standard error, without "
+    "bars.",
+    "json": ": Print the result as one JSON object.",
+    "watch json": ": Print events as they come, one JSON object a line; with --once, the state as one object.",
+    "debug": ": Show the traceback of an error.",
+}
+"""Options, likewise; words divided by | are all that there are. A flag has no value."""
+LEAST: Final = {
+    **dict.fromkeys(("workers", "levels", "seed", "import limit"), 0),
+    **dict.fromkeys(
+        ("max_workers", "threads", "limit", "most", "count", "days", "sequences", "neighbours"), 1
+    ),
+    **dict.fromkeys(("labels", "report limit", "tune limit"), 2),
+}
+"""The lowest value of options that are numbers."""
+ALSO: Final = {"quiet": ("-q",), "code": ("--feature",)}
+"""Second names of options."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where the work is done, and what is shown of it, as the user said it.
-
-    A command that takes one has the options `_PLACE`.
-    """
+    """Where the work is done, and what is shown of it, as the user said it."""
 
     workers: int | None = None
-    cluster: ClusterChoice | None = None
+    cluster: str | None = None
+    max_workers: int | None = None
+    cluster_config: Path | None = None
+    tls: Path | None = None
+    insecure: bool = False
+    memory: str | None = None
     quiet: bool = False
     events: Path | None = None
-    memory: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a cluster that cannot be meant."""
+        _ = self.choice
+
+    @cached_property
+    def choice(self) -> ClusterChoice | None:
+        """The cluster with its options, absolute paths and all; what cannot be meant is wrong usage."""
+        if not any((self.cluster, self.max_workers, self.cluster_config, self.tls, self.insecure)):
+            return None
+        config, tls = (path and path.absolute() for path in (self.cluster_config, self.tls))
+        with usage():
+            return ClusterChoice(
+                self.cluster or "local", config, tls, self.insecure, self.max_workers
+            ).checked()
 
     @property
     def is_local(self) -> bool:
         """Tell whether the work is done by this machine's processes, as many as are chosen here."""
-        return self.cluster is None or self.cluster.is_local
+        return self.choice is None or self.choice.is_local
 
     def resolved_workers(self, source: Source) -> int | None:
         """Return the number of workers: as told, else 0, for large data half the cores; others know their own size."""
@@ -53,65 +224,121 @@ class Where:
 
         cores = available_cores()
         large = cores > 2 and source.n_samples * source.sample_bytes > LARGE
-        return min(MOST_WORKERS, max(1, cores // 2)) if large or self.cluster is not None else 0
+        return min(MOST_WORKERS, max(1, cores // 2)) if large or self.choice is not None else 0
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory of each worker, where it was said; a word that is no size is wrong usage."""
+        from smtdist.engine.memory import size_of
+
+        with usage():
+            return None if self.memory is None else size_of(self.memory)
+
+    def execution(self, source: Source) -> Execution:
+        """Return the same as the library takes it."""
+        from smtdist.engine.execution import Execution
+
+        return Execution(self.choice, self.resolved_workers(source), self.memory_bytes)
 
 
 @dataclass(frozen=True)
 class How(Where):
-    """Where the work is done, and how it goes on where it was stopped, or where samples cannot be read.
-
-    A command that takes one has the options `_HOW`.
-    """
+    """Where the work is done, and how it goes on where it was stopped, or where samples cannot be read."""
 
     checkpoint: Path | None = None
-    on_bad_chunk: str = "raise"
-    solve_on: str = "driver"
+    on_bad_chunk: str | None = None
+    solve_on: str | None = None
+
+    def execution(self, source: Source) -> Execution:
+        """Return the same as the library takes it."""
+        return replace(
+            super().execution(source),
+            checkpoint=self.checkpoint and self.checkpoint.absolute(),
+            on_bad_chunk=self.on_bad_chunk or "raise",
+            solve_on=self.solve_on or "driver",
+        )
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be fitted, as the user said it.
+NOTHING = dict[str, Any]()
+"""No setting is given."""
+HERE = Where()
+AS_USUAL = How()
+"""What options are the parts of; none of them is given."""
 
-    A command that takes one has the options `_WANTED`.
-    """
 
-    data: list[str]
-    dataset: str | None
-    model: str
-    preset: str | None
-    set_: list[str] | None
-    from_model: Path | None
-    below: Path | None
-    atoms: Path | None
-    clip: list[str] | None
-    limit: int | None
+def option_settings(of: type[Settings]) -> dict[str, Field[Any]]:
+    """Return the declared settings that are options, by name: those that are several values are options of their own."""
+    return {name: field for name, field in of.declared().items() if default_of(field) != ()}
 
-    @property
-    def inputs(self) -> tuple[Path | None, ...]:
-        """Files that are read beside the data, which no output may replace."""
-        return self.from_model, self.below, self.atoms
 
-    def job(self, out: Path | None, how: How) -> Job:
-        """Open and check what the options name; what has no meaning is wrong usage."""
-        from smtdist.models import jobs
+def other_names(declared: Mapping[str, Field[Any]]) -> dict[str, str]:
+    """Return the options that other names of settings make, and the names of today."""
+    return {
+        flag(other): name
+        for name, field in declared.items()
+        for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))
+        if other != name
+    }
 
-        with usage():
-            return jobs.job(
-                jobs.Request(
-                    self.model,
-                    tuple(self.data),
-                    self.dataset,
-                    configuration.parse_settings(self.set_ or []),
-                    out,
-                    self.preset,
-                    self.from_model,
-                    self.below,
-                    self.atoms,
-                    tuple(self.clip or ()),
-                    self.limit,
-                    how.on_bad_chunk == "skip",
-                )
-            )
+
+def _given_settings(of: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that options give, by name: flags as they are, texts as their rules have them."""
+    return {
+        # a word that the rule takes stays one, though "none" or "7" may be read as something else
+        name: given[name]
+        if field.metadata["setting"].rule.accepts(given[name])
+        else configuration.parse_value(given[name])
+        for name, field in option_settings(of).items()
+        if given[name] is not None
+    }
+
+
+WIDE = 24
+"""Characters of a list of words from which on help names them only in what the option means."""
+
+
+def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
+    """Return the option of a setting as Typer takes it: its words are those of the declaration."""
+    (about,) = described({name: field}).values()
+    meaning, values = about["meaning"].replace("`", ""), about["values"]
+    for nothing in ("null", "None"):  # on the command line an option is left out
+        meaning = meaning.replace(f"{nothing}: ", "Default: ")
+    words = values.removeprefix("one of ").replace(", ", "|") if values.startswith("one of ") else ""
+    number = {"whole": "N", "number": "X", "cosine": "X"}.get(
+        values.split()[1] if " " in values else "", "TEXT"
+    )
+    metavar = (words if len(words) < WIDE else "WORD") if words else number
+    if meaning[0].isascii():  # λ stays λ
+        meaning = meaning[0].upper() + meaning[1:]
+    default = "" if about["default"] in (None, []) else f" Default: {about['default']}."
+    kind: Any = str
+    if values.startswith(FLAG.expected):
+        # one that is off needs no word for that
+        one = flag(name) if about["default"] is False else f"{flag(name)}/--no-{flag(name)[2:]}"
+        kind, how = bool, typer.Option(one, metavar="", help=meaning, show_default=False)
+    else:
+        kind, how = str, typer.Option(flag(name), metavar=metavar, help=meaning + default)
+    return _keyword(name, kind | None, how, None)
+
+
+def _keyword(name: str, kind: Any, how: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, how]
+    )
+
+
+def flag(name: str) -> str:
+    """Return the option of a parameter."""
+    return f"--{name.strip('_').replace('_', '-')}"
+
+
+def _one_of(option: str, known: list[str]) -> Callable[[str | None], str | None]:
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in known:
+            raise WrongUsage(f"{option} is {value!r}; choose {' or '.join(known)}.")
+        return value
+
+    return check
 
 
 def _debug(value: bool) -> None:
@@ -130,438 +357,113 @@ def _follow(places: list[str] | None) -> None:
         os.environ[following.ALLOWED] = ",".join([*following.allowed(), *found])
 
 
-Data = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DATA...",
-        help="HDF5 file, Zarr store or address (https://, s3://) with images; a .npy file or a dataset with rows; text "
-        "files; clips; or representations. Many files: list them, or give a quoted pattern, a folder, a list (.txt) "
-        "or a manifest (.json).",
-    ),
-]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist fit.")]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Start from the settings of a published experiment; smtdist settings lists them.",
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, such as seed=1; may be repeated."),
-]
-SetAfter = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a setting that can change after the fit: pool_size and pool_stride of an embedding; pooling, penalty and "
-        "others of a code without an embedding. May be repeated.",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Number of worker processes; 0 does the work in this one. Default: 0; for more than 1 GiB of data half the cores.",
-    ),
-]
-Cluster = Annotated[
-    ClusterChoice | None,
-    typer.Option(
-        parser=ClusterChoice,
-        metavar="KIND|ADDRESS",
-        help="Where workers run: local, slurm, pbs, sge, lsf, oar, moab, ssh, kubernetes or cuda, or the address of a Dask "
-        "scheduler, such as tls://host:8786.",
-    ),
-]
-ClusterConfig = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="YAML file that configures the cluster; deploy/ has an example for each kind.",
-    ),
-]
-Tls = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help="Folder with certificates for --cluster, made by smtdist tls init."
-    ),
-]
-Insecure = Annotated[
-    bool,
-    typer.Option(
-        "--insecure",
-        help="Allow connections to other machines without encryption, and from other users of this one.",
-    ),
-]
-MaxWorkers = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="N", help="Start more workers while there is work for them, up to this number."
-    ),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE",
-        help="Memory of each worker, such as 16GB. Default: an equal share of this machine's.",
-    ),
-]
-Checkpoint = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Keep partial sums in this folder, so that smtdist resume can continue; all workers must see it.",
-    ),
-]
-OnBadChunk = Annotated[
-    str | None,
-    typer.Option(
-        "--on-bad-chunk",
-        metavar="raise|skip",
-        help="If samples cannot be read or decoded: raise ends the run (the default), skip leaves them out and lists them.",
-    ),
-]
-SolveOn = Annotated[
-    str | None,
-    typer.Option(
-        "--solve-on",
-        metavar="driver|workers",
-        help="Who multiplies the matrices of a large eigenproblem: the driver (the default), from memory or else from files in "
-        "the checkpoint folder; or the workers, which then hold the matrices together.",
-    ),
-]
-Repeats = Annotated[
-    bool,
-    typer.Option(
-        "--allow-repeats", help="Also add samples that are in the sums already; they then count twice."
-    ),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Events = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write the run's events to this file, one JSON object a line; - writes them to standard error, without bars.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
-Debug = Annotated[
-    bool,
-    typer.Option(
-        "--debug",
-        callback=_debug,
-        is_eager=True,
-        expose_value=False,
-        help="Show the traceback of an error.",
-    ),
-]
-Follow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--follow",
-        metavar="FOLDER|ADDRESS",
-        callback=_follow,
-        expose_value=False,
-        help="If a manifest or an HDF5 file refers to other files, also read them in this place, and not only in its own folder. "
-        "May be repeated.",
-    ),
-]
-NeighboursThatVote = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Number of neighbours that vote (knn). Default: the model's setting, else 30."
-    ),
-]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Use only the first N samples.")]
-With = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--with",
-        metavar="MODEL.h5",
-        help="Append the representation by another model, such as one fitted on grey images; may be repeated.",
-    ),
-]
+AT_ONCE: Final[dict[str, Callable[[Any], None]]] = {"follow": _follow, "debug": _debug}
+"""Options of every command, which do what they do when they are read."""
 
 
-Atoms = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.npy", help="Use your own atoms: an array (atoms, pixels) of whitened patches."
-    ),
-]
-Clips = Annotated[
-    list[str] | None,
-    typer.Option("--clip", help="Clip of a file of clips to use; may be repeated. Default: all."),
-]
+def _parameter(of: tuple[str, ...], name: str, kind: Any, default: Any) -> inspect.Parameter:
+    """Return an argument or an option as Typer takes it; `of` are the verb and what it is a field of."""
+    keys = [*(f"{one} {name}" for one in of), name]
+    table, key = next((table, key) for key in keys for table in (ARGUMENTS, OPTIONS) if key in table)
+    metavar, _, meaning = table[key].partition(": ")
+    least = next((LEAST[key] for key in keys if key in LEAST), None)
+    names, about = [flag(name)], dict[str, Any](metavar=metavar, help=meaning, min=least)
+    if metavar.islower():
+        about["callback"] = _one_of(names[0], metavar.split("|"))
+    if name in AT_ONCE:
+        about |= {"callback": AT_ONCE[name], "expose_value": False, "is_eager": name == "debug"}
+    if table is ARGUMENTS:
+        return _keyword(name, kind, typer.Argument(**about), default)
+    if kind is bool and default:
+        names = [f"{names[0]}/--no-{names[0][2:]}"]
+    return _keyword(name, kind, typer.Option(*names, *ALSO.get(name, ()), **about), default)
 
 
-Plan = Annotated[
-    bool,
-    typer.Option(
-        "--plan",
-        help="Print what the command would cost: size, memory, disk, and time, measured on a few images. Write nothing.",
-    ),
-]
+def _several(given: list[Any] | None) -> tuple[Any, ...]:
+    return tuple(given or ())
 
 
-FORMATS = ("png", "svg", "pdf")
-"""Of pictures that commands draw."""
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    return configuration.parse_settings(given or [])
 
 
-_OF_CLUSTERS = {
-    "max_workers": (MaxWorkers, None),
-    "cluster_config": (ClusterConfig, None),
-    "tls": (Tls, None),
-    "insecure": (Insecure, False),
+AS_OPTIONS: Final[dict[str, tuple[str, Any, Callable[[Any], Any]]]] = {
+    "files": ("data", list[str], tuple),
+    **dict.fromkeys(("settings", "changes"), ("set_", list[str], _settings)),
+    "others": ("with_", list[Path], _several),
+    "skip_damaged": ("on_bad_chunk", str, lambda given: given == "skip"),
 }
-"""What belongs to --cluster: one ClusterChoice says all of it."""
-_WANTED = {
-    "data": (Data, inspect.Parameter.empty),
-    "dataset": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="Where the samples are in the file, such as train: a dataset (samples, ...) or a group. Text, clips and "
-                "representations have none."
-            ),
-        ],
-        None,
-    ),
-    "model": (
-        Annotated[
-            str,
-            typer.Option(
-                "--model",
-                help="What to fit: smt (the transform of images), l1, s3c, omp or sc (a learned code of patches alone), words, "
-                "points, video, concepts, head, or kernel-NAME with contrastive, spectral or autoencoder as NAME.",
-            ),
-        ],
-        "smt",
-    ),
-    "preset": (Preset, None),
-    "set_": (Set, None),
-    "from_model": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                metavar="MODEL.h5",
-                help="Reuse what this model has learned (whitening and dictionary, a code, or a vocabulary); compute only "
-                "statistics and the solve.",
-            ),
-        ],
-        None,
-    ),
-    "below": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                metavar="MODEL.h5",
-                help="Model of video on which to stack this layer; the output holds all layers.",
-            ),
-        ],
-        None,
-    ),
-    "atoms": (Atoms, None),
-    "clip": (Clips, None),
-    "limit": (Limit, None),
-}
-"""What is fitted: one `Wanted` says all of it."""
-_PLACE = {
-    "workers": (Workers, None),
-    "cluster": (Cluster, None),
-    **_OF_CLUSTERS,
-    "memory": (Memory, None),
-    "quiet": (Quiet, False),
-    "events": (Events, None),
-}
+"""Fields of requests that an option of another name gives: its name and type, and what makes the field of it."""
 
 
-_HOW = {"checkpoint": (Checkpoint, None), "on_bad_chunk": (OnBadChunk, None), "solve_on": (SolveOn, None)}
+class _Field(NamedTuple):
+    """A field of a request or a place: its option, and what makes it of the option's value."""
+
+    name: str
+    option: inspect.Parameter
+    make: Callable[[Any], Any]
 
 
-NOTHING = dict[str, Any]()
-"""No setting is given."""
-HERE = Where()
-AS_USUAL = How()
-"""What options are the parts of; none of them is given."""
+def _fields(of: str, part: Any) -> Iterator[_Field]:
+    """Yield the fields of what a verb takes as one parameter; those that are settings have parameters of their own."""
+    usual = part._field_defaults if hasattr(part, "_fields") else vars(part())
+    for name, kind in get_type_hints(part).items():
+        option, default = name, usual.get(name, inspect.Parameter.empty)
+        make: Callable[[Any], Any] = _as_given
+        if name in AS_OPTIONS:
+            option, kind, make = AS_OPTIONS[name]
+        elif get_origin(kind) is tuple:
+            kind, make = GenericAlias(list, get_args(kind)[:1]), _several
+        elif get_origin(kind) is Mapping:
+            continue
+        if make is not _as_given and default is not inspect.Parameter.empty:
+            kind, default = kind | None, None
+        yield _Field(name, _parameter((of, part.__name__.lower()), option, kind, default), make)
 
 
-@dataclass(frozen=True)
-class SettingOptions:
-    """Options for declared settings, all of them or those of some names; the command gets those that are given, by name."""
-
-    of: type[Settings]
-    names: tuple[str, ...] = ()
-
-    def declared(self) -> dict[str, Field[Any]]:
-        """Return the settings that are options, by name."""
-        declared = self.of.declared()
-        return {name: declared[name] for name in self.names or declared}
-
-    def options(self) -> dict[str, tuple[Any, Any]]:
-        """Return the option of each setting, with its default."""
-        return {name: (_option_of(name, field), None) for name, field in self.declared().items()}
-
-    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that options give, by name: flags as they are, texts as their rules have them."""
-        rules = {name: field.metadata["setting"].rule for name, field in self.declared().items()}
-        return {
-            # a word that the rule takes stays one, though "none" or "7" may be read as something else
-            name: value if rules[name].accepts(value) else configuration.parse_value(value)
-            for name, value in given.items()
-            if value is not None
-        }
-
-    def renamed(self) -> dict[str, str]:
-        """Return the options that other names of the settings make, and what they are now."""
-        off = {f"--not-{name}": f"--no-{name}" for name in self.declared()}
-        return off | {
-            f"--{other.replace('_', '-')}": f"--{name.replace('_', '-')}"
-            for name, field in self.declared().items()
-            for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))
-            if other != name
-        }
-
-
-def _place(given: dict[str, Any]) -> dict[str, Any]:
-    cluster = _chosen(given.pop("cluster"), **{part: given.pop(part) for part in _OF_CLUSTERS})
-    return {"cluster": cluster, **given}
-
-
-def _how(given: dict[str, Any]) -> How:
-    bad, place = bad_chunk(given.pop("on_bad_chunk")), solver_place(given.pop("solve_on"))
-    return How(**_place(given), on_bad_chunk=bad or "raise", solve_on=place or "driver")
-
-
-_GROUPS: dict[Any, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
-    Where: (_PLACE, lambda given: Where(**_place(given))),
-    How: (_PLACE | _HOW, _how),
-    Wanted: (_WANTED, lambda given: Wanted(**given)),
-}
-"""What a command may take as one parameter: its options, and what makes one object of their values."""
-
-
-WIDE = 24
-"""Characters of a list of words from which on help names them only in what the option means."""
-
-
-def _option_of(name: str, field: Field[Any]) -> Any:
-    """Return the option of a setting: its words are those of the declaration."""
-    (about,) = described({name: field}).values()
-    meaning, values = about["meaning"].replace("`", ""), about["values"]
-    for nothing in ("null", "None"):  # on the command line an option is left out
-        meaning = meaning.replace(f"{nothing}: ", "Default: ")
-    words = values.removeprefix("one of ").replace(", ", "|") if values.startswith("one of ") else ""
-    number = {"whole": "N", "number": "X", "cosine": "X"}.get(
-        values.split()[1] if " " in values else "", "TEXT"
-    )
-    metavar = (words if len(words) < WIDE else "WORD") if words else number
-    if meaning[0].isascii():  # λ stays λ
-        meaning = meaning[0].upper() + meaning[1:]
-    default = "" if about["default"] in (None, []) else f" Default: {about['default']}."
-    option = f"--{name.replace('_', '-')}"
-    if values.startswith(FLAG.expected):
-        # one that is off needs no word for that
-        flag = option if about["default"] is False else f"{option}/--no-{option[2:]}"
-        return Annotated[bool | None, typer.Option(flag, help=meaning, show_default=False)]
-    return Annotated[
-        str | None,
-        typer.Option(
-            option,
-            metavar=metavar,
-            help=meaning + default,
-        ),
-    ]
+def _as_given(value: Any) -> Any:
+    return value
 
 
 def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes --follow and --debug too, and a place and settings by an option for each part of them."""
-    known = inspect.signature(command).parameters
-    if "debug" in known:
-        return command
-    hints = get_type_hints(command, include_extras=True)
-    settings = {
-        name: about
-        for name, hint in hints.items()
-        for about in getattr(hint, "__metadata__", ())
-        if isinstance(about, SettingOptions)
-    }
-    groups = {
-        name: _GROUPS[hint] for name, hint in hints.items() if isinstance(hint, type) and hint in _GROUPS
-    }
-    common = {"follow": (Follow, None), "debug": (Debug, False)}
-    options = dict[str, tuple[Any, Any]]()
-    for name, parameter in known.items():
-        if name in settings:
-            options |= settings[name].options()
+    """Return a command as Typer takes it: an option for each parameter, each field of one, and each setting; two for all."""
+    of, hints = command.__name__.strip("_"), get_type_hints(command, include_extras=True)
+    options, own = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
+    requests, settings = dict[str, tuple[Any, list[_Field]]](), dict[str, Any]()
+    renamed = dict[str, str]()
+    for name, known in inspect.signature(command).parameters.items():
+        hint = hints[name]
+        if hasattr(hint, "__metadata__"):
+            (settings[name],) = hint.__metadata__
+            declared = option_settings(settings[name])
+            options |= {one: _of_setting(one, about) for one, about in declared.items()}
+            renamed |= {f"--not-{one}": f"--no-{one}" for one in declared}
+            renamed |= {other: flag(one) for other, one in other_names(declared).items()}
+        elif hasattr(hint, "_fields") or hint in (Where, How):
+            requests[name] = hint, [*_fields(of, hint)]
+            for field in requests[name][1]:  # one that two requests have is one option
+                options.setdefault(field.option.name, field.option)
         else:
-            options |= groups[name][0] if name in groups else {name: (hints[name], parameter.default)}
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in (options | common).items()
-    ]
+            own[name] = options[name] = _parameter((of,), name, hint, known.default)
+    options |= own  # what a verb says of an option binds
+    options["follow"] = _parameter((of,), "follow", list[str] | None, None)
+    options["debug"] = _parameter((of,), "debug", bool, False)
 
     @functools.wraps(command)
-    def whole(**values: Any) -> None:
-        for name in common:
-            values.pop(name, None)
-        for name, about in settings.items():
-            values[name] = about.values({setting: values.pop(setting) for setting in about.declared()})
-        for name, (parts, whole_of) in groups.items():
-            values[name] = whole_of({part: values.pop(part) for part in parts})
+    def whole(**given: Any) -> None:
+        values = {name: given[name] for name in own}
+        with usage():
+            for name, kind in settings.items():
+                values[name] = _given_settings(kind, given)
+            for name, (kind, fields) in requests.items():
+                values[name] = kind(
+                    **{field.name: field.make(given[field.option.name]) for field in fields}
+                )
         command(**values)
 
     del whole.__wrapped__  # its annotations are not those of the options
+    parameters = [*options.values()]
     whole.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     whole.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    whole.renamed = {old: new for about in settings.values() for old, new in about.renamed().items()}  # type: ignore[attr-defined]
+    whole.renamed = renamed  # type: ignore[attr-defined]
     return whole
-
-
-def _chosen(
-    cluster: ClusterChoice | None,
-    max_workers: int | None,
-    cluster_config: Path | None,
-    tls: Path | None,
-    insecure: bool,
-) -> ClusterChoice | None:
-    """Return the cluster with its options, absolute paths and all; what cannot be meant is wrong usage."""
-    if cluster is None and not any((max_workers, cluster_config, tls, insecure)):
-        return None
-    with usage():
-        return replace(
-            cluster or ClusterChoice(),
-            config=cluster_config and cluster_config.absolute(),
-            tls=tls and tls.absolute(),
-            insecure=insecure,
-            max_workers=max_workers,
-        ).checked()
-
-
-def picture_kind(path: Path) -> str:
-    """Return the format of a picture by the end of its name; another end is wrong usage."""
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        raise WrongUsage(f"{path} is not a picture name; let it end in .{', .'.join(FORMATS)}.")
-    return kind
-
-
-def bad_chunk(asked: str | None) -> str | None:
-    """Return what is done about samples that cannot be read; another word is wrong usage."""
-    return _one_of("--on-bad-chunk", asked, ("raise", "skip"))
-
-
-def solver_place(asked: str | None) -> str | None:
-    """Return where a large eigenproblem is solved; another word is wrong usage."""
-    return _one_of("--solve-on", asked, ("driver", "workers"))
-
-
-def _one_of(option: str, asked: str | None, known: tuple[str, ...]) -> str | None:
-    if asked is not None and asked not in known:
-        raise WrongUsage(f"{option} is {asked!r}; choose {' or '.join(known)}.")
-    return asked

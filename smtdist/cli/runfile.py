@@ -7,13 +7,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from smtdist.cli import options as opt
-from smtdist.cli.commands import COMMANDS, GIVEN, load, present
-from smtdist.engine.cluster_choice import ClusterChoice
+from smtdist.cli.commands import GIVEN, RESUMED, load, of_the_user, present
 from smtdist.engine.outlets import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
 
@@ -55,7 +52,7 @@ def _plain(value: Any) -> Any:
         return [_plain(part) for part in value]
     if isinstance(value, bool | int | float):
         return value
-    return masked(value.name if isinstance(value, ClusterChoice) else str(value))
+    return masked(str(value))
 
 
 def write_command(checkpoint: Path) -> bool:
@@ -110,8 +107,7 @@ def read_command(checkpoint: Path) -> Begun:
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
         ) from error
     # a folder from elsewhere must not make `resume` do anything else
-    command = COMMANDS.get(verb) if isinstance(verb, str) else None
-    if command is None or not command.resumed or not isinstance(folder, str):
+    if verb not in RESUMED or not isinstance(folder, str):
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
         )
@@ -133,51 +129,26 @@ def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError("its command is no list of words")
     verb, *rest = present(words) or [""]
-    if verb not in COMMANDS or not COMMANDS[verb].resumed:
+    if verb not in RESUMED:
         return "", {}
-    context = load(verb).make_context(verb, rest)
-    return verb, {
-        name: _plain(value)
-        for name, value in context.params.items()
-        if context.get_parameter_source(name).name == "COMMANDLINE"
-    }
-
-
-def _words(command: Any, options: Mapping[str, Any]) -> list[str]:
-    """Return options as a command takes them; CheckpointError for what is none of its."""
-    words, places = list[str](), list[str]()
-    known = {parameter.name: parameter for parameter in command.params}
-    if strange := sorted(options.keys() - known.keys()):
-        raise CheckpointError(
-            f"The run names an option that {command.name} does not have, {strange[0]}; start the command again with another "
-            f"checkpoint folder."
-        )
-    for name, value in options.items():
-        parameter = known[name]
-        each = [str(part) for part in (value if isinstance(value, list) else [value])]
-        if parameter.param_type_name == "argument":
-            places += each
-        elif isinstance(value, bool):
-            words += [(parameter.opts if value else parameter.secondary_opts)[0]]
-        else:
-            words += [f"{parameter.opts[0]}={text}" for text in each]
-    return [*words, "--", *places]
+    given = of_the_user(load(verb).make_context(verb, rest))
+    return verb, {name: _plain(value) for name, value in given.items()}
 
 
 def resume(
-    checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="Folder that was given as --checkpoint.")
-    ],
+    checkpoint: Path,
     where: opt.Where = opt.HERE,
-    on_bad_chunk: opt.OnBadChunk = None,
-    solve_on: opt.SolveOn = None,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
+    on_bad_chunk: str | None = None,
+    solve_on: str | None = None,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Continue a stopped run from its checkpoint folder; the result is the same as without the stop.
 
     The command that started the run is repeated with its options. Options that you give here replace them, so
     that the run can continue with other workers or on another cluster.
+
+    Example: smtdist resume checkpoint/
     """
     given = GIVEN.get() or {"options": {}}
     changes = {name: _plain(value) for name, value in given["options"].items() if name != "checkpoint"}
@@ -185,7 +156,14 @@ def resume(
         if name in changes and changes[name] != str(STANDARD_ERROR):
             changes[name] = os.path.abspath(changes[name])
     begun = read_command(checkpoint)
-    command = load(begun.verb)
-    words = _words(command, begun.again(checkpoint.resolve(), changes))
-    with contextlib.chdir(begun.folder), command.make_context(begun.verb, words) as context:
+    command, options = load(begun.verb), begun.again(checkpoint.resolve(), changes)
+    if strange := sorted(options.keys() - {parameter.name for parameter in command.params}):
+        raise CheckpointError(
+            f"The run names an option that {begun.verb} does not have, {strange[0]}; start the command again with another "
+            f"checkpoint folder."
+        )
+    with (
+        contextlib.chdir(begun.folder),
+        command.make_context(begun.verb, [], default_map=options) as context,
+    ):
         command.invoke(context)

@@ -1,37 +1,43 @@
-"""What a command that computes runs in: an executor, an event stream with its view, and heed for signals."""
+"""What a command runs in and what it says: an executor, an event stream with its view, heed for signals, and results."""
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
-import json
+import json as json_text
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.text import Text
 
 from smtdist.cli.commands import CHECKPOINT, GIVEN
 from smtdist.cli.errors import in_shell, usage
-from smtdist.cli.options import How, Where
+from smtdist.cli.options import Where
 from smtdist.cli.runfile import write_command
+from smtdist.data import showing
 from smtdist.data.source import Source
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest
-from smtdist.engine.memory import size_of
 from smtdist.engine.outlets import STANDARD_ERROR, EventLines
 from smtdist.errors import InterruptedRun, counted, masked, visible
+from smtdist.monitor import tables
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.progress import ProgressView
 
 if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wait for it
     from smtdist.engine.manifest import Facts
     from smtdist.engine.passes import Engine
+    from smtdist.evaluate.first_look import Look
+    from smtdist.evaluate.run import Found
+    from smtdist.models.jobs import Job
 
 TELLING = signal.SIGURG
 """By which the system tells that a signal has come; its number, 23 on most machines, is the seconds that a step has then."""
@@ -51,20 +57,15 @@ def engine_for(
     worker starts, where what it was begun with differs from `facts`.
     """
     from smtdist.engine import folder, manifest
-    from smtdist.engine.execution import Execution
     from smtdist.monitor.previewer import Previewer
 
-    stop = StopRequest()
-    events = EventStream(words=in_shell)
-    workers = where.resolved_workers(source)
-    how = where if isinstance(where, How) else How(**vars(where))
-    checkpoint = how.checkpoint
+    stop, events, execution = StopRequest(), EventStream(words=in_shell), where.execution(source)
+    workers, checkpoint = execution.n_workers, execution.checkpoint
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
         key, touched = "", False
         runs = checkpoint is not None and facts is not None  # else nothing is written there
         if checkpoint is not None and facts is not None:
-            checkpoint = checkpoint.absolute()
             stack.enter_context(folder.held(checkpoint))
             now = facts()
             key = manifest.require_same(checkpoint, now)
@@ -77,17 +78,15 @@ def engine_for(
             events.subscribe(stack.enter_context(ProgressView(error_console())))
         if workers and where.is_local:
             events.emit("note", text=f"Starting {counted(workers, 'worker process')}")
-        elif where.cluster is not None:
-            events.emit("note", text=f"Cluster: {where.cluster.name}; waiting for its first worker")
+        elif where.choice is not None:
+            events.emit("note", text=f"Cluster: {where.choice.name}; waiting for its first worker")
 
         def waiting() -> None:
             if stop.is_set():
                 raise InterruptedRun("Stopped as asked.", stop.exit_code)
 
+        held = {"key": key, "stop": stop, "holds_checkpoint": runs, "touched": touched}
         with usage():
-            size = None if where.memory is None else size_of(where.memory)
-            execution = Execution(where.cluster, workers, size, checkpoint, how.on_bad_chunk, how.solve_on)
-            held = {"key": key, "stop": stop, "holds_checkpoint": runs, "touched": touched}
             engine = stack.enter_context(
                 execution.engine(events, model=_made(), waiting=waiting, held=held)
             )
@@ -200,15 +199,85 @@ def say(line: str) -> None:
     result_console().print(visible(masked(line)), highlight=False, soft_wrap=True)
 
 
-def say_rows(title: str, rows: list[tuple[str, str]]) -> None:
-    """Write facts with their names, a line each."""
-    console = result_console()
-    console.print(title, style="bold", highlight=False)
-    for name, text in rows:
-        console.print(f"{name:<24}{text}", highlight=False, soft_wrap=True)
+def say_result(result: dict[str, Any], json: bool, *shown: Any, advice: Iterable[str] = ()) -> None:
+    """Write what a command found: as one JSON object, or what people read of it, lines and tables, and then advice."""
+    if json:
+        sys.stdout.write(json_text.dumps(result, allow_nan=False) + "\n")
+        sys.stdout.flush()
+        return
+    for one in shown:
+        say(one) if isinstance(one, str) else result_console().print(one)
+    for sentence in filter(None, advice):
+        result_console().print(sentence, style="yellow", highlight=False)
 
 
-def print_json(result: dict[str, Any]) -> None:
-    """Write the one JSON object of a command."""
-    sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
-    sys.stdout.flush()
+def facts(title: str, rows: Iterable[tuple[str, str]]) -> list[Any]:
+    """Return facts with their names, a line each."""
+    return [Text(title, style="bold"), *(f"{name:<24}{text}" for name, text in rows)]
+
+
+def accuracy(title: str, found: Found) -> Any:
+    """Return the accuracy of a classifier as a table, and beside it that of raw pixels where they were judged."""
+    from smtdist.evaluate import run
+
+    rows = [(run.classifier(found), found.to_dict())]
+    rows += [] if found.raw_pixels is None else [("the same, raw pixels", found.raw_pixels.to_dict())]
+    return tables.accuracy_table(title, rows)
+
+
+def _in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records of passes with all rounds as one."""
+    from smtdist.models.records import joined
+
+    rounds = [record for record in records if record["name"].startswith("round-")]
+    if not rounds:
+        return records
+    first = records.index(rounds[0])
+    rest = [record for record in records if record not in rounds]
+    return [*rest[:first], joined(f"rounds ({len(rounds)})", rounds), *rest[first:]]
+
+
+def say_model(
+    model: Any,
+    path: Path,
+    about: dict[str, Any],
+    json: bool,
+    job: Job | None = None,
+    look: Look | None = None,
+) -> None:
+    """Say what was written: what its passes took, what it is, what was added and withdrawn, and what to do."""
+    from smtdist.models import merge as merging
+
+    provenance = model.provenance
+    audit, skipped = provenance.get("audit", []), provenance.get("skipped", [])
+    result = {**model.summary(), **about, "model": str(path.absolute())}
+    result |= {"n_samples": showing.n_samples(provenance) or result.get("n_samples"), "skipped": skipped}
+    advice = [] if job is None else [*filter(None, job.advice(model))]
+    result |= {"audit": audit, "n_repeated": merging.repeated(model), "advice": [*advice]}
+    if look is not None:
+        result["first_look"] = {**look.found.to_dict(), "mirrored": look.mirrored}
+    shown: list[Any] = []
+    if about.get("passes"):
+        shown.append(tables.passes_table(_in_rounds(about["passes"])))
+    if len(audit) > 1:
+        shown.append(tables.audit_table(audit))
+    if count := result["n_repeated"]:
+        what, counts = ("1 sample was", "counts") if count == 1 else (f"{count:,} samples were", "count")
+        shown.append(
+            f"{what} in the sums already and {counts} twice now; withdraw the same data to undo this."
+        )
+    parts = {f"{result['model']}, {name}": part for name, part in showing.parts(model).items()}
+    for name, part in (parts or {result["model"]: model}).items():
+        figures = ", ".join(showing.told(part))
+        shown.append(f"{name}: {tables.size(about['bytes'])}, {figures}{tables.skipped_phrase(skipped)}")
+    shown += [] if job is None else job.lines(model)
+    if look is not None and (raw := look.found.raw_pixels) is not None:
+        from smtdist.evaluate import metrics  # what was judged has loaded them
+
+        found, also = look.found, ", mirrored images among them" if look.mirrored else ""
+        first = counted(found.n_test, "image")
+        title = f"A first look: {first} of the fit, classified by {found.n_train:,} others of it{also}"
+        shown.append(accuracy(title, found))
+        # of the classifier nothing can be chosen here
+        advice.append(metrics.advice(found.top1, raw.top1, "kernel"))
+    say_result(result, json, *shown, advice=advice)

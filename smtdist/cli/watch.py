@@ -1,18 +1,18 @@
-"""`watch`: look at a run that was started elsewhere."""
+"""`watch`: look at a run that was started elsewhere; and `tls`: certificates for a cluster of one's own."""
 
 from __future__ import annotations
 
-import json as json_
+import json as json_text
 import sys
 import time
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-import typer
 from rich.live import Live
 
-from smtdist.cli import options as opt
 from smtdist.cli.errors import usage
-from smtdist.cli.session import print_json, result_console
+from smtdist.cli.session import result_console, say_result
+from smtdist.engine.tls import DAYS, create
 from smtdist.errors import SmtdistError
 from smtdist.monitor import text
 from smtdist.monitor import watch as watching
@@ -21,58 +21,43 @@ from smtdist.monitor.state import ENDED
 
 
 def watch(
-    where: Annotated[
-        str,
-        typer.Argument(
-            metavar="CHECKPOINT|ADDRESS",
-            help="Checkpoint folder of the run, or the address of its Dask scheduler, such as tcp://host:8786.",
-        ),
-    ],
-    once: Annotated[
-        bool, typer.Option("--once", help="Print the present state of the run, and end.")
-    ] = False,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print events as they come, one JSON object a line; with --once, the state as one object.",
-        ),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only wait for the run to end.")] = False,
-    cluster_config: opt.ClusterConfig = None,
-    tls: opt.Tls = None,
+    where: str,
+    once: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+    cluster_config: Path | None = None,
+    tls: Path | None = None,
 ) -> None:
     """Show a run that was started elsewhere, live, until it ends; this does not change the run.
 
     The exit code is 1 if the run failed or was stopped.
+
+    Example: smtdist watch checkpoint/
     """
     with usage():
         watched = watching.watch(where, tls=tls, config=cluster_config)
     with watched as view, watching.of_a_run(where):
         if once:
-            _say(view.progress(), json)
+            found = view.progress()
+            say_result(found, json, text.rendered(found))
             return
         if json:
-            _lines(view)
+            view.replay(_line)
+            _wait(view)
         elif quiet:
             _wait(view)
         elif result_console().is_terminal:
             _live(view)
         else:
-            _log(view)
+            with ProgressView(result_console()) as lines:  # one a pass, as a log has it
+                view.replay(lines)
+                _wait(view)
         found = view.progress()
     if found["status"] == "failed":
         raise SmtdistError(f"The run failed: {found['text']}")
     if found["status"] == "stopped":
         how = "" if "://" in where else f" Continue with smtdist resume {where}."
         raise SmtdistError(f"The run was stopped.{how}")
-
-
-def _say(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        result_console().print(text.rendered(found), highlight=False)
 
 
 def _wait(view: watching.Watched) -> None:
@@ -89,19 +74,25 @@ def _live(view: watching.Watched) -> None:
         live.update(text.rendered(view.progress()), refresh=True)
 
 
-def _log(view: watching.Watched) -> None:
-    """Write one line a pass, as a log has it."""
-    with ProgressView(result_console()) as lines:
-        view.replay(lines)
-        _wait(view)
+def _line(event: dict[str, Any]) -> None:
+    """Write an event as it comes."""
+    sys.stdout.write(json_text.dumps(event) + "\n")
+    sys.stdout.flush()
 
 
-def _lines(view: watching.Watched) -> None:
-    """Write events as they come, those so far first."""
+def tls(action: str, folder: Path, days: int = DAYS, json: bool = False) -> None:
+    """Make certificates for the scheduler, workers and clients of a cluster.
 
-    def write(event: dict[str, Any]) -> None:
-        sys.stdout.write(json_.dumps(event) + "\n")
-        sys.stdout.flush()
+    smtdist tls init makes an authority, one certificate each for scheduler, workers and clients, and a configuration for
+    Dask. Anyone who has the folder can join the cluster and run code on it: keep it private. The authority's key is not
+    kept, so no more certificates can be signed. To renew them, make a new folder.
 
-    view.replay(write)
-    _wait(view)
+    Example: smtdist tls init tls/
+    """
+    made = create(folder, days)
+    names = sorted(path.name for path in made.iterdir())
+    line = (
+        f"{made}: {', '.join(names)}; valid for {days} days. Start Dask with DASK_CONFIG={made / 'dask.yaml'} and "
+        f"give --tls {made} to commands."
+    )
+    say_result({"folder": str(made), "files": names, "days": days}, json, line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -17,6 +17,7 @@ from smtdist.codes.settings import PatchSettings
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.showing import Shown
 from smtdist.errors import ModelError
+from smtdist.kernels import convergence
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Features
 from smtdist.kernels.grid_pool import grid_pool, n_cells
@@ -67,8 +68,7 @@ class Coder(Shown, Features):
 
         learnt : what `learn` returned first, after a round at least.
         """
-        trace = learnt["trace"]
-        return float(np.mean(trace[-max(1, len(trace) // 10) :]))
+        return _of_the_last(learnt["trace"])
 
     @classmethod
     def kind(cls) -> str:
@@ -94,9 +94,25 @@ class Coder(Shown, Features):
         """Return what is asked of it first, as plain JSON."""
 
     @property
+    def ending(self) -> convergence.Convergence | None:
+        """How its rounds ended; None where it was not learned in rounds."""
+        return convergence.of_rounds(getattr(self, "trace", ()))
+
+    def learning(self, name: str = "objective") -> dict[str, Any]:
+        """Return rounds, the objective of the first and the mean of the last tenth by a name, and how they ended."""
+        trace: tuple[float, ...] = getattr(self, "trace", ())
+        ends = {f"{name}_first": trace[0], name: _of_the_last(trace)} if trace else {}
+        return {"rounds": len(trace), **ends, **convergence.facts_of(self.ending)}
+
+    @property
     @abstractmethod
     def feature(self) -> str:
         """The name of its code: the value of the setting `feature`."""
+
+    @property
+    def coder(self) -> Self:
+        """The coder: this one. A transform on a coder has it beside an embedding."""
+        return self
 
     @classmethod
     def entries(cls, settings: Any) -> int:
@@ -198,6 +214,11 @@ class Coder(Shown, Features):
         """Return atoms as patches of pixels, (K, patch, patch, channels): taken back through the whitening."""
         return self._patches(self.basis @ self.unwhiten)
 
+    def pictures(self, atoms: NDArray[Any] | None = None) -> Float64:
+        """Return atoms as `filters` does; all by default."""
+        every = self.filters()
+        return every if atoms is None else every[np.asarray(atoms, np.int64)]
+
     def whitened_filters(self) -> Float64:
         """Return atoms as they are, as patches of whitened pixels, (K, patch, patch, channels)."""
         return self._patches(self.basis)
@@ -216,6 +237,11 @@ class Code(NamedTuple):
     cls: type[Coder]
     settings: Any
     idle: frozenset[str] = frozenset()
+
+
+def _of_the_last(trace: Sequence[float]) -> float:
+    """Return the mean over the last tenth of rounds."""
+    return float(np.mean(trace[-max(1, len(trace) // 10) :]))
 
 
 def checked_images(images: NDArray[np.generic], shape: tuple[int, int, int]) -> NDArray[np.generic]:

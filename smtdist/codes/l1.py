@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
 from smtdist.codes.settings import PatchSettings
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import convergence, l1, pursuit
+from smtdist.kernels import l1, pursuit
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place
 from smtdist.kernels.l1 import Method
@@ -235,16 +235,9 @@ class SparseCoder(Coder):
             "units": units,
             "inputs": inputs,
             "overcompleteness": units / inputs,
-            "rounds": len(self.trace),
+            **self.learning(),
         }
-        if self.trace:
-            tenth = max(1, len(self.trace) // 10)
-            found |= {
-                "objective_first": self.trace[0],
-                "objective": float(np.mean(self.trace[-tenth:])),
-                "active": self.active,
-            }
-        return found | convergence.facts_of(convergence.of_rounds(self.trace))
+        return found | ({"active": self.active} if self.trace else {})
 
 
 def _l1(coder: SparseCoder, rows: Float32) -> Any:

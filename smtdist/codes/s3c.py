@@ -13,7 +13,7 @@ from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
 from smtdist.codes.s3c_steps import GAP, learn
 from smtdist.codes.settings import PatchSettings
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import convergence, l1, spike_slab
+from smtdist.kernels import l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import array_module, place
 from smtdist.kernels.products import ordered_bytes
@@ -293,13 +293,8 @@ class PatchCoder(Coder):
             "model": self.settings.model,
             "units": self.parameters.n_units,
             "inputs": self.parameters.n_inputs,
-            "rounds": len(self.trace),
+            **self.learning("energy" if self.settings.spikes else "objective"),
         }
-        name = "energy" if self.settings.spikes else "objective"
-        if self.trace:
-            tenth = max(1, len(self.trace) // 10)
-            found[f"{name}_first"] = self.trace[0]
-            found[name] = float(np.mean(self.trace[-tenth:]))
         if self.settings.spikes:
             parameters = self.parameters
             found |= {
@@ -307,7 +302,7 @@ class PatchCoder(Coder):
                 "beta": float(parameters.beta.mean()),
                 "alpha": float(np.median(parameters.alpha)),
             }
-        return found | convergence.facts_of(convergence.of_rounds(self.trace))
+        return found
 
 
 def _posterior_features(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:

@@ -3,6 +3,9 @@
 That table has one of its own, and says the type and shape of each array. They tell what was altered or has rotted from what was
 written; they withstand no attacker, who can write them anew. Large arrays that are read in parts have one for each block of
 rows. What others add to a file has none, and is left alone.
+
+CRCs, because those of blocks that come in any order can be joined, and because they cost least. Texts lie in a heap of HDF5
+that has no checksums: from some damage there the library does not come back.
 """
 
 from __future__ import annotations

@@ -71,6 +71,36 @@ class Traffic:
         }
 
 
+@dataclass(frozen=True)
+class PassCost:
+    """One pass of a fit: its plan, and how often it runs over the data (k-means rounds).
+
+    `traffic` and `seconds` are those of all rounds; `driver_bytes` is what the driver holds at most, on top
+    of what it holds before the fit.
+    """
+
+    name: str
+    plan: PassPlan
+    rounds: int = 1
+    traffic: Traffic | None = None
+    driver_bytes: int = 0
+    seconds: float | None = None
+    tiles: int = 1  # of rows in which K x K sums are made, each a round: see `row_tiles`
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
+        return {
+            **self.plan.to_dict(),
+            "name": self.name,
+            "rounds": self.rounds,
+            "read_bytes": self.rounds * self.plan.read_bytes,
+            **({} if self.traffic is None else self.traffic.to_dict()),
+            "driver_bytes": self.driver_bytes,
+            "tiles": self.tiles,
+            "seconds": self.seconds,
+        }
+
+
 def traffic(
     plan: PassPlan,
     *,

@@ -40,7 +40,8 @@ DEVICE_COPIED_PER_SECOND = 1.3e9
 SWEPT_BYTES_PER_SECOND = 4e9
 """Rough rates, which only decide how many leaves make a task, and about batches and tiles of large sums."""
 SWEEP_SHARE = 0.1
-"""Of a batch's work, to pass over the sum: where it is more, larger batches are worth their workspace."""
+"""Of a batch's work, to pass over the sum: where it is more, larger batches are worth their workspace. With K = 65,536
+batches of one image took seven times as long as those of 32."""
 TREE_TASK_SECONDS = 10.0
 """Of the large tasks along the fixed tree, at that rate: sums that wait for their siblings in one task need not travel."""
 DEVICE_SHARE = 0.9

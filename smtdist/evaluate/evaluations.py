@@ -110,7 +110,7 @@ def groups_of(asking: Asking) -> tuple[str, str]:
 def of_images(asking: Asking) -> Evaluation:
     """Classify test images by training images, as a model of images represents them."""
     how, (train, test) = judging.Asked(**asking.given), groups_of(asking)
-    encoder = loading.changed(loading.load_encoder(asking.model), asking.changes)
+    encoder = loading.load_encoder(asking.model).with_changes(asking.changes)
     seen = how.of_images(encoder)
     known = run.Labelled.open(list(asking.data), train, seen.model.scaling)
     asked = run.Labelled.open(list(asking.test_data or asking.data), test, seen.model.scaling)

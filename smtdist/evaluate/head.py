@@ -90,10 +90,9 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
     def _groups(self) -> Iterator[tuple[str, Group]]:
         """Yield the arrays of the head, by groups of its file."""
 
-    @classmethod
     @abstractmethod
-    def _read(cls, file: Any, about: head_files.About) -> Self:
-        """Return the head of an open file."""
+    def _restore(self, file: Any, about: head_files.About) -> None:
+        """Read the arrays of the head from an open file."""
 
     @abstractmethod
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
@@ -152,8 +151,7 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def edge(self) -> str:
         """Return the sentence for a penalty that is the first or the last of those that were tried; empty for another."""
-        numbers = self._numbers()
-        return head_files.edge_sentence(numbers.get("share", numbers["penalty"]), self.path_)
+        return head_files.edge_sentence(head_files.share_of(self._numbers()), self.path_)
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: first what those of all heads have."""
@@ -193,10 +191,12 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
     @classmethod
     def of_file(cls, file: Any, about: head_files.About) -> Self:
         """Read a head of this kind from an open file."""
-        head = cls._read(file, about)
+        head = cls(**about.settings, layout=about.layout)
+        cls.SETTINGS(**about.settings)  # refuses a file whose settings are none
         head.classes_, head.n_features_in_ = about.classes, about.n_features
         head.representation_, head.names_ = about.representation, about.names
         head.path_, head.audit_ = [dict(one) for one in about.path], [dict(one) for one in about.audit]
+        head._restore(file, about)
         return head
 
     def _begun(self, X: Any, y: Any) -> tuple[Source, Int64]:

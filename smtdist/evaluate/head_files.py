@@ -61,6 +61,11 @@ def rows_of(audit: Sequence[Mapping[str, Any]]) -> int:
     return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in audit)
 
 
+def share_of(numbers: Mapping[str, Any]) -> float:
+    """Return the share of the penalty that was chosen; 0 of a head that has none."""
+    return float(numbers.get("share", numbers.get("penalty", 0.0)))
+
+
 def chosen(
     numbers: Mapping[str, Any], path: Sequence[Mapping[str, Any]], audit: Sequence[Any]
 ) -> tuple[float, float | None]:
@@ -68,7 +73,7 @@ def chosen(
 
     Where rows have come or gone since, it is not.
     """
-    share = float(numbers.get("share", numbers["penalty"]))
+    share = share_of(numbers)
     if len(audit) > 1:
         return share, None
     return share, next((tried["top1"] for tried in path if tried["penalty"] == share), None)

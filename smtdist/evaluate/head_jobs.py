@@ -18,9 +18,9 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, counted, option
 from smtdist.evaluate import head_files, heads, predictions, run, stored
 from smtdist.evaluate.evaluations import Asking, Evaluation
-from smtdist.evaluate.heads import AnyHead
-from smtdist.evaluate.kernel_head import KernelHead, KernelHeadSettings
-from smtdist.evaluate.ridge_head import RidgeHead, RidgeHeadSettings
+from smtdist.evaluate.head import Head
+from smtdist.evaluate.kernel_head import KernelHead
+from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models import readout, store
 from smtdist.models.jobs import Change, Job, Look, Request, Seen
 from smtdist.models.records import Record
@@ -40,8 +40,8 @@ class Views(Settings):
 
 
 def declared(model: str) -> Mapping[str, Field[Any]]:
-    """Return the settings of a head, as they are declared; those of an exact one are among them."""
-    return {**RidgeHeadSettings.declared(), **Views.declared()}
+    """Return the settings of a head, as they are declared; those of an exact one are among those of ours."""
+    return {**(heads.class_of(model) or RidgeHead).SETTINGS.declared(), **Views.declared()}
 
 
 def job(request: Request) -> Job:
@@ -51,27 +51,31 @@ def job(request: Request) -> Job:
     if len(request.data) > 1:
         raise ConfigurationError("A head is fitted on one file of representations; give one.")
     (path,) = request.data
-    exact = given.get("landmarks") is None
+    brought = heads.class_of(request.model)  # by a package; None for ours
+    exact = brought is None and given.get("landmarks") is None
     if exact:
         given.pop("landmarks", None)
-    settings: Any = (KernelHeadSettings if exact else RidgeHeadSettings)(**given)
+    made: Any = brought or (KernelHead if exact else RidgeHead)
+    settings = made.SETTINGS(**given)
     with stored.opened(path) as rows:
         layout = rows.layout if views.mirrored else readout.without_mirrored(rows.layout)
         labels, shape = rows.labels, rows.rows.shape
-    head: AnyHead = (KernelHead if exact else RidgeHead)(
-        **{name: getattr(settings, name) for name in settings.declared()}, layout=layout
-    )
-    _require_rows(path, len(labels), settings)
+    head = made(**{name: getattr(settings, name) for name in settings.declared()}, layout=layout)
+    if brought is None:
+        _require_rows(path, len(labels), settings)
     remedy = "set landmarks, or give fewer rows" if exact else "ask for fewer landmarks"
     size = shape, len(np.unique(labels)), remedy
     heads.require_memory(head, *size)  # before a worker starts
     source = as_table((path, "z"))
 
-    def fit(engine: Engine) -> tuple[AnyHead, list[Record]]:
+    def fit(engine: Engine) -> tuple[Head, list[Record]]:
         with _recorded(head, engine, *size) as (records, needed):
-            if isinstance(head, KernelHead):
+            if exact:
                 head.checkpoint = engine.checkpoint and engine.checkpoint / "kernel"
-                with run.in_pass(engine, "kernel", len(labels), needed) as progress:
+                with (
+                    engine.run(("kernel",), lambda: head.facts(source, labels)),
+                    run.in_pass(engine, "kernel", len(labels), needed) as progress,
+                ):
                     head.fit(source, labels, progress=progress)
             else:
                 head.fit(source, labels, engine=engine)
@@ -95,7 +99,7 @@ def update_job(head: Any, change: Change) -> Job:
             "A head takes the rows of one file of representations; leave out what else is given."
         )
     source = as_table((path, "z"))
-    if not isinstance(head, RidgeHead):
+    if not hasattr(head, "partial_fit"):
         raise DataError(
             "The head is an exact kernel, to which no rows can be added; fit it again, with landmarks if rows will change."
         )
@@ -106,7 +110,7 @@ def update_job(head: Any, change: Change) -> Job:
     heads.require_memory(head, *size)
     given = {"the head": head.fingerprint}
 
-    def changed(engine: Engine) -> tuple[RidgeHead, list[Record]]:
+    def changed(engine: Engine) -> tuple[Head, list[Record]]:
         with _recorded(head, engine, *size) as (records, _):
             if change.withdraw:
                 head.withdraw(source, labels, engine=engine)
@@ -117,8 +121,10 @@ def update_job(head: Any, change: Change) -> Job:
     return Job(source, changed, lambda: head.facts(source, labels, given), lines=_penalty)
 
 
-def _penalty(head: AnyHead) -> list[str]:
-    """Say which penalty was chosen, and by what, where rows have not come or gone since."""
+def _penalty(head: Head) -> list[str]:
+    """Say which penalty was chosen, if any, and by what, where rows have not come or gone since."""
+    if not head.path_:
+        return []
     share, top = head_files.chosen(head.summary()["numbers"], head.path_, head.audit_)
     judged = (
         ""
@@ -128,7 +134,7 @@ def _penalty(head: AnyHead) -> list[str]:
     return [f"  penalty {share:g}{judged}"]
 
 
-def seen(head: AnyHead, look: Look) -> Seen:
+def seen(head: Head, look: Look) -> Seen:
     """Open representations that a head classifies: labels, and the probability of each class.
 
     They must come from the model and the options that the head was fitted with; others are refused. Probabilities are a
@@ -180,7 +186,7 @@ def evaluation(asking: Asking) -> Evaluation:
 
 @contextmanager
 def _recorded(
-    head: AnyHead, engine: Engine, shape: tuple[int, int], n_classes: int, remedy: str
+    head: Head, engine: Engine, shape: tuple[int, int], n_classes: int, remedy: str
 ) -> Iterator[tuple[list[Record], int]]:
     """Yield the record of what is done, and the memory that it may take: all that is needed is loaded now."""
     needed, sentence = heads.require_memory(head, shape, n_classes, remedy)

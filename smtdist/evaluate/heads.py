@@ -17,33 +17,38 @@ from smtdist.evaluate.head import Head
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import KernelEvaluation, Progress, judged
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.ridge_head import READ, RidgeHead
+from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.evaluate.run import projected
 from smtdist.evaluate.stored import names_for
+from smtdist.evaluate.sum_head import READ
 from smtdist.kernels.threads import even_ranges
+from smtdist.models import plugins
 
 Float64 = NDArray[np.float64]
-AnyHead = RidgeHead | KernelHead
-
-KINDS: Final[dict[str, type[RidgeHead] | type[KernelHead]]] = {
-    one.KIND: one for one in (RidgeHead, KernelHead)
-}
+OWN: Final[dict[str, type[Head]]] = {one.KIND: one for one in (RidgeHead, KernelHead)}
+"""Heads that no package brings."""
 
 
 stored = Head.stored
 
 
-def restored(file: Any, statistics: bool) -> AnyHead:
+def class_of(kind: str) -> type[Head] | None:
+    """Return the class of heads of a kind, one of ours or of a package; None where there is none."""
+    return OWN.get(kind) or plugins.brought(plugins.HEADS, kind)
+
+
+def restored(file: Any, statistics: bool) -> Head:
     """Read a head, whatever its kind."""
     about = head_files.about_of(file)
-    if about.kind not in KINDS:
+    if (made := class_of(about.kind)) is None:
         raise ModelError(
-            f"{file.filename} holds a head of an unknown kind, {about.kind!r}; install a newer smtdist."
+            f"{file.filename} holds a head of an unknown kind, {about.kind!r}; install a newer smtdist, or the package that "
+            f"brings it."
         )
-    return KINDS[about.kind].of_file(file, about)
+    return made.of_file(file, about)
 
 
-def require_memory(head: AnyHead, shape: tuple[int, int], n_classes: int, remedy: str) -> tuple[int, str]:
+def require_memory(head: Head, shape: tuple[int, int], n_classes: int, remedy: str) -> tuple[int, str]:
     """Return the memory of the process in the fit of rows (n, F), and a sentence that says so; before a row is read.
 
     Raises MemoryBudgetError, with a remedy, where there is less.
@@ -56,14 +61,14 @@ def require_memory(head: AnyHead, shape: tuple[int, int], n_classes: int, remedy
     return needed, sentence
 
 
-def pieces(head: AnyHead, X: Any) -> Iterator[tuple[int, Float64]]:
+def pieces(head: Head, X: Any) -> Iterator[tuple[int, Float64]]:
     """Yield f of rows, block by block: (first row, (m, c)). Raises DataError for rows unlike those of the fit."""
     source = head.known(X)
     for start, stop in even_ranges(source.n_samples, READ):
         yield start, head.decision_function(read_rows(source, start, stop))
 
 
-def evaluate(head: AnyHead, X: Any, y: Any, progress: Progress | None = None) -> KernelEvaluation:
+def evaluate(head: Head, X: Any, y: Any, progress: Progress | None = None) -> KernelEvaluation:
     """Count how many rows a head gets right, by classes of the same names where it has some.
 
     Warns of labels that the head does not know: they count as wrong. Raises DataError for a head whose classes are

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from smtdist import configuration
 from smtdist.configuration import Configuration
-from smtdist.data.adapted import Scaling
 from smtdist.data.array import ArraySource, as_source
 from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
@@ -25,9 +24,8 @@ from smtdist.evaluate import knn, run
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import joined, loading, readout
-from smtdist.models.model import Model
-from smtdist.models.readout import ReadoutSettings
-from smtdist.models.transform import Represents
+from smtdist.models.readout import ImageTransform, OnAnother, ReadoutSettings
+from smtdist.models.represent import Representer
 from smtdist.settings import ANYTHING, FLAG, NULL, number, one_of, setting, several, whole
 
 Found = TypeVar("Found", bound=run.Found)
@@ -149,7 +147,7 @@ class Asked(ReadoutSettings):
             return run.Svm(folds=self.folds or run.Svm.folds)
         return run.Linear(self.validation or run.Linear.validation)
 
-    def of_images(self, model: Represents) -> Seen:
+    def of_images(self, model: ImageTransform) -> Seen:
         """Return what the classifier sees of images by a model, with the representations of others appended."""
         kernel = self.metric == "kernel"
         mirrored = self.mirrored
@@ -158,13 +156,12 @@ class Asked(ReadoutSettings):
         # the kernel has mirror images in it, and sees both parts of binary codes; for others they are images of their own
         together = joined.side_by_side(model, [loading.encoder_of(one) for one in self.others])
 
-        def read_out(one: Represents) -> Represents:
-            features = (
-                "both" if self.features is None and kernel and isinstance(one, Model) else self.features
-            )
+        def read_out(one: ImageTransform) -> ImageTransform:
+            both = self.features is None and kernel and one.code_places is not None
+            features = "both" if both else self.features
             return readout.with_readout(one, features, self.pool, mirrored=bool(mirrored) and kernel)
 
-        seen = joined.each(together, read_out)
+        seen: ImageTransform = together.each(read_out)
         settings = self.settings(seen.votes)
         if isinstance(settings, run.Kernel):
             settings = run.Kernel(
@@ -199,7 +196,7 @@ class Asked(ReadoutSettings):
 class Seen:
     """A model as a classifier sees it, its settings, and whether mirror images are learned from too."""
 
-    model: Represents
+    model: ImageTransform
     settings: run.Settings
     mirrored: bool
 
@@ -257,7 +254,7 @@ def same_samples(known: Source, asked: Source) -> bool:
 
 def with_pixels(
     found: Found,
-    model: Represents,
+    model: ImageTransform,
     known: run.Labelled,
     asked: run.Labelled,
     engine: Engine,
@@ -266,7 +263,7 @@ def with_pixels(
     mirrored: bool = False,
 ) -> Found:
     """Return what a classifier found with what it finds by raw pixels beside it, where that takes little beside the rest."""
-    raw: Represents = RawPixels(known.source.shape[1:], model.votes, model.scaling)
+    raw: ImageTransform = RawPixels(model, known.source.shape[1:])
     if isinstance(settings, run.Svm):
         return found
     if isinstance(settings, run.Kernel):
@@ -338,12 +335,8 @@ def labelled(
 
 
 @dataclass(frozen=True)
-class FlatPixels:
+class FlatPixels(Representer):
     """Images (B, H, W, C) as rows (B, H W C) of their values in float32."""
-
-    threads: int
-    working_bytes: int
-    batch: int = BATCH
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Return the pixels of a batch."""
@@ -351,19 +344,23 @@ class FlatPixels:
 
 
 @dataclass(frozen=True)
-class RawPixels:
-    """What represents images of this shape (height, width, channels) by their pixels; `votes` say how neighbours vote.
+class RawPixels(OnAnother):
+    """What represents images of this shape (height, width, channels) by their pixels; neighbours vote as those of a model do.
 
     Cosines of images do not depend on the range of their pixels, so values stay as they are.
     """
 
+    model: ImageTransform
     shape: tuple[int, ...]
-    votes: Configuration
-    scaling: Scaling
-    asked: ClassVar[str] = "raw pixels"
-    fingerprint: ClassVar[str] = ""
-    dtype: ClassVar[str] = "float32"
-    positions: ClassVar[int] = 1
+    asked = "raw pixels"
+    fingerprint = ""
+    dtype = "float32"
+    positions = 1
+
+    @property
+    def first(self) -> ImageTransform:
+        """The model."""
+        return self.model
 
     def require_images(self, source: Source) -> None:
         """Do nothing: all images of a source have one shape."""
@@ -382,4 +379,4 @@ class RawPixels:
         reading = block * source.sample_bytes + source.reader_bytes
         threads = engine.executor.threads()
         needed = reading + threads * source.thread_bytes + 8 * BATCH * math.prod(self.shape)
-        return FlatPixels(threads, needed)
+        return FlatPixels(batch=BATCH, threads=threads, working_bytes=needed)

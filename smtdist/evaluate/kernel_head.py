@@ -142,23 +142,21 @@ class KernelHead(Head, of=KernelHeadSettings, run=("checkpoint",)):
         streamed = Streamed((len(rows), rows.shape[1]), dtype, pieces)
         yield "training", store.packed(_ARRAYS["training"], {"rows": streamed})
 
-    @classmethod
-    def _read(cls, file: Any, about: head_files.About) -> Self:
-        head = cls(**about.settings, layout=about.layout)
+    def _restore(self, file: Any, about: head_files.About) -> None:
         count, solution, stored = len(about.classes), file["solution"], file["training"]["rows"]
         store.require(file, _ARRAYS, **{"class": count}, input=about.n_features)
         if stored.nbytes <= memory_limit() // MEMORY_SHARE:
-            head.rows_ = TableRows(as_table(stored[()]))
+            self.rows_ = TableRows(as_table(stored[()]))
         else:
-            head.rows_ = TableRows(as_table((file.filename, "training/rows")))
+            self.rows_ = TableRows(as_table((file.filename, "training/rows")))
         numbers = about.numbers
         layout = layout_for(about.n_features, about.layout)
-        head.fitted_ = KernelRidge(
+        self.fitted_ = KernelRidge(
             np.arange(count),
             store.finite(solution, "duals", np.float64),
             store.finite(solution, "mean"),
-            head_files.read_comparer(file["scales"], layout, head.temperature),
-            parts_of(head.rows_, layout),
+            head_files.read_comparer(file["scales"], layout, self.temperature),
+            parts_of(self.rows_, layout),
             float(numbers["penalty"]),
             tuple(dict(one) for one in about.path),
             str(numbers["how"]),
@@ -167,6 +165,5 @@ class KernelHead(Head, of=KernelHeadSettings, run=("checkpoint",)):
             int(numbers["steps"]),
             float(numbers["residual"]),
         )
-        head.penalty_, head.heat_ = head.fitted_.penalty, head.fitted_.heat
-        convergence.keep(head, head.fitted_.ending)
-        return head
+        self.penalty_, self.heat_ = self.fitted_.penalty, self.fitted_.heat
+        convergence.keep(self, self.fitted_.ending)

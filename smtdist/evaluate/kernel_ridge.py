@@ -552,18 +552,18 @@ class KernelEvaluation(Judged):
     temperature : T of the kernel, None where there is none. penalty : share, chosen on training samples; path : of every
         penalty its squared error and top-1 on those that were left out. how, n_held : how, and how many.
     steps, residual : of conjugate gradients.
-    metric : "kernel"; "landmarks" or "ridge" of a head that is one.
+    metric : "kernel"; "landmarks" or "ridge" of a head that is one; the kind of a head of a package, which may have no penalty.
     top1, top5, interval, n_train, n_test, n_classes, confusion, raw_pixels : as in `smtdist.evaluate.metrics.Judged`.
     """
 
     metric: str = "kernel"
-    temperature: float | None
-    penalty: float
-    path: tuple[dict[str, float], ...]
-    how: str
-    n_held: int
-    steps: int
-    residual: float
+    temperature: float | None = None
+    penalty: float = 0.0
+    path: tuple[dict[str, float], ...] = ()
+    how: str = ""
+    n_held: int = 0
+    steps: int = 0
+    residual: float = 0.0
 
 
 def evaluate_kernel_ridge(

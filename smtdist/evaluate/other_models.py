@@ -1,10 +1,10 @@
-"""Evaluations of models that do not see images: kernel models by their embeddings, and models of video by paths."""
+"""Evaluations of models that do not see images: models of rows by their embeddings, and models of video by paths."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -20,30 +20,30 @@ from smtdist.evaluate import judging, run
 from smtdist.evaluate.evaluations import SEEN, Asking, Evaluation, groups_of
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.plan import EvaluationPlan, Shape
-from smtdist.models import jobs, store
+from smtdist.models import jobs, rows, store
 from smtdist.models.functional.video import VideoModel
 from smtdist.models.functional.video_judge import judged_clips
-from smtdist.models.kernel.model import KernelModel, embedded, embedding_bytes, samples_of
+from smtdist.models.kinds import KINDS
 
 SEQUENCES: Final = 1000
 """Sequences of clips that are judged, at most, where nothing else is said."""
 
 
-def of_kernel_model(asking: Asking) -> Evaluation:
-    """Classify in the embedding of a kernel model, held in memory."""
+def of_rows(asking: Asking) -> Evaluation:
+    """Classify in the embedding of a model of rows, held in memory."""
     how, (train, test) = judging.Asked(**asking.given), groups_of(asking)
+    fitted, settings = store.load(asking.model), how.settings(Configuration())
     asking.require_plain(
-        "A kernel model is evaluated on one file, or one of training and one of test samples, with all its components and no "
-        "second model; leave out options that change representations.",
+        f"A {KINDS[fitted.STORED_AS].called} is evaluated on one file, or one of training and one of test samples, with all its "
+        f"components and no second model; leave out options that change representations.",
         "train",
         "test",
         "test_data",
         "given",
         unheeded=SEEN | {"mirrored", "labels"},
     )
-    fitted, settings = store.load(asking.model, kind=KernelModel), how.settings(Configuration())
     places = [(asking.data[0], train), ((asking.test_data or asking.data)[0], test)]
-    sources = [samples_of(place) for place in places]
+    sources = [fitted.opened([data], name, False) for data, name in places]
     with jobs.suiting():
         run.require_neighbours(settings, sources[0].n_samples)
 
@@ -54,15 +54,18 @@ def of_kernel_model(asking: Asking) -> Evaluation:
         return known.labels, known.matched(asked).labels
 
     def planned(engine: Engine, y: tuple[NDArray[np.int64], NDArray[np.int64]]) -> EvaluationPlan:
-        size = fitted.settings.n_components
-        near, far = (Shape((source.n_samples, size), np.dtype(np.float32)) for source in sources)
-        making = max(embedding_bytes(fitted, source) for source in sources)
+        near, far = (
+            Shape((source.n_samples, math.prod(fitted.feature_shape)), np.dtype(np.float32))
+            for source in sources
+        )
+        making = max(fitted.embedding_bytes(source) for source in sources)
         return run.planned_files(near, y[0], far, y[1], settings, making=making)
 
     def judge(engine: Engine) -> Any:
         y = labelled()
         planned(engine, y).require_room()
-        z = [_collected(embedded(fitted, source, engine), source, fitted) for source in sources]
+        z = [rows.in_memory(fitted, source, engine, np.float32) for source in sources]
+        z = [one.reshape(len(one), -1) for one in z]
         return run.classified(z[0], y[0], z[1], y[1], engine, settings)
 
     return Evaluation(
@@ -89,16 +92,6 @@ def _labels_beside(path: str, dataset: str) -> str:
         with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
             return candidate
     return name
-
-
-def _collected(
-    pieces: Iterable[tuple[int, NDArray[Any]]], source: Source, fitted: KernelModel
-) -> NDArray[np.float32]:
-    """Return all embedded rows in memory: h numbers a sample."""
-    z = np.empty((source.n_samples, fitted.settings.n_components), np.float32)
-    for first, values in pieces:
-        z[first : first + len(values)] = values
-    return z
 
 
 def of_video(asking: Asking) -> Evaluation:

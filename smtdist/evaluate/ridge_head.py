@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.array import ArraySamples, ArraySource
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
-from smtdist.data.table import read_rows
-from smtdist.data.views import WithLabels
-from smtdist.engine import folder
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.evaluate import head_files
@@ -29,17 +24,17 @@ from smtdist.evaluate.cosine_rows import (
     parts_of,
     view_bytes,
 )
-from smtdist.evaluate.head import Head, penalties
+from smtdist.evaluate.head import penalties
 from smtdist.evaluate.kernel_ridge import softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
+from smtdist.evaluate.sum_head import READ, SumHead
 from smtdist.kernels.threads import even_ranges
-from smtdist.models import provenance, store
-from smtdist.models.store import Array
+from smtdist.models import store
+from smtdist.models.store import Array, Arrays
 from smtdist.settings import NULL, Settings, number, seed, setting, whole
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
-from smtdist.statistics.origin import Origin
 from smtdist.statistics.rows import as_rows, drawn_samples
 
 Float64 = NDArray[np.float64]
@@ -51,8 +46,6 @@ STEPS: Final = 2.0**21
 """Of the largest feature: products of 2,048 rows are exact in float64."""
 BLOCK: Final = 512
 """Rows that are judged at a time, and from which landmarks are picked."""
-READ: Final = 4096
-"""Rows of a task that picks landmarks, and rows that are read at a time to be classified."""
 HEATS: Final = tuple(np.geomspace(0.01, 1000.0, 41).tolist())
 """Factors of f in the soft-max that are tried."""
 MOST_JUDGED: Final = 4096
@@ -60,20 +53,17 @@ MOST_JUDGED: Final = 4096
 
 
 _SQUARE: Final = ("feature", "feature_")
-_ARRAYS: Final = {
-    "sums": {
-        "n_samples": Array(),
-        "counts": Array(("class",), "rows of each class"),
-        "by_class": Array(("class", "feature"), units="steps"),
-        "moment_high": Array(_SQUARE, dtype="int"),
-        "moment_low": Array(_SQUARE, dtype="uint32"),  # 0 to 2^32 - 1
-        "step": Array(("feature",)),
-    },
-    "solution": {"coef": Array(("feature", "class"), "W of f = X W + b"), "intercept": Array(("class",))},
+_SUMS: Final = {
+    "n_samples": Array(),
+    "counts": Array(("class",), "rows of each class"),
+    "by_class": Array(("class", "feature"), units="steps"),
+    "moment_high": Array(_SQUARE, dtype="int"),
+    "moment_low": Array(_SQUARE, dtype="uint32"),  # 0 to 2^32 - 1
+    "step": Array(("feature",)),
 }
-_ROWS: Final = {"digest": Array(("sample",), "hash of the row")}
 _LANDMARKS: Final = {
     "rows": Array(("landmark", "input")),
+    # stored, for its last bits depend on the BLAS: a head that made it again would not agree with its own sums
     "root": Array(("landmark", "landmark_"), "R of k(L, L) = R^T R"),
     # files of before do not name them
     "digest": Array(("kept",), "hashes of the rows that landmarks are", optional=True),
@@ -159,7 +149,7 @@ class RidgeHeadSettings(Settings):
     )
 
 
-class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "n_workers", "checkpoint")):
+class RidgeHead(SumHead, of=RidgeHeadSettings, run=("cluster", "n_workers", "checkpoint")):
     """A linear classifier by ridge regression, min ‖Y - X W - 1 bᵀ‖² + α ‖W‖² with Y = 1 for a row's class and -1 for others.
 
     It needs only sums over the rows. These are exact, so you can add and withdraw rows in any order, on any
@@ -184,68 +174,20 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "n_workers", "checkp
     """
 
     KIND: ClassVar[str] = "ridge"
+    SOLUTION: ClassVar[Arrays] = {
+        "coef": Array(("feature", "class"), "W of f = X W + b"),
+        "intercept": Array(("class",)),
+    }
 
-    def fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
-        """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
+    def statistic(self, n_features: int, n_classes: int) -> labelled.LabelledSums:
+        """Return the sums that ridge regression asks of rows, or of what landmarks make of them."""
+        size = n_features if self.features_ is None else self.features_.size
+        return labelled.LabelledSums(size, n_classes, self.step_, self.features_)
 
-        engine : engine of a run that is under way, in place of `cluster`, `n_workers` and `checkpoint`.
-        """
-        settings = self.configuration  # refused before anything is read
-        source, places = self._begun(X, y)
-        self._warn_of_few(source.n_samples)
-        table = _table(source, places)
-        with self._given(engine, self.checkpoint) as engine:
-            first = ["look"] if settings.landmarks is None else ["moments", "landmarks"]
-            with engine.run(
-                [*first, "sums", "solve", "left-out"], lambda: self.facts(table, self.classes_[places])
-            ):
-                drawn = None
-                if settings.landmarks is not None:
-                    drawn = drawn_samples(source.n_samples, settings.landmarks, settings.random_state)
-                self.features_ = None if drawn is None else self._landmarks(drawn, table, engine)
-                if self.features_ is None:
-                    look = labelled.LargestFeature(self.n_features_in_, len(self.classes_))
-                    largest = engine.reduce("look", look, table)[0].state["largest"]
-                    _require_moderate(largest, source.name)
-                else:
-                    largest = np.full(self.features_.size, self.features_.largest)
-                self.step_ = steps_of(largest)
-                self.sums_, origin = self._summed(table, source.name, engine)
-                kept = provenance.NO_ATOMS if drawn is None else np.unique(origin.samples[drawn])
-                self.origin_ = replace(origin, atom_samples=kept)
-                self._choose(self._solved(engine), table, engine)
-        self.audit_ = [dict(entry) for entry in self.origin_.audit]
-        return self
-
-    def partial_fit(
-        self, X: Any, y: Any, *, allow_repeats: bool = False, engine: Engine | None = None
-    ) -> Self:
-        """Add rows, of classes that are known; the first call is `fit`. The share of the penalty and β stay.
-
-        ModelError if rows are in the sums already; with `allow_repeats` they are added and count twice.
-        """
-        if not hasattr(self, "sums_"):
-            return self.fit(X, y, engine=engine)
-        return self._changed(X, y, engine, withdraw=False, repeats=allow_repeats)
-
-    def withdraw(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
-        """Take rows out of the sums, as if they had never been added.
-
-        Rows are identified by hashes of their numbers and their class. ModelError for rows that were never
-        added, DataError where fewer than two classes would be left, ModelError for rows that are landmarks;
-        the head then stays as it was.
-        """
-        return self._changed(X, y, engine, withdraw=True)
-
-    def decision_function(self, X: Any) -> Float64:
+    def decide(self, rows: NDArray[Any]) -> Float64:
         """Return f (n, c) = X W + b: about 1 for the class of a row and -1 for others. A score, not a probability."""
-        source = self.known(X)
-        found = np.empty((source.n_samples, len(self.classes_)))
-        for start, stop in even_ranges(source.n_samples, READ):
-            rows = read_rows(source, start, stop)
-            seen = rows.astype(np.float64) if self.features_ is None else self.features_(rows)
-            found[start:stop] = seen @ self.coef_ + self.intercept_
-        return found
+        seen = rows.astype(np.float64) if self.features_ is None else self.features_(rows)
+        return np.asarray(seen @ self.coef_ + self.intercept_)
 
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the most memory that a fit of rows (n, F) needs on the driver, before any is read.
@@ -277,24 +219,31 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "n_workers", "checkp
             "path": tuple(self.path_),
             "how": "each row left out",
             "n_held": int(self.audit_[0]["n_samples"]),
-            "steps": 0,
-            "residual": 0.0,
         }
 
-    @contextmanager
-    def _given(self, given: Engine | None, checkpoint: Any) -> Iterator[Engine]:
-        if given is not None:
-            yield given
-            return
-        with self._engine(checkpoint) as engine:
-            yield engine
+    def _steps(self) -> list[str]:
+        first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
+        return [*first, "sums", "solve", "left-out"]
 
-    def _warn_of_few(self, n: int) -> None:
-        if self.landmarks is not None and self.landmarks > n:
+    def _prepare(self, table: Source, engine: Engine) -> Int64 | None:
+        """Choose landmarks, or see how large numbers are."""
+        settings, n = self.configuration, table.n_samples
+        self.features_ = None
+        if settings.landmarks is None:
+            look = labelled.LargestFeature(self.n_features_in_, len(self.classes_))
+            largest = engine.reduce("look", look, table)[0].state["largest"]
+            _require_moderate(largest, table.name)
+            self.step_ = steps_of(largest)
+            return None
+        if settings.landmarks > n:
             warnings.warn(
-                f"There are {n:,} rows, fewer than {self.landmarks:,} landmarks; each row becomes one.",
+                f"There are {n:,} rows, fewer than {settings.landmarks:,} landmarks; each row becomes one.",
                 stacklevel=3,
             )
+        drawn = drawn_samples(n, settings.landmarks, settings.random_state)
+        self.features_ = self._landmarks(drawn, table, engine)
+        self.step_ = steps_of(np.full(self.features_.size, self.features_.largest))
+        return drawn
 
     def _landmarks(self, drawn: Int64, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
@@ -310,63 +259,34 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "n_workers", "checkp
             rows[ascending[first:last]] = found
         return LandmarkFeatures.of(rows, layout, comparer)
 
-    def _statistic(self) -> labelled.LabelledSums:
-        size = self.n_features_in_ if self.features_ is None else self.features_.size
-        return labelled.LabelledSums(size, len(self.classes_), self.step_, self.features_)
-
-    def _summed(self, table: Source, name: str, engine: Engine) -> tuple[State, Origin]:
-        """Return the sums of rows, and which rows they are of: a hash of each."""
-        partial, _ = engine.reduce("sums", self._statistic(), table, fingerprint=True)
-        return partial.state, provenance.origin_of("", provenance.ordered_digests(partial), name)
-
-    def _changed(
-        self, X: Any, y: Any, engine: Engine | None, *, withdraw: bool, repeats: bool = True
-    ) -> Self:
-        source = self.known(X)
-        places = self._places(source, y)
-        table, sums = _table(source, places), self._statistic()
-        given = {"the head": self.fingerprint}
-        with (
-            self._given(engine, folder.of_change(self.checkpoint, self.fingerprint)) as engine,
-            engine.run(["sums", "solve"], lambda: self.facts(table, self.classes_[places], given)),
-        ):
-            more, rows = self._summed(table, source.name, engine)
-            origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
-            if withdraw and np.count_nonzero(self.sums_["counts"] > more["counts"]) < 2:
-                raise DataError("Fewer than two classes would be left; keep rows of at least two.")
-            # in place, for sums are the bulk of a head, where they are not those of a file
-            kept = {name: np.require(array, requirements="W") for name, array in self.sums_.items()}
-            self.sums_ = sums.without(kept, more) if withdraw else sums.merge(kept, more)
-            self.origin_, self.audit_ = origin, [dict(entry) for entry in origin.audit]
-            del more, kept
-            self._take(self._solved(engine), self.share_)
-        return self
-
     @property
     def fingerprint(self) -> str:
         """A hash of the sums by class, and of what features are made with."""
         made = [] if self.features_ is None else [self.features_.landmarks]
         return array_hash(self.sums_["counts"], self.sums_["by_class"], self.step_, *made)
 
-    def _solved(self, engine: Engine) -> Ridge:
-        """Return the decomposed sums, as a step of the run."""
-        sums = self.sums_
+    @property
+    def solve_bytes(self) -> int:
+        """Memory that the decomposition takes on the driver, beside the sums."""
+        return int(24 * len(self.step_) ** 2)
 
-        def decomposed() -> Ridge:
-            moment = limbs.rounded(sums["moment_high"], sums["moment_low"])
-            moment *= self.step_
-            moment *= self.step_[:, None]
-            return Ridge.of(int(sums["n_samples"]), sums["counts"], sums["by_class"] * self.step_, moment)
+    def solve(self, sums: State) -> dict[str, Any]:
+        """Return the coefficients by the share of the penalty that was chosen."""
+        return self._coefficients(self._decomposed(sums))
 
-        return engine.solve("solve", decomposed, 24 * len(self.step_) ** 2)[0]
+    def _coefficients(self, ridge: Ridge) -> dict[str, Any]:
+        self.penalty_ = self.share_ * _unit(ridge)
+        return dict(zip(self.SOLUTION, ridge.coefficients(self.penalty_), strict=True))
 
-    def _take(self, ridge: Ridge, share: float) -> None:
-        """Take the coefficients of a penalty."""
-        self.share_ = share
-        self.penalty_ = share * _unit(ridge)
-        self.coef_, self.intercept_ = ridge.coefficients(self.penalty_)
+    def _decomposed(self, sums: State) -> Ridge:
+        moment = limbs.rounded(sums["moment_high"], sums["moment_low"])
+        moment *= self.step_
+        moment *= self.step_[:, None]
+        return Ridge.of(int(sums["n_samples"]), sums["counts"], sums["by_class"] * self.step_, moment)
 
-    def _choose(self, ridge: Ridge, table: Source, engine: Engine) -> None:
+    def _conclude(self, table: Source, engine: Engine) -> None:
+        """Choose the penalty."""
+        ridge, _ = engine.solve("solve", lambda: self._decomposed(self.sums_), self.solve_bytes)
         shares = self.configuration.penalties
         unit, stride = _unit(ridge), -(-table.n_samples // MOST_JUDGED)
         judge = LeftOut(ridge, tuple(share * unit for share in shares), self.features_, stride)
@@ -379,57 +299,50 @@ class RidgeHead(Head, of=RidgeHeadSettings, run=("cluster", "n_workers", "checkp
             for share, error, top in zip(shares, errors, tops, strict=True)
         ]
         best = min(range(len(shares)), key=lambda place: self.path_[place]["error"])
-        self.heat_ = heat_of(state["loss"][best])
-        self._take(ridge, shares[best])
+        self.heat_, self.share_ = heat_of(state["loss"][best]), shares[best]
+        self._take(self._coefficients(ridge))
 
     def _numbers(self) -> dict[str, Any]:
         names = {"share": self.share_, "penalty": self.penalty_, "heat": self.heat_}
         return {name: float(value) for name, value in names.items()}
 
-    def _groups(self) -> Iterator[tuple[str, Group]]:
+    def _sums_group(self) -> Group:
         about = {"long_name": "sums of rows in steps; X^T X is high x 2^32 + low, in squared steps"}
-        yield "sums", store.packed(_ARRAYS["sums"], {**self.sums_, "step": self.step_}, about)
-        yield "rows", store.packed(_ROWS, {"digest": self.origin_.samples})
-        solution = {"coef": self.coef_, "intercept": self.intercept_}
-        yield "solution", store.packed(_ARRAYS["solution"], solution)
+        return store.packed(_SUMS, {**self.sums_, "step": self.step_}, about)
+
+    def _groups(self) -> Iterator[tuple[str, Group]]:
+        yield from super()._groups()
         if self.features_ is not None:
             features = {"rows": self.features_.landmarks, "root": self.features_.root}
             yield "landmarks", store.packed(_LANDMARKS, {**features, "digest": self.origin_.atom_samples})
             yield "scales", head_files.scales_group(self.features_.comparer)
 
-    @classmethod
-    def _read(cls, file: Any, about: head_files.About) -> Self:
-        head = cls(**about.settings, layout=about.layout)
-        cls.SETTINGS(**about.settings)  # refuses a file whose settings are none
-        inputs, sizes = about.n_features, {"class": len(about.classes)}
-        head.features_, size = None, inputs
-        if head.landmarks is not None:
+    def _sums_in(self, file: Any) -> State:
+        sums, size = file["sums"], self.n_features_in_ if self.features_ is None else self.features_.size
+        declared = {"sums": _SUMS, "solution": self.SOLUTION}
+        store.require(file, declared, **{"class": len(self.classes_)}, feature=size)
+        self.step_ = store.finite(sums, "step")
+        return {name: store.finite(sums, name, np.int64) for name in _SUMS if name != "step"}
+
+    def _restore(self, file: Any, about: head_files.About) -> None:
+        inputs, self.features_ = about.n_features, None
+        if self.landmarks is not None:
             group, layout = file["landmarks"], layout_for(inputs, about.layout)
             # there are fewer landmarks than were asked for, of fewer rows
-            size = store.require(file, {"landmarks": _LANDMARKS}, input=inputs)["landmark"]
-            head.features_ = LandmarkFeatures(
+            store.require(file, {"landmarks": _LANDMARKS}, input=inputs)
+            self.features_ = LandmarkFeatures(
                 store.finite(group, "rows"),
                 layout,
-                head_files.read_comparer(file["scales"], layout, head.temperature),
+                head_files.read_comparer(file["scales"], layout, self.temperature),
                 store.finite(group, "root"),
             )
-        sums, solution = file["sums"], file["solution"]
-        store.require(file, _ARRAYS, **sizes, feature=size)
-        head.sums_ = {
-            name: store.finite(sums, name, np.int64) for name in _ARRAYS["sums"] if name != "step"
-        }
-        store.require(file, {"rows": _ROWS}, sample=int(head.sums_["n_samples"]))
-        digests = store.finite(file["rows"], "digest", np.uint64)
-        kept = provenance.NO_ATOMS
-        if head.features_ is not None and "digest" in file["landmarks"]:
+        super()._restore(file, about)
+        if self.features_ is not None and "digest" in file["landmarks"]:
             kept = store.finite(file["landmarks"], "digest", np.uint64)
-        head.origin_ = Origin("", digests, kept, tuple(about.audit))
-        head.step_ = store.finite(sums, "step")
-        head.coef_, head.intercept_ = (store.finite(solution, name) for name in ("coef", "intercept"))
-        head.share_, head.penalty_, head.heat_ = (
+            self.origin_ = replace(self.origin_, atom_samples=kept)
+        self.share_, self.penalty_, self.heat_ = (
             float(about.numbers[name]) for name in ("share", "penalty", "heat")
         )
-        return head
 
 
 def _picked(numbers: Int64, source: Source, start: int, stop: int) -> NDArray[np.float32]:
@@ -442,15 +355,6 @@ def _picked(numbers: Int64, source: Source, start: int, stop: int) -> NDArray[np
             block = reader.read(start + first, start + last)
             rows[here] = as_rows(block[chosen[here] - start - first])[:, :-1]
     return rows
-
-
-def _table(source: Source, places: Int64) -> Source:
-    """Return the rows with the numbers of their classes behind them."""
-    if isinstance(source, ArraySource):
-        rows = source.array.reshape(len(places), -1)
-        kind = np.float64 if rows.dtype == np.float64 else np.float32
-        return ArraySamples(np.column_stack([rows.astype(kind, copy=False), places.astype(kind)]))
-    return WithLabels(source, places)
 
 
 def _require_moderate(sizes: Float64, name: str) -> None:

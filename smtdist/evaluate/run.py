@@ -45,7 +45,8 @@ from smtdist.evaluate.probe import C_GRID as PROBE_GRID
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, few_rows, probe_bytes
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
 from smtdist.models import readout
-from smtdist.models.transform import Represents, as_planned
+from smtdist.models.readout import ImageTransform
+from smtdist.models.transform import as_planned
 from smtdist.models.transform import planned as planned_transform
 
 MEMORY_SHARE = 4
@@ -86,7 +87,7 @@ class Labelled:
         found = ours.matched(theirs)
         return replace(other, labels=found.labels, names=found.names)
 
-    def seen_by(self, model: Represents) -> Represents:
+    def seen_by(self, model: ImageTransform) -> ImageTransform:
         """Return the model as it represents these images."""
         return model if self.views == 1 else readout.and_mirrored(model)
 
@@ -145,7 +146,7 @@ def classifier(found: Found) -> str:
     if isinstance(found, LinearEvaluation):
         return f"{found.metric} (C = {found.C:g})"
     if isinstance(found, KernelEvaluation) and found.temperature is None:
-        return f"ridge (penalty {found.penalty:g})"
+        return f"{found.metric} (penalty {found.penalty:g})" if found.path else found.metric
     if isinstance(found, KernelEvaluation):
         return f"{_THROUGH.get(found.metric, 'kernel ridge')} (T = {found.temperature:g}, penalty {found.penalty:g})"
     heat = "" if found.temperature is None else f", T = {found.temperature:g}"
@@ -153,7 +154,7 @@ def classifier(found: Found) -> str:
 
 
 def planned(
-    model: Represents,
+    model: ImageTransform,
     known: Labelled,
     asked: Labelled,
     engine: Engine,
@@ -240,7 +241,7 @@ def planned_files(
 
 
 def evaluated(
-    model: Represents,
+    model: ImageTransform,
     known: Labelled,
     asked: Labelled,
     engine: Engine,
@@ -264,7 +265,7 @@ def evaluated(
 @contextmanager
 def represented(
     plan: EvaluationPlan,
-    model: Represents,
+    model: ImageTransform,
     known: Labelled,
     asked: Labelled,
     engine: Engine,

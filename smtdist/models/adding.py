@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smtdist.engine.execution import Execution
-from smtdist.errors import ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.models import jobs, loading, store
 from smtdist.models import merge as merging
-from smtdist.models.joined import Joined
 
 
 def update(
@@ -33,7 +33,8 @@ def update(
     Whitening and dictionary stay, so the result is bit-identical to one fit of all samples with them.
 
     model : an estimator, a model, or a model's file, none of which is changed.
-    X : samples like those of the fit: images, rows of a table, clips, or files of text.
+    X : samples like those of the fit: images, rows of a table, clips, files of text, or for a head the file of
+        representations with labels.
     withdraw : take the samples out. alone : return a model of these samples only, for a later `merge`.
     allow_repeats : also add samples that are in the model already; they count twice. lengths : number of
         rows of each sequence, for a table in time.
@@ -44,11 +45,23 @@ def update(
     """
     present = store.model_of(model)
     jobs.require_verb(present.STORED_AS, "withdraw" if withdraw else "update")
+    folder = None if checkpoint is None else Path(checkpoint)
+    execution = Execution(cluster, n_workers, checkpoint=folder, on_bad_chunk=on_bad_chunk)
+    if not hasattr(present, "taken"):  # a head, whose rows come with labels
+        path = X[0] if isinstance(X, tuple) else X
+        if not isinstance(path, str | os.PathLike):
+            raise DataError(
+                "A head takes rows with labels; give their file, or call its partial_fit or withdraw."
+            )
+        change = jobs.Change(
+            (os.fspath(path),), None, withdraw, alone, allow_repeats, lengths=tuple(lengths or ())
+        )
+        job = jobs.update_job(deepcopy(present), change)
+        with execution.engine() as engine:
+            return job.fit(engine)[0]
     with present.taken(X, on_bad_chunk == "skip") as source:
         if lengths is not None:
             source = merging.in_sequences(present, source, tuple(lengths))
-        folder = None if checkpoint is None else Path(checkpoint)
-        execution = Execution(cluster, n_workers, checkpoint=folder, on_bad_chunk=on_bad_chunk)
         with execution.engine() as engine:
             if alone:
                 return merging.fit_alone(present, source, engine)[0]
@@ -80,8 +93,8 @@ def merge(
     jobs.require_verb(first.STORED_AS, "merge")
 
     def merged(part: Any, number: int) -> Any:
-        if part.statistics is not None and hasattr(part.statistics, "held_bytes"):
-            merging.require_memory(part.statistics.held_bytes, len(part.statistics.activity))
+        if part.statistics is not None:
+            merging.require_memory(part.statistics.held_bytes)
 
         def parts(named: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             return ((called, _part(one, first, number, called)) for called, one in named)
@@ -92,16 +105,16 @@ def merge(
             *merging.merged((name, part), parts(more), parts(less), repeats=allow_repeats)
         )
 
-    if not isinstance(first, Joined):
+    if not first.names:
         return merged(first, 0)
     return replace(first, parts=tuple(merged(part, number) for number, part in enumerate(first.parts)))
 
 
 def _part(model: Any, first: Any, number: int, called: str) -> Any:
     """Return the model that is added to the one of this number; ModelError where there are others side by side."""
-    if not isinstance(first, Joined):
+    if not first.names:
         return model
-    if not isinstance(model, Joined) or model.names != first.names:
+    if getattr(model, "names", ()) != first.names:
         raise ModelError(
             f"{called} does not hold models side by side as the first does ({', '.join(first.names)}); merge models of one "
             f"kind."

@@ -24,7 +24,6 @@ from smtdist.models.coders import fit, manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.plugins import ENCODERS, brought, is_brought
 from smtdist.models.store import Array
-from smtdist.models.transform import Represents
 from smtdist.settings import named
 
 
@@ -43,8 +42,6 @@ def code_of(feature: str) -> Code:
     return Code(cls, cls.Settings())
 
 
-AFTERWARDS: Final = ("pool_size", "pool_stride")
-"""Settings of an embedding that may change after the fit."""
 HIDDEN: Final = frozenset({"pooling_grid", "model"})
 """Settings of coders that are not those of a transform: `code` names the code there, and pooling is of coders alone."""
 
@@ -161,12 +158,13 @@ def _declared_arrays(cls: type[Coder]) -> dict[str, dict[str, Array]]:
     }
 
 
-def stored(model: Coder | Manifold) -> Iterator[tuple[str, Group]]:
+def stored(model: Any) -> Iterator[tuple[str, Group]]:
     """Yield what the file of a coder holds, or that of a transform with all of its coder; settings are JSON."""
-    coder: Any = model.coder if isinstance(model, Manifold) else model
+    coder: Any = model.coder
+    alone = coder is model
     arrays, own = coder.written()
     about = {
-        "kind": coder.kind() + (_ON_A_CODER if isinstance(model, Manifold) else ""),
+        "kind": coder.kind() + ("" if alone else _ON_A_CODER),
         **store.version(coder.STORED_AS),
         "configuration": coder.settings.to_json(),
         "shape": json.dumps(coder.shape),
@@ -175,21 +173,15 @@ def stored(model: Coder | Manifold) -> Iterator[tuple[str, Group]]:
     }
     if isinstance(coder, encoder.PatchEncoder):
         about["probe"] = coder.probe().ravel()
-    if isinstance(model, Manifold):
+    if not alone:
         about["embedding"] = model.settings.to_json()
         about["origin"] = json.dumps(store.without_audit(model.provenance))
     yield "", Group(attributes=about)
     values = {name: getattr(coder, name) for name in _WHITENING} | {"atoms": coder.basis, **arrays}
     for group, declared_arrays in _declared_arrays(type(coder)).items():
         yield group, store.packed(declared_arrays, values)
-    if not isinstance(model, Manifold):
-        return
-    if model.embedding is not None:
-        yield "embedding", store.packed(store.embedding("code"), vars(model.embedding))
-    if model.statistics is not None:
-        yield "statistics", valued.statistics_group(model.statistics)
-        if "audit" in model.provenance:
-            yield "audit", store.audit_group(model.provenance["audit"])
+    if not alone:
+        yield from store.solved_groups(model, model.embedding, valued.statistics_group, "code")
 
 
 def restored(file: Any, statistics: bool) -> Coder | Manifold:
@@ -239,8 +231,3 @@ def _class_of(kind: str, path: str) -> type[Coder]:
             f"{path} has codes of the encoder {name}, which no installed package brings; install the one that does."
         )
     return code_of(name).cls
-
-
-def changeable(model: Coder | Represents) -> tuple[str, ...]:
-    """Return the settings that may change after the fit: how the codes of a coder are made and pooled, how embeddings are."""
-    return model.CHANGEABLE if isinstance(model, Coder) else AFTERWARDS

@@ -1,51 +1,98 @@
-"""Which of the components that a model stores it represents by."""
+"""Transforms of images by the codes of their patches: which of the components stored represent an image, and what is said."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import os
+from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ModelError, counted
-from smtdist.solve.solution import Solution
+from smtdist.kernels import convergence, representation
+from smtdist.models.merge import Transform
+from smtdist.models.readout import ImageTransform
 
 
-class Chosen(Protocol):
-    """Settings that say so."""
+class PatchTransform(Transform, ImageTransform):
+    """What transforms of images have in common, whatever their codes."""
 
     @property
-    def n_components(self) -> int: ...  # noqa: D102
+    @abstractmethod
+    def code(self) -> str:
+        """The name of its code."""
+
     @property
-    def drop_components(self) -> int: ...  # noqa: D102
+    @abstractmethod
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the positions that are coded."""
 
+    @property
+    @abstractmethod
+    def patch(self) -> int:
+        """Side of a patch, in pixels."""
 
-def chosen_components(
-    embedding: Solution, settings: Chosen, n_components: int | None = None, drop: int | None = None
-) -> NDArray[np.float32]:
-    """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as settings say.
+    @property
+    @abstractmethod
+    def ending(self) -> convergence.Convergence | None:
+        """How the rounds that learned its code ended; None where there were none."""
 
-    Any choice within the components stored is free after the fit; ModelError for another.
-    """
-    first = settings.drop_components if drop is None else drop
-    count = settings.n_components if n_components is None else n_components
-    stored = len(embedding.components)
-    if count < 1 or first < 0 or first + count > stored:
-        raise ModelError(
-            f"The model stores {counted(stored, 'component')}, so {count} after dropping {first} cannot be taken; "
-            f"ask for fewer, or fit with a larger n_components."
-        )
-    return np.ascontiguousarray(embedding.components[first : first + count].T, np.float32)
+    @abstractmethod
+    def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
+        """Return what entries of the code stand for as patches (n, patch, patch, channels); all by default."""
 
+    def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
+        """Return P without its first `drop` rows, transposed: (K, n_components) float32.
 
-def summary_of(embedding: Solution | None, n_components: int, fingerprint: str) -> dict[str, Any]:
-    """Return the figures of a transform of atoms that a person asks for first, as plain JSON."""
-    if embedding is None:
-        raise ModelError("The model has no embedding; fit it again.")
-    return {
-        "n_atoms": len(embedding.dead),
-        "n_dead": embedding.n_dead,
-        "rank": embedding.rank,
-        "n_components": n_components,
-        "fingerprint": fingerprint,
-    }
+        After the fit you can choose any of the components stored; the default is that of the settings.
+        """
+        stored = self.solution.components
+        first = self.settings.drop_components if drop is None else drop
+        count = self.settings.n_components if n_components is None else n_components
+        if count < 1 or first < 0 or first + count > len(stored):
+            raise ModelError(
+                f"The model stores {counted(len(stored), 'component')}, so {count} after dropping {first} cannot be taken; "
+                f"ask for fewer, or fit with a larger n_components."
+            )
+        return np.ascontiguousarray(stored[first : first + count].T, np.float32)
+
+    @property
+    def pooling(self) -> tuple[int, int]:
+        """Side of a pooling window and step to the next, in positions."""
+        settings = self.settings
+        return representation.asked_windows(*self.grid, settings.pool_size, settings.pool_stride)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Side of a pooling window and step to the next, in pixels."""
+        (size, step), stride = self.pooling, self.settings.patch_stride
+        return (size - 1) * stride + self.patch, step * stride
+
+    def feature_shape(self, n_components: int) -> tuple[int, int, int]:
+        """Return the shape of one image's representation: pooled rows, pooled columns, components."""
+        return *representation.pooled_shape(*self.grid, *self.pooling), n_components
+
+    def representation_shape(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of one image's representation with so many components, after those that are dropped."""
+        return self.feature_shape(self.components(n_components, drop).shape[1])
+
+    def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:
+        """Refuse the model of a file that has no embedding yet."""
+        if self.embedding is None:
+            raise ModelError(f"{path} holds {self.holds} only; fit it first.")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        if self.embedding is None:
+            raise ModelError("The model has no embedding; fit it again.")
+        return {
+            "n_atoms": len(self.embedding.dead),
+            "n_dead": self.embedding.n_dead,
+            "rank": self.embedding.rank,
+            "n_components": self.settings.n_components,
+            "fingerprint": self.fingerprint,
+            **convergence.facts_of(self.ending),
+        }

@@ -220,7 +220,10 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
         return self._updated(X, withdraw=False) if hasattr(self, "model_") else self.fit(X)
 
     def withdraw(self, X: Any) -> Self:
-        """Take samples out of the fitted model, as if they had never been added to its sums."""
+        """Take samples out of the fitted model, as if they had never been added to its sums.
+
+        Raises ModelError for samples that are not in the model, and for samples that supplied an atom.
+        """
         check_is_fitted(self)
         return self._updated(X, withdraw=True)
 
@@ -237,7 +240,7 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
                 withdraw=withdraw,
                 cluster=self.cluster,
                 n_workers=self.n_workers,
-                checkpoint=folder.of_change(self.checkpoint, self.model_.summary()["fingerprint"]),
+                checkpoint=folder.of_change(self.checkpoint, self.model_.fingerprint),
             ),
             [],
         )

@@ -37,10 +37,7 @@ from smtdist.kernels.grid_pool import cells
 from smtdist.kernels.patches import Average
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.models import loading, readout, store
-from smtdist.models.model import Model
-from smtdist.models.words.model import WordModel, write_word2vec
-
-Encoder = Model | readout.ModelReadout
+from smtdist.models.words.model import write_word2vec
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -99,7 +96,7 @@ def export(
     else:
         fitted = store.load(model)
     if chosen == "word2vec":
-        if not isinstance(fitted, WordModel):
+        if not hasattr(fitted, "vectors"):
             raise ConfigurationError(
                 "word2vec's text holds words; export a model of smtdist words, or choose onnx."
             )
@@ -108,13 +105,12 @@ def export(
                 f"{', '.join(asked.declared())} are for onnx; word2vec's text holds all components."
             )
         return Exported(write_word2vec(fitted, target, overwrite=overwrite), fitted.vectors().shape[1:])
-    if not isinstance(fitted, Model):
+    if getattr(fitted, "code_places", None) is None:
         raise ConfigurationError(
             "onnx takes models of images with the codes gq and vq alone; let smtdist transform write representations, or read "
             "the arrays of the file with xarray."
         )
     seen = readout.with_readout(fitted, features, pool)
-    assert isinstance(seen, Model | readout.ModelReadout)  # a model of images gives no other
     content = as_graph(seen, n_components, drop_components).SerializeToString()
     with whole_file(target, overwrite) as temporary, open(temporary, "wb") as file:
         file.write(content)
@@ -187,17 +183,15 @@ class Tables:
         return coded * (24 * self.pixels + 9 * atoms + 20 * length) + 8 * every * length
 
 
-def tables(exported: Encoder, n_components: int | None = None, drop: int | None = None) -> Tables:
+def tables(
+    exported: readout.ImageTransform, n_components: int | None = None, drop: int | None = None
+) -> Tables:
     """Return what the encoder of a fitted model is made of, with what is read out of its codes.
 
     Raises ModelError where the model has no embedding, or fewer components than asked for; ConfigurationError for
     mirror images, which a caller can make.
     """
-    seen = (
-        exported
-        if isinstance(exported, readout.ModelReadout)
-        else readout.ModelReadout(exported, readout.Readout("embedding", None))
-    )
+    seen = exported.read_out()
     model, how = model_of(exported), seen.readout
     if how.mirrored:
         raise ConfigurationError(
@@ -262,11 +256,9 @@ def tables(exported: Encoder, n_components: int | None = None, drop: int | None 
     )
 
 
-def model_of(exported: Encoder) -> Model:
+def model_of(exported: readout.ImageTransform) -> Any:
     """Return the model whose codes are read out."""
-    model = exported.model if isinstance(exported, readout.ModelReadout) else exported
-    assert isinstance(model, Model)
-    return model
+    return exported.read_out().model
 
 
 def _cells(
@@ -287,7 +279,7 @@ def package(name: str) -> Any:
         ) from error
 
 
-def facts(exported: Encoder, drop: int | None = None) -> dict[str, Any]:
+def facts(exported: readout.ImageTransform, drop: int | None = None) -> dict[str, Any]:
     """Return what an exported file says about itself, as plain JSON types.
 
     `dropped` leading components are not in the file, so that there are none left to drop.
@@ -301,7 +293,7 @@ def facts(exported: Encoder, drop: int | None = None) -> dict[str, Any]:
     }
 
 
-def _input_dtype(model: Model) -> str:
+def _input_dtype(model: Any) -> str:
     """The pixel type the model was fitted on; float32 where it does not say."""
     if not model.scale.is_float:
         return "uint8"
@@ -338,7 +330,9 @@ LARGEST: Final = 2**31 - 2**20
 """Protocol buffers end at 2 GiB."""
 
 
-def as_graph(model: Encoder, n_components: int | None = None, drop: int | None = None) -> Any:
+def as_graph(
+    model: readout.ImageTransform, n_components: int | None = None, drop: int | None = None
+) -> Any:
     """Return the encoder as an `onnx.ModelProto` (opset 18), checked.
 
     Input `images` (batch, height, width, channels), of the pixel type that the model was fitted on, and of the size

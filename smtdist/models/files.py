@@ -59,16 +59,15 @@ _OF_ATOMS: Final = {
 _SUMS: Final = {**alike(("n_samples", "n_positions")), "activity": Array(("atom",))}
 
 
-def stored(model: Model | Joined) -> Iterator[tuple[str, Group]]:
+def stored(model: Any) -> Iterator[tuple[str, Group]]:
     """Yield what the file of a model holds, or that of models side by side."""
-    if isinstance(model, Model):
+    if not model.names:
         yield "", Group(attributes=_root_attributes(model))
         yield from _groups(model)
         return
     about = {"title": "Models side by side", "models": json.dumps(model.names)}
     yield "", Group(attributes={**store.version(model.STORED_AS), **about})
     for name, part in zip(model.names, model.parts, strict=True):
-        assert isinstance(part, Model)
         yield name, Group(attributes=_root_attributes(part))
         yield from ((f"{name}/{place}", group) for place, group in _groups(part))
 
@@ -138,13 +137,9 @@ def _root_attributes(model: Model) -> dict[str, Any]:
     )
     return {
         **weights,
-        **store.version(model.STORED_AS),
-        "title": "Sparse manifold transform",
-        "configuration": model.settings.to_json(),
+        **store.root_of(model, "Sparse manifold transform"),
         "geometry": json.dumps(model.geometry._asdict()),
         "pixel_scale": json.dumps(model.scale._asdict()),
-        "provenance": json.dumps(store.without_audit(model.provenance)),
-        "fingerprint": model.provenance.get("fingerprint", ""),
     }
 
 
@@ -162,15 +157,10 @@ def _groups(model: Model) -> Iterator[tuple[str, Group]]:
         "dictionary",
         replace(group, variables={"atoms": (("atom", "pixel"), dictionary.atoms, said), **group.variables}),
     )
-    if model.statistics is not None:
-        yield "statistics", _statistics_group(model.statistics)
-    if "audit" in model.provenance:
-        yield "audit", store.audit_group(model.provenance["audit"])
-    if model.embedding is not None:
-        yield "embedding", store.packed(store.embedding(), vars(model.embedding))
+    yield from store.solved_groups(model, model.embedding, _statistics_group)
 
 
-def _statistics_group(statistics: Statistics) -> Group:
+def _statistics_group(statistics: Statistics, codes: str) -> Group:
     origin = statistics.origin
     values = {**vars(statistics), "sample_digest": None if origin is None else origin.samples}
     arrays = {

@@ -133,6 +133,11 @@ def _coded(request: Request) -> Job:
     source = _opened(request)
     with suiting():
         coded.require_pooled(source, settings)
+    return coded_job(source, settings)
+
+
+def coded_job(source: Source, settings: coded.CodedSettings) -> Job:
+    """Return a fit of a learned code to images, and of a transform of it."""
     return Job(
         source,
         partial(coded.fit_coded, source, settings),
@@ -146,11 +151,8 @@ def _coded(request: Request) -> Job:
 def _embedding(request: Request, path: Path) -> Job:
     """Return a fit of a transform of the code at a path; settings of a transform there stay but for those that are given."""
     present = store.load(path, statistics=False)
-    coder, base = (
-        (present.coder, present.settings)
-        if isinstance(present, Manifold)
-        else (present, ManifoldSettings())
-    )
+    coder = present.coder
+    base = ManifoldSettings() if coder is present else present.settings
     # the code that the file has anyway
     given = {
         name: value
@@ -196,6 +198,17 @@ def _binary(request: Request) -> Job:
         for settings in each.values():
             image_geometry(settings, source.shape, source.name)
     n_atoms = None if atoms is None else len(atoms)
+    stored = sum(finished_bytes(source, settings, n_atoms) for settings in each.values())
+    return dataclasses.replace(binary_job(source, each, atoms, base), stored_bytes=stored)
+
+
+def binary_job(
+    source: Source,
+    each: Mapping[str, Configuration],
+    atoms: NDArray[np.floating[Any]] | None,
+    base: Model | None,
+) -> Images:
+    """Return a fit of a transform with binary codes to images, or of several side by side; {"": settings} for one model."""
     run: Callable[[Engine], tuple[Any, list[Record]]]
     if len(each) > 1:
         run, facts = partial(fit_joined, source, each), partial(joined_facts, source, each)
@@ -210,7 +223,6 @@ def _binary(request: Request) -> Job:
         pictured=True,
         advice=_of_dictionaries if base is None else Job.advice,
         seed=next(iter(each.values())).random_state,
-        stored_bytes=sum(finished_bytes(source, settings, n_atoms) for settings in each.values()),
         each=each,
         base=base,
         atoms=atoms,

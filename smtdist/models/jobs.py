@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError, ModelError, UnsuitableError, option
+from smtdist.models import plugins
 from smtdist.models.kinds import KINDS, OF_IMAGES, Kind
 
 if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
+    from smtdist.engine.forecast import PassCost
     from smtdist.engine.manifest import Facts
     from smtdist.engine.passes import Engine
-    from smtdist.models.plan import PassCost
     from smtdist.models.records import Record
+    from smtdist.models.transform_plan import TransformPlan
 
 VERBS: Final = (
     *("plan", "fit", "resume", "watch", "update", "withdraw", "merge"),
@@ -35,14 +37,14 @@ SMT: Final = "smt"
 class Request(NamedTuple):
     """What a fit is asked for.
 
-    model : by name. data, dataset : the samples. settings : by their names. out : where the model will be written.
+    data, dataset : the samples. model : by name. settings : by their names. out : where the model will be written.
     What follows only some kinds take: preset, from_model (a model whose parts stay), below (a model to stack a layer on), atoms
     (a file with atoms), clip (names of clips), limit (so many samples), skip_damaged (leave samples out that cannot be read).
     """
 
-    model: str
     data: tuple[str, ...]
     dataset: str | None = None
+    model: str = SMT
     settings: Mapping[str, Any] = {}  # read only
     out: Path | None = None
     preset: str | None = None
@@ -104,38 +106,66 @@ class Job:
 
 
 class Seen(NamedTuple):
-    """Samples that a model transforms in a way of its own, rows of a table for example.
+    """Samples that a model transforms, images or rows of a table for example.
 
-    source : what is read. write : writes a file of it, replacing one where it may, and returns its bytes. about : what is said.
+    source : what is read. write : writes a file of it, replacing one where it may, and returns its bytes. about : what is said
+    once that is done. plan : returns what it would take, and bytes on the disk; None where nothing is planned.
     """
 
     source: Source
     write: Callable[[Engine, Path, bool], int]
     about: Mapping[str, Any]
+    plan: Callable[[Engine], tuple[TransformPlan, int]] | None = None
 
 
 class Look(NamedTuple):
-    """What a model of no images is asked to transform: its file, the data, a dataset in it, and whether as lines of text."""
+    """What a model is asked to transform: its file, files of data, a dataset in them, and whether as lines of text.
+
+    Only models of images take more than one file, and what follows: read_out (settings of a read-out), changes (of settings
+    that may change after the fit), others (files of models whose representations follow), mirrored (features of mirror images,
+    too), half (float16), limit (so many samples), skip_damaged (leave samples out that cannot be read).
+    """
 
     model: Path
-    data: str
+    files: tuple[str, ...]
     dataset: str | None = None
     csv: bool = False
+    read_out: Mapping[str, Any] = {}  # read only
+    changes: Mapping[str, Any] = {}
+    others: tuple[Path, ...] = ()
+    mirrored: bool = False
+    half: bool = False
+    limit: int | None = None
+    skip_damaged: bool = False
+
+    @property
+    def data(self) -> str:
+        """The file of data, or the first of them."""
+        return self.files[0]
 
 
 def names() -> list[str]:
     """Return the names of all models that can be fitted; encoders that packages bring are codes of the first."""
-    return [name for kind in KINDS.values() for name in kind.fits]
+    own = (name for kind in KINDS.values() for name in kind.names)
+    return [*dict.fromkeys([*own, *plugins.names(plugins.MODELS)])]
 
 
 def kind_of(model: str) -> Kind:
     """Return the kind of the models of a name; ConfigurationError for a name that no model has."""
-    for kind in KINDS.values():
-        if model in kind.fits:
-            return kind
+    if not (known := _fitted_as(model)):
+        plugins.brought(plugins.MODELS, model)  # its module adds a row to the table
+        known = _fitted_as(model)
+    if known:
+        return known[0]
     near = difflib.get_close_matches(model, names(), n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(names()))}."
     raise ConfigurationError(f"There is no model {model!r}; {hint}")
+
+
+def _fitted_as(model: str) -> list[Kind]:
+    every = KINDS.values()
+    own = [kind for kind in every if model in kind.fits]
+    return own or [kind for kind in every if kind.brought and plugins.is_brought(kind.brought, model)]
 
 
 def job(request: Request) -> Job:
@@ -214,6 +244,11 @@ def suiting() -> Iterator[None]:
 def seen(model: Any, look: Look) -> Seen:
     """Open samples that a model of no images transforms; ModelError for a kind of models that transforms nothing."""
     kind = require_verb(model.STORED_AS, "transform")
+    if look != Look(look.model, look.files[:1], look.dataset, look.csv):
+        raise ConfigurationError(
+            "A model of no images has one representation, of one file; leave out the options of images, and of what is "
+            "written of them."
+        )
     if look.csv and "csv" not in kind.takes:
         raise ConfigurationError(f"A {kind.called} writes no CSV; leave that out.")
     opened: Seen = kind.imported(kind.transformed_by).seen(model, look)

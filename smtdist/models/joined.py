@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
-from smtdist.data.adapted import Scaling
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
+from smtdist.models.readout import ImageTransform, OnAnother
 from smtdist.models.records import Record
-from smtdist.models.represent import Representer, TakesImages
-from smtdist.models.transform import Represents
+from smtdist.models.represent import Representer
 
 
 @dataclass(frozen=True)
-class Joined(TakesImages):
+class Joined(OnAnother):
     """Models that represent the same images; the representation is those of all, one after the other.
 
     parts : the models. The first says how neighbours vote and what becomes of encoded images. names : theirs in a
@@ -30,33 +28,8 @@ class Joined(TakesImages):
 
     STORED_AS: ClassVar[str] = "joined"
 
-    parts: tuple[Represents, ...]
+    parts: tuple[ImageTransform, ...]
     names: tuple[str, ...] = ()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the samples that the first was fitted on."""
-        return self.parts[0].fingerprint
-
-    @property
-    def asked(self) -> str:
-        """The settings of the first, as JSON."""
-        return self.parts[0].asked
-
-    @property
-    def scaling(self) -> Scaling:
-        """What becomes of encoded images before patches are taken."""
-        return self.parts[0].scaling
-
-    @property
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-        return self.parts[0].votes
-
-    @property
-    def dtype(self) -> str:
-        """Of the numbers of a representation."""
-        return self.parts[0].dtype
 
     @property
     def positions(self) -> int:
@@ -79,7 +52,18 @@ class Joined(TakesImages):
     ) -> Concatenate:
         """Return what represents a batch of images by all models, within a worker's budget."""
         how = source, engine, n_components, drop
-        return Concatenate(tuple(part.representer(*how) for part in self.parts), self.dtype)
+        parts = tuple(part.representer(*how) for part in self.parts)
+        return Concatenate(
+            *(parts, self.dtype),
+            batch=min(part.batch for part in parts),  # that every part can take
+            threads=parts[0].threads,
+            working_bytes=max(part.working_bytes for part in parts),  # they follow one another
+        )
+
+    @property
+    def members(self) -> tuple[ImageTransform, ...]:
+        """The models."""
+        return self.parts
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -110,6 +94,18 @@ class Joined(TakesImages):
         settings = {name: of.settings for name, of in each.items()}
         return replace(each[self.names[0]], settings=settings, given=given)
 
+    def in_turn(
+        self, change: Callable[[Any], tuple[Any, list[Record]]], source: Source, engine: Engine
+    ) -> tuple[Joined, list[Record]]:
+        """Return the models changed, each by one pass over a source."""
+        parts = dict(zip(self.names, self.parts, strict=True))
+        facts, steps = lambda: self.facts(source), ["statistics", "solve"]
+        return in_stages(self.names, steps, facts, engine, lambda name: change(parts[name]))
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Joined:
+        """Return the models with other settings, each by itself."""
+        return self.each(lambda part: part.with_changes(changes))
+
     def each(self, change: Callable[[Any], Any]) -> Joined:
         """Return the models changed, each by itself."""
         return replace(self, parts=tuple(map(change, self.parts)))
@@ -133,44 +129,19 @@ def in_stages(
     return Joined(tuple(parts), tuple(names)), records
 
 
-def side_by_side(model: Represents, others: Sequence[Represents]) -> Represents:
+def side_by_side(model: ImageTransform, others: Sequence[ImageTransform]) -> ImageTransform:
     """Return models as one, the first with others after it; the model itself where there are none."""
     if not others:
         return model
-    return Joined(tuple(part for one in (model, *others) for part in parts_of(one)))
-
-
-def parts_of(model: Represents) -> tuple[Represents, ...]:
-    """Return the models that a representation is made by, in their order."""
-    return model.parts if isinstance(model, Joined) else (model,)
-
-
-def each(model: Represents, change: Callable[[Any], Any]) -> Any:
-    """Return a model changed, each of its parts by itself where it has several."""
-    return model.each(change) if isinstance(model, Joined) else change(model)
+    return Joined(tuple(part for one in (model, *others) for part in one.members))
 
 
 @dataclass(frozen=True)
-class Concatenate:
+class Concatenate(Representer):
     """The representations of several models side by side, (B, features)."""
 
     parts: tuple[Representer, ...]
     dtype: str
-
-    @property
-    def batch(self) -> int:
-        """Images that every part can take at once."""
-        return min(part.batch for part in self.parts)
-
-    @property
-    def threads(self) -> int:
-        """Threads of a task."""
-        return self.parts[0].threads
-
-    @property
-    def working_bytes(self) -> int:
-        """What the part that needs most needs: they follow one another."""
-        return max(part.working_bytes for part in self.parts)
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C), read and decoded once for all models."""

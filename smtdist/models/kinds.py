@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from smtdist.errors import DataError, ModelError, SmtdistError, command
+from smtdist.models import plugins
 
 
 class Kind(NamedTuple):
@@ -21,8 +22,9 @@ class Kind(NamedTuple):
     evaluated_by : "module:function" that makes an `Evaluation` of such a file (`smtdist.evaluate.evaluations`).
     also : further verbs of the kind, of merge, tune and export. unplanned : why a fit has no plan, "" where it has one.
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
-    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). texts : its data are texts, so that a .txt
-    file is one of them, not a list of files. made_by : what else writes it.
+    takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). brought : the group of entry points by
+    which packages bring more such models; "" for none. texts : its data are texts, so that a .txt file is one of them, not a
+    list of files. made_by : what else writes it.
     """
 
     called: str
@@ -42,6 +44,7 @@ class Kind(NamedTuple):
     unplanned: str = ""
     settings: str = ""
     takes: tuple[str, ...] = ()
+    brought: str = ""
     texts: bool = False
     made_by: str = ""
 
@@ -49,6 +52,11 @@ class Kind(NamedTuple):
     def by(self) -> str:
         """What writes such a file."""
         return self.made_by or command("fit", "model", self.fits[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which names models of the kind are fitted, those of packages too."""
+        return (*self.fits, *(plugins.names(self.brought) if self.brought else ()))
 
     @property
     def plural(self) -> str:
@@ -66,13 +74,15 @@ IMAGES: Final = ("dataset", "limit", "skip_damaged")
 """What every fit of images takes."""
 BY_SUMS: Final = "smtdist.models.merge"
 """What adds samples to the sums of a transform."""
+OF_ROWS: Final = "smtdist.models.rows"
+"""What opens samples that a model embeds as rows."""
 _CODERS: Final[dict[str, Any]] = {
     **{
         "facts": "CODERS",
         "fitted_by": "smtdist.models.image_jobs",
         "settings": "smtdist.models.coded:declared",
     },
-    **{"takes": IMAGES, "updated_by": BY_SUMS, "also": ("merge", "export")},
+    **{"takes": IMAGES, "updated_by": BY_SUMS, "also": ("merge",)},
 }
 KINDS: Final[dict[str, Kind]] = {
     "words": Kind(
@@ -95,13 +105,12 @@ KINDS: Final[dict[str, Kind]] = {
         "smtdist.models.points.fit:PointModel",
         "smtdist_points_schema",
         2,
-        facts="POINTS",
         fits=("points",),
         fitted_by="smtdist.models.points.fit",
         settings="smtdist.models.points.table:PointSettings",
         takes=("dataset",),
         updated_by=BY_SUMS,
-        transformed_by="smtdist.models.points.fit",
+        transformed_by=OF_ROWS,
         also=("merge",),
     ),
     "kernel": Kind(
@@ -114,8 +123,8 @@ KINDS: Final[dict[str, Kind]] = {
         fitted_by="smtdist.models.kernel.plan",
         settings="smtdist.models.kernel.settings:KernelSettings",
         takes=("dataset",),
-        transformed_by="smtdist.models.kernel.plan",
-        evaluated_by="smtdist.evaluate.other_models:of_kernel_model",
+        transformed_by=OF_ROWS,
+        evaluated_by="smtdist.evaluate.other_models:of_rows",
     ),
     "concepts": Kind(
         "file of concepts",
@@ -154,7 +163,7 @@ KINDS: Final[dict[str, Kind]] = {
         facts="CODERS",
         made_by="smtdist fit",
         updated_by=BY_SUMS,
-        also=("merge", "export"),
+        also=("merge",),
     ),
     "joined": Kind(
         "file of models side by side",
@@ -164,7 +173,7 @@ KINDS: Final[dict[str, Kind]] = {
         facts="JOINED",
         made_by="smtdist fit",
         updated_by=BY_SUMS,
-        also=("merge", "export"),
+        also=("merge",),
     ),
     "video": Kind(
         "transform of video",
@@ -204,6 +213,7 @@ KINDS: Final[dict[str, Kind]] = {
         transformed_by="smtdist.evaluate.head_jobs",
         takes=("csv",),
         evaluated_by="smtdist.evaluate.head_jobs:evaluation",
+        brought=plugins.HEADS,
         unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
     ),
     "representation": Kind(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
+from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
@@ -16,53 +18,92 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, equals, option
 from smtdist.models.jobs import Change, Job
-from smtdist.models.joined import Joined, in_stages
-from smtdist.models.provenance import left_out
+from smtdist.models.provenance import left_out, traced
 from smtdist.models.records import Record
 from smtdist.solve.solution import Solution
 
 
-class Transform(Protocol):
-    """What adding, withdrawing and solving again need of a fitted transform, whatever it encodes.
+class Transform(Shown, ABC):
+    """A fitted transform with sums, whatever it encodes: a frozen dataclass that data are added to and withdrawn from.
 
-    free : settings that no sum depends on. statistics : sums that add and subtract, exactly; None where a
-        file keeps none.
+    settings : what was asked. embedding : P and its eigenvalues, None before the solve. statistics : sums that add and
+    subtract, exactly; None where a file keeps none, or where they were not read. provenance : where the samples come from;
+    `audit` lists what was added and withdrawn. Samples that are withdrawn leave the sums; what makes codes stays.
+    free : settings that no sum depends on. holds : what a model has that has no embedding yet.
     """
 
+    STORED_AS: ClassVar[str]
     free: ClassVar[tuple[str, ...]]
+    holds: ClassVar[str] = "a coder"
+    names: tuple[str, ...] = ()  # of models side by side
+    settings: Any
+    embedding: Solution | None
+    statistics: Any
+    provenance: dict[str, Any]
 
     @property
-    def settings(self) -> Any: ...  # noqa: D102
-    @property
-    def statistics(self) -> Any: ...  # noqa: D102
+    @abstractmethod
+    def basis(self) -> str:
+        """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
 
+    @abstractmethod
     def require_like(self, source: Source) -> None:
         """Refuse samples of another kind than the model was fitted on."""
 
-    def require_addable(self, other: Self, name: str) -> None:
+    @abstractmethod
+    def require_addable(self, other: Any, name: str) -> None:
         """Refuse a model, called `name`, of samples of another kind."""
+
+    @abstractmethod
+    def summed(self, source: Source, engine: Engine) -> tuple[Any, Record]:
+        """Sum the codes of a source, as a step of a run."""
+
+    @abstractmethod
+    def solved(self, statistics: Any, engine: Engine) -> tuple[Any, Record]:
+        """Solve for an embedding, or what the model has in its place, as a step of a run."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the samples that it was fitted on."""
+        return str(self.provenance.get("fingerprint", ""))
+
+    @property
+    def solution(self) -> Solution:
+        """P and its eigenvalues; ModelError before the solve."""
+        if self.embedding is None:
+            raise ModelError(f"The model has no embedding yet; it holds {self.holds} only.")
+        return self.embedding
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""
-        ...
-
-    def summed(self, source: Source, engine: Engine) -> tuple[Any, Record]:
-        """Sum the codes of a source, as a step of a run."""
-        ...
-
-    def solved(self, statistics: Any, engine: Engine) -> tuple[Solution, Record]:
-        """Solve for an embedding, as a step of a run."""
-        ...
+        return Facts.of(source, self.settings.to_dict(), {"the model": self.basis})
 
     def finished(
         self,
         statistics: Any,
-        embedding: Solution,
+        embedding: Any,
         source: dict[str, Any] | None = None,
         skipped: Record | None = None,
     ) -> Self:
-        """Return the model with other sums and their embedding."""
-        ...
+        """Return the model with other sums and their embedding, where they come from, and what could not be read."""
+        about = traced(self.provenance, statistics.origin, source, skipped)
+        if products := getattr(
+            statistics, "products", ""
+        ):  # whole numbers are the same, whatever multiplies
+            about["products"] = products
+        kept = statistics if getattr(self.settings, "keep_statistics", True) else None
+        changed: Self = replace(self, statistics=kept, provenance=about)  # type: ignore[type-var]
+        return changed.with_solution(embedding)
+
+    def with_solution(self, solution: Any) -> Self:
+        """Return the model with what was solved for."""
+        return replace(self, embedding=solution)  # type: ignore[type-var]
+
+    def in_turn(
+        self, change: Callable[[Any], tuple[Any, list[Record]]], source: Source, engine: Engine
+    ) -> tuple[Any, list[Record]]:
+        """Return the model changed by a pass over a source; models side by side are changed one after the other."""
+        return change(self)
 
 
 M = TypeVar("M", bound=Transform)
@@ -161,23 +202,12 @@ def update(
     and dictionary. Withdrawing refuses samples that are not in the model and samples that supplied atoms.
     Of models side by side each is changed.
     """
-    together: Any = model
-    if isinstance(together, Joined):
-        return _each(
-            together,
-            source,
-            engine,
-            lambda part: update(part, source, engine, withdraw=withdraw, repeats=repeats),
-        )
-    present = statistics_of(model, "the model")
-    model.require_like(source)
-    with engine.run(["statistics", "solve"], lambda: model.facts(source)):
-        more, record = model.summed(source, engine)
+
+    def total(present: Any, more: Any) -> Any:
         with _named(source.name):
-            total = not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
-        del present, more
-        embedding, solved = model.solved(total, engine)
-        return model.finished(total, embedding, None, left_out(source, engine)), [record, solved]
+            return not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
+
+    return _anew(model, source, engine, total)
 
 
 def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]]:
@@ -185,30 +215,25 @@ def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]
 
     Models that are made so, on several machines say, can be merged. Of models side by side each is fitted.
     """
-    together: Any = model
-    if isinstance(together, Joined):
-        return _each(together, source, engine, lambda part: fit_alone(part, source, engine))
-    model.require_like(source)
-    with engine.run(["statistics", "solve"], lambda: model.facts(source)):
-        statistics, record = model.summed(source, engine)
-        embedding, solved = model.solved(not_empty(statistics), engine)
-        skipped = left_out(source, engine)
-        found = model.finished(statistics, embedding, source.describe(), skipped)
-        return found, [record, solved]
+    return _anew(model, source, engine, None)
 
 
-def _each(
-    model: Joined, source: Source, engine: Engine, change: Callable[[Any], tuple[Any, list[Record]]]
-) -> tuple[Any, list[Record]]:
-    """Change models side by side, each by one pass over a source."""
-    parts = dict(zip(model.names, model.parts, strict=True))
-    return in_stages(
-        model.names,
-        ["statistics", "solve"],
-        lambda: model.facts(source),
-        engine,
-        lambda name: change(parts[name]),
-    )
+def _anew(
+    model: M, source: Source, engine: Engine, total: Callable[[Any, Any], Any] | None
+) -> tuple[M, list[Record]]:
+    """Solve for the sums of a source alone, or for the `total` of those present and these."""
+
+    def change(part: M) -> tuple[M, list[Record]]:
+        present = None if total is None else statistics_of(part, "the model")
+        part.require_like(source)
+        with engine.run(["statistics", "solve"], lambda: part.facts(source)):
+            sums, record = part.summed(source, engine)
+            sums = not_empty(sums) if total is None else total(present, sums)
+            embedding, solved = part.solved(sums, engine)
+            about = source.describe() if total is None else None
+            return part.finished(sums, embedding, about, left_out(source, engine)), [record, solved]
+
+    return model.in_turn(change, source, engine)
 
 
 def repeated(model: Any) -> int:
@@ -224,12 +249,12 @@ def statistics_of(model: Transform, name: str) -> Any:
     return model.statistics
 
 
-def require_memory(held_bytes: int, n_atoms: int) -> None:
+def require_memory(held_bytes: int) -> None:
     """Refuse a merge that this machine cannot hold: the sum so far, the next one and the result, of so many bytes each."""
     needed = resident_bytes() + 3 * held_bytes
     if needed > memory_limit():
         raise MemoryBudgetError(
-            f"Merging the sums of {n_atoms:,} atoms needs {readable(needed)}, more than the {readable(memory_limit())} of this "
+            f"Merging sums of {readable(held_bytes)} needs {readable(needed)}, more than the {readable(memory_limit())} of this "
             f"machine; merge on a larger one."
         )
 

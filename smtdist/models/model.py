@@ -12,7 +12,6 @@ from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.adapted import Scaling
 from smtdist.data.fingerprint import Digests, array_hash
-from smtdist.data.showing import Shown
 from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.manifest import WEIGHTS, Facts
 from smtdist.engine.passes import Engine
@@ -23,11 +22,12 @@ from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.context import COARSE_BITS
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
-from smtdist.models.components import chosen_components, summary_of
+from smtdist.models.components import PatchTransform
 from smtdist.models.dictionary import Dictionary
-from smtdist.models.provenance import origin_of, traced
+from smtdist.models.provenance import origin_of
+from smtdist.models.readout import CodePlaces
 from smtdist.models.records import Record
-from smtdist.models.represent import Represent, TakesImages, representer
+from smtdist.models.represent import Represent, representer
 from smtdist.solve.solution import Solution
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.origin import basis
@@ -45,7 +45,7 @@ class Whitening:
 
 
 @dataclass(frozen=True)
-class Model(TakesImages, Shown):
+class Model(PatchTransform):
     """A fitted transform of images: its settings, and all that the fit found."""
 
     settings: Configuration
@@ -70,6 +70,7 @@ class Model(TakesImages, Shown):
         *configuration.VOTING,
     )
     """Settings that no sum depends on: they may change after the fit."""
+    holds: ClassVar[str] = "whitening and dictionary"
     STORED_AS: ClassVar[str] = "smt"
 
     @property
@@ -87,25 +88,6 @@ class Model(TakesImages, Shown):
         """Hash of all that the sums depend on besides the data. Two models can be merged only if it is equal."""
         settings = self.settings
         return basis(code_sums(self, 1), settings.resize, settings.center_crop)
-
-    def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
-        """Return P without its first `drop` rows, transposed: (K, n_components) float32.
-
-        After the fit you can choose any of the components stored; the default is that of the settings.
-        """
-        if self.embedding is None:
-            raise ModelError("The model has no embedding yet; it holds whitening and dictionary only.")
-        return chosen_components(self.embedding, self.settings, n_components, drop)
-
-    def feature_shape(self, n_components: int) -> tuple[int, int, int]:
-        """Return the shape of one image's representation: pooled rows, pooled columns, components."""
-        grid = self.geometry.rows, self.geometry.columns
-        return *representation.pooled_shape(*grid, *self.pooling), n_components
-
-    @property
-    def pooling(self) -> tuple[int, int]:
-        """Side of a pooling window and step to the next, in positions."""
-        return pooling_of(self.settings, self.geometry)
 
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
@@ -159,32 +141,10 @@ class Model(TakesImages, Shown):
 
         return timed_solve(statistics, self.settings, engine)
 
-    def finished(
-        self,
-        statistics: Statistics,
-        embedding: Solution | None,
-        source: dict[str, Any] | None = None,
-        skipped: Record | None = None,
-    ) -> Model:
-        """Return the model with its sums, its embedding, where they come from and what could not be read."""
-        about = traced(self.provenance, statistics.origin, source, skipped)
-        kept = statistics if self.settings.keep_statistics else None
-        return replace(self, statistics=kept, embedding=embedding, provenance=about)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the most important figures, as plain JSON."""
-        found = summary_of(self.embedding, self.settings.n_components, self.fingerprint)
-        return found | convergence.facts_of(self.ending)
-
     @property
     def ending(self) -> convergence.Convergence | None:
         """How the rounds of the dictionary ended; None where it was not learned."""
         return self.dictionary.ending
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the samples that the model was fitted on."""
-        return str(self.provenance.get("fingerprint", ""))
 
     @property
     def asked(self) -> str:
@@ -223,10 +183,30 @@ class Model(TakesImages, Shown):
         self._require_scale(source)
 
     @property
-    def window(self) -> tuple[int, int]:
-        """Side of a pooling window and step to the next, in pixels."""
-        (size, step), stride = self.pooling, self.settings.patch_stride
-        return (size - 1) * stride + self.geometry.patch, step * stride
+    def code(self) -> str:
+        """The name of its code."""
+        return self.settings.code
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the positions of an image."""
+        return self.geometry.rows, self.geometry.columns
+
+    @property
+    def patch(self) -> int:
+        """Side of a patch, in pixels."""
+        return self.geometry.patch
+
+    @property
+    def code_places(self) -> CodePlaces:
+        """What can be read out of its codes."""
+        return CodePlaces(*self.grid, len(self.dictionary.grid), self.pooling)
+
+    def identifying_arrays(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> list[NDArray[Any]]:
+        """Return components and atoms."""
+        return [self.components(n_components, drop), self.dictionary.grid]
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return atoms as patches (n, patch, patch, channels), unwhitened, without the mean patch; all by default."""
@@ -237,21 +217,11 @@ class Model(TakesImages, Shown):
         patches = np.asarray(chosen, np.float64) @ self.whitening.unwhiten
         return patches.reshape(-1, side, side, channels)
 
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return the shape of one image's representation with so many components, after those that are dropped."""
-        return self.feature_shape(self.components(n_components, drop).shape[1])
-
     def representer(
         self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
     ) -> Represent:
         """Return what represents a batch of images within a worker's budget."""
-        components = self.components(n_components, drop)
-        shape = self.feature_shape(components.shape[1])
-        how = (*self.pooling, self.settings.dtype)
-        symmetric = self.settings.dictionary_mirrored
-        return representer(self.encoder, components, how, symmetric, shape, source, engine)
+        return representer(self, source, engine, n_components, drop)
 
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:

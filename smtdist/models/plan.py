@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from smtdist.data.views import chunk_subset
 from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.executor import SerialExecutor, available_cores
-from smtdist.engine.forecast import Traffic
+from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker_limit
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan, WorkerLimits
@@ -49,36 +49,6 @@ class Step:
     driver_bytes: int = 0  # beside the sum that is gathered
     tiles: int = 1
     held_bytes: int = 0  # of other tiles, where one process does all
-
-
-@dataclass(frozen=True)
-class PassCost:
-    """One pass of a fit: its plan, and how often it runs over the data (k-means rounds).
-
-    `traffic` and `seconds` are those of all rounds; `driver_bytes` is what the driver holds at most, on top
-    of what it holds before the fit.
-    """
-
-    name: str
-    plan: PassPlan
-    rounds: int = 1
-    traffic: Traffic | None = None
-    driver_bytes: int = 0
-    seconds: float | None = None
-    tiles: int = 1  # of rows in which K x K sums are made, each a round: see `row_tiles`
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
-        return {
-            **self.plan.to_dict(),
-            "name": self.name,
-            "rounds": self.rounds,
-            "read_bytes": self.rounds * self.plan.read_bytes,
-            **({} if self.traffic is None else self.traffic.to_dict()),
-            "driver_bytes": self.driver_bytes,
-            "tiles": self.tiles,
-            "seconds": self.seconds,
-        }
 
 
 class PlannedCluster(SerialExecutor):
@@ -153,6 +123,20 @@ def plan_steps(
     moved = Traffic(0, written=way.disk_bytes + (spill_bytes(sums) if spilled else 0))
     plan = solve_plan(way, baseline)
     return [*costs, PassCost(SOLVE, plan, traffic=moved, driver_bytes=way.working_bytes)]
+
+
+def costs_of(steps: list[Step], engine: Engine) -> list[PassCost]:
+    """Return the cost of every pass with an engine, whose worker is measured."""
+    machines = measured_machines(steps, engine)
+    checkpointed = engine.checkpoint is not None
+    return [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+
+
+def on_driver(name: str, working: int) -> PassCost:
+    """Return the cost of what the driver does with so many bytes beside what it has in memory."""
+    baseline = resident_bytes()
+    plan = PassPlan(name, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)
+    return PassCost(name, plan, traffic=Traffic(0), driver_bytes=working)
 
 
 def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost:

@@ -9,10 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from smtdist.configuration import Configuration
-from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
 from smtdist.engine import session
 from smtdist.engine.calibration import Deadline
@@ -25,7 +22,7 @@ from smtdist.models import calibrate as calibrating
 from smtdist.models import plan as planning
 from smtdist.models.calibrate import Asked, Measured
 from smtdist.models.forecast import FitPlan, Planner, calibrated, local_machines
-from smtdist.models.model import Model
+from smtdist.models.image_jobs import Images
 
 Sizes = Sequence[int | None]
 """Bytes of a worker, of the driver and of a worker's GPU, each as stated or None."""
@@ -41,7 +38,7 @@ def in_bytes(*sizes: int | str | None) -> Sizes:
 
 
 def plan_fit(
-    source: Source,
+    job: Images,
     settings: Configuration,
     *,
     here: bool = True,
@@ -50,43 +47,20 @@ def plan_fit(
     threads: int | None = None,
     checkpoint: Path | None = None,
     calibrate: bool = True,
-    base: Model | None = None,
-    atoms: NDArray[Any] | None = None,
     connected: Callable[[], AbstractContextManager[Engine]] | None = None,
 ) -> FitPlan:
-    """Return what a fit will cost; nothing but a few samples is read.
+    """Return what a fit of a model with these settings will cost, of those of a job; nothing but a few samples is read.
 
     here : whether the work is done by this machine's processes; else by workers that `connected` connects to, which are
         measured. sizes, threads : of machines that are not this one. calibrate : whether times are measured, for ten
         seconds at most. Raises MemoryBudgetError for what cannot fit, with what would do.
     """
+    base, atoms = job.base, job.atoms
     n_atoms = settings.n_atoms if atoms is None else len(atoms)
     settings = settings.with_atoms(n_atoms if base is None else len(base.dictionary.grid))
-    planner, encoder = fit_planner(
-        source, settings, workers or 0, sizes, threads, checkpoint, here=here, base=base, atoms=atoms
-    )
-    if here or connected is None:
-        return plan_here(planner, checkpoint, calibrate, encoder, atoms)
-    with connected() as engine:
-        return plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, atoms)
-
-
-def fit_planner(
-    source: Source,
-    settings: Configuration,
-    workers: int,
-    sizes: Sizes,
-    threads: int | None,
-    checkpoint: Path | None,
-    *,
-    here: bool,
-    base: Model | None,
-    atoms: NDArray[Any] | None,
-) -> tuple[Planner, Any]:
-    """Return a fit to be planned for this machine with so many workers, and the encoder that it reuses."""
-    machines, shared = local_machines(workers, threads, *sizes)
+    machines, shared = local_machines(workers or 0, threads, *sizes)
     planner = Planner(
-        source,
+        job.source,
         settings,
         replace(machines, driver_baseline=driver_baseline(machines.worker.alone, here)),
         checkpoint is not None,
@@ -94,7 +68,11 @@ def fit_planner(
         None if atoms is None else len(atoms),
         shared if here else None,
     )
-    return planner, None if base is None else base.encoder
+    encoder = None if base is None else base.encoder
+    if here or connected is None:
+        return plan_here(planner, checkpoint, calibrate, encoder, atoms)
+    with connected() as engine:
+        return plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, atoms)
 
 
 def driver_baseline(alone: bool, here: bool) -> int:

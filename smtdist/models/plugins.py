@@ -1,4 +1,4 @@
-"""Encoders, contexts and kinds of samples that other packages bring, by entry points; read only for a name that is not ours."""
+"""Models, heads, encoders, contexts and samples that packages bring, by entry points; read only for a name that is not ours."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any, Final
 from smtdist import configuration
 from smtdist.errors import ConfigurationError
 
+MODELS: Final = "smtdist.models"
+"""Group of entry points that name models, such as subclasses of `smtdist.models.summed.SumModel`, by their kind."""
+HEADS: Final = "smtdist.heads"
+"""Group of entry points that name subclasses of `smtdist.evaluate.sum_head.SumHead`, by their `KIND`."""
 ENCODERS: Final = "smtdist.encoders"
 """Group of entry points that name subclasses of `smtdist.codes.encoder.PatchEncoder`."""
 CONTEXTS: Final = "smtdist.contexts"
@@ -41,6 +45,11 @@ def brought(group: str, name: str) -> Any:
             f"the "
             f"package."
         ) from error
+
+
+def names(group: str) -> list[str]:
+    """Return the names that installed packages bring in a group; loads nothing."""
+    return sorted(entry_points(group=group).names)
 
 
 def is_brought(group: str, name: str) -> bool:

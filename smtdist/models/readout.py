@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +20,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, equals, option
 from smtdist.kernels import representation
-from smtdist.kernels.device import to_host
-from smtdist.kernels.grid_pool import pooled_counts
-from smtdist.kernels.types import Codes
-from smtdist.models.joined import Joined, each, parts_of
-from smtdist.models.model import Model
-from smtdist.models.represent import Represent, Representer
-from smtdist.models.transform import Represents
+from smtdist.models.represent import Block, Representer
 from smtdist.settings import NULL, Settings, one_of, setting, whole
 
 FEATURES: Final = ("embedding", "codes", "both")
@@ -91,26 +88,173 @@ class Readout:
                 raise ConfigurationError(f"{name} is {side}; it must be a whole number of at least 1.")
 
 
-@dataclass(frozen=True)
-class Block:
-    """A part of a representation: its name and its shape."""
+class CodePlaces(NamedTuple):
+    """What can be read out of codes: those of rows x columns patches by so many atoms.
 
-    name: str
-    shape: tuple[int, ...]
+    pooling : side of the windows that the embedding is pooled over and step to the next, in positions.
+    """
+
+    rows: int
+    columns: int
+    n_atoms: int
+    pooling: tuple[int, int]
+
+
+class ImageTransform(ABC):
+    """What turns images into representations: a fitted model, several side by side, or one that is read out in another way.
+
+    asked : its settings, as JSON. fingerprint : of the samples it was fitted on, "" where they are not known. scaling : what
+    becomes of encoded images before patches are taken. votes : settings that say how neighbours vote where nothing else is
+    asked for. dtype : of the numbers of a representation. positions : patches of an image. names : of models side by side in a
+    file, where they were fitted together. CHANGEABLE : settings that may change after the fit, because they say how images are
+    represented.
+    """
+
+    STORED_AS: ClassVar[str]
+    CHANGEABLE: ClassVar[tuple[str, ...]] = ("pool_size", "pool_stride")
+    names: tuple[str, ...] = ()
 
     @property
-    def size(self) -> int:
-        """Numbers of an image."""
-        return math.prod(self.shape)
+    @abstractmethod
+    def asked(self) -> str: ...  # noqa: D102
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    @abstractmethod
+    def scaling(self) -> Scaling: ...  # noqa: D102
+    @property
+    @abstractmethod
+    def votes(self) -> Configuration: ...  # noqa: D102
+    @property
+    @abstractmethod
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    @abstractmethod
+    def positions(self) -> int: ...  # noqa: D102
+
+    @abstractmethod
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the model was fitted on."""
+
+    @abstractmethod
+    def representation_shape(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of one image's representation with so many components, after those that are dropped."""
+
+    @abstractmethod
+    def representer(
+        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
+    ) -> Representer:
+        """Return what represents a batch, within a worker's budget; refuse a model too large for it."""
 
     @property
-    def counts(self) -> bool:
-        """Whether the numbers are counts of codes, which are standardised before images are compared by them."""
-        return self.name == "codes"
+    def code_places(self) -> CodePlaces | None:
+        """What can be read out of its codes; None where the embedding alone can be."""
+        return None
+
+    def read_out(self) -> ModelReadout:
+        """Return the model with the way in which its codes are read out: the embedding, as it pools it."""
+        return ModelReadout(self, Readout("embedding", None))
+
+    @property
+    def members(self) -> tuple[ImageTransform, ...]:
+        """The models that a representation is made by, in their order."""
+        return (self,)
+
+    def each(self, change: Callable[[Any], Any]) -> Any:
+        """Return it changed, each of models side by side by itself."""
+        return change(self)
+
+    def identifying_arrays(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> list[NDArray[Any]]:
+        """Return arrays that tell its representations from those of another model of the same settings and samples."""
+        return []
+
+    def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:  # noqa: B027  # most are
+        """Refuse the model of a file that represents nothing yet; where it has to be `embedded`, one without components."""
+
+    def with_changes(self, changes: Mapping[str, Any]) -> ImageTransform:
+        """Return it with other settings of what may change after the fit; ConfigurationError for others."""
+        found: ImageTransform = with_changes(self, changes)
+        return found
+
+    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
+        """Return the images that files and a dataset name, without damaged ones where they are to be skipped."""
+        from smtdist.data import opening
+
+        if dataset is None:
+            raise ConfigurationError(
+                f"{data[0]} needs the name of its images, a dataset or a group; give it with {option('(path, dataset)')}."
+            )
+        return opening.open_source(data, dataset, self.scaling, fitted=True, skip_damaged=skip)
+
+    def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
+        """Return a context that yields images of Python, or of a file: (path, name)."""
+        from smtdist.data.array import as_source
+
+        if isinstance(X, tuple) and len(X) == 2:
+            return nullcontext(self.opened(X[0], X[1], skip))
+        return nullcontext(as_source(X, self.scaling, fitted=True))
+
+
+def with_changes(model: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a dataclass with other settings, of those that may change after the fit; ConfigurationError for others."""
+    names, allowed = model.settings.named(changes), model.CHANGEABLE
+    if fixed := sorted(names.keys() - set(allowed)):
+        raise ConfigurationError(
+            f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can."
+        )
+    return replace(model, settings=model.settings.replace(**names)) if names else model
+
+
+class OnAnother(ImageTransform):
+    """What stands on another model, and answers as that one does unless it says otherwise."""
+
+    @property
+    @abstractmethod
+    def first(self) -> ImageTransform:
+        """The other model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the samples that the other was fitted on."""
+        return self.first.fingerprint
+
+    @property
+    def asked(self) -> str:
+        """The settings of the other, as JSON."""
+        return self.first.asked
+
+    @property
+    def scaling(self) -> Scaling:
+        """What becomes of encoded images before patches are taken."""
+        return self.first.scaling
+
+    @property
+    def votes(self) -> Configuration:
+        """How neighbours vote where nothing else is asked for."""
+        return self.first.votes
+
+    @property
+    def dtype(self) -> str:
+        """Of the numbers of a representation."""
+        return self.first.dtype
+
+    @property
+    def positions(self) -> int:
+        """Patches of an image."""
+        return self.first.positions
+
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the other was fitted on."""
+        self.first.require_images(source)
 
 
 @dataclass(frozen=True)
-class ModelReadout:
+class ModelReadout(OnAnother):
     """A fitted model of images with another way to read its codes out; it represents images as the model does.
 
     The shape of a representation is that of its part, (F,) of both, or (2, F) with mirror images. Codes and
@@ -118,36 +262,25 @@ class ModelReadout:
     codes.
     """
 
-    model: Represents
+    model: ImageTransform
     readout: Readout
 
     def __post_init__(self) -> None:
         plain = self.readout.features == "embedding" and self.readout.grid is None
-        if not (plain or isinstance(self.model, Model)):
+        if not plain and self.model.code_places is None:
             raise ConfigurationError(
                 f"Features of codes and a pooling grid need a model with {equals('code', 'gq')} or {equals('code', 'vq')}; use "
                 f"{equals('features', 'embedding')} without a grid ({option('features', 'embedding')}, no {option('pool')})."
             )
 
     @property
-    def fingerprint(self) -> str:
-        """Of the samples it was fitted on."""
-        return self.model.fingerprint
+    def first(self) -> ImageTransform:
+        """The model."""
+        return self.model
 
-    @property
-    def asked(self) -> str:
-        """The model's settings, as JSON."""
-        return self.model.asked
-
-    @property
-    def scaling(self) -> Scaling:
-        """What becomes of encoded images before patches are taken."""
-        return self.model.scaling
-
-    @property
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-        return self.model.votes
+    def read_out(self) -> ModelReadout:
+        """Return the same."""
+        return self
 
     @property
     def dtype(self) -> str:
@@ -159,34 +292,27 @@ class ModelReadout:
         """Patches of an image."""
         return self.model.positions * (2 if self.readout.mirrored else 1)
 
-    def require_images(self, source: Source) -> None:
-        """Refuse images of another shape than the model was fitted on."""
-        self.model.require_images(source)
-
     def blocks(self, n_components: int | None = None, drop: int | None = None) -> list[Block]:
         """Return the parts of an image's features, in order."""
-        readout, found = self.readout, list[Block]()
+        readout, codes, found = self.readout, self.model.code_places, list[Block]()
         if readout.features != "codes":
             shape = self.model.representation_shape(n_components, drop)
-            if readout.grid is not None:
-                assert isinstance(self.model, Model)
-                places = self.model.geometry.rows, self.model.geometry.columns
-                shape = (*representation.pooled_shape(*places, *self.pooling), shape[-1])
+            if readout.grid is not None and codes is not None:
+                shape = (*representation.pooled_shape(codes.rows, codes.columns, *self.pooling), shape[-1])
             found.append(Block("embedding", shape))
-        if readout.features != "embedding":
-            assert isinstance(self.model, Model)
+        if readout.features != "embedding" and codes is not None:
             side = readout.code_grid
-            found.append(Block("codes", (side, side, len(self.model.encoder.atoms))))
+            found.append(Block("codes", (side, side, codes.n_atoms)))
         return found
 
     @property
     def pooling(self) -> tuple[int, int]:
         """Side of the windows that the embedding is pooled over and step to the next, in positions; of a binary code."""
-        assert isinstance(self.model, Model)
-        grid = self.readout.grid
+        codes, grid = self.model.code_places, self.readout.grid
+        assert codes is not None
         if grid is None:
-            return self.model.pooling
-        rows, columns = self.model.geometry.rows, self.model.geometry.columns
+            return codes.pooling
+        rows, columns = codes.rows, codes.columns
         if grid > min(rows, columns):
             raise ConfigurationError(
                 f"There are no {grid} x {grid} windows in {rows} x {columns} patches; ask for at most {min(rows, columns)}."
@@ -204,13 +330,17 @@ class ModelReadout:
     ) -> RepresentReadout:
         """Return what represents a batch of images within a worker's budget."""
         inner = self.model.representer(source, engine, n_components, drop)
-        if self.readout.grid is not None and isinstance(inner, Represent):
-            size, step = self.pooling
-            inner = replace(inner, size=size, stride=step)
+        if self.readout.grid is not None:
+            inner = inner.over(self.pooling)
         blocks = self.blocks(n_components, drop)
         # beside what the model's own representation takes: the features of a batch in float32, joined and converted
         more = inner.batch * 4 * 3 * math.prod(self.representation_shape(n_components, drop))
-        return RepresentReadout(inner, self.readout, self.dtype, tuple(blocks), inner.working_bytes + more)
+        return RepresentReadout(
+            *(inner, self.readout, self.dtype, tuple(blocks)),
+            batch=inner.batch,
+            threads=inner.threads,
+            working_bytes=inner.working_bytes + more,
+        )
 
 
 @dataclass(frozen=True)
@@ -269,13 +399,12 @@ def width(layout: Layout) -> int:
     return max(one.block.size + max(one.start, one.mirrored or 0) for one in parts)
 
 
-def layout_of(model: Represents, n_components: int | None = None, drop: int | None = None) -> Layout:
+def layout_of(model: ImageTransform, n_components: int | None = None, drop: int | None = None) -> Layout:
     """Return where the parts of a row are; of models side by side, of each."""
     found, start = Layout(), 0
-    for one in parts_of(model):
-        blocks, mirrored = [Block("embedding", one.representation_shape(n_components, drop))], False
-        if isinstance(one, ModelReadout):
-            blocks, mirrored = one.blocks(n_components, drop), one.readout.mirrored
+    for one in model.members:
+        seen = one.read_out()
+        blocks, mirrored = seen.blocks(n_components, drop), seen.readout.mirrored
         view = sum(block.size for block in blocks)
         columns = []
         for block in blocks:
@@ -286,15 +415,14 @@ def layout_of(model: Represents, n_components: int | None = None, drop: int | No
     return found
 
 
-def identity_of(model: Represents, n_components: int | None = None, drop: int | None = None) -> str:
+def identity_of(model: ImageTransform, n_components: int | None = None, drop: int | None = None) -> str:
     """Return a hash of what representations depend on beside the options: settings, atoms and components of each model."""
     arrays: list[NDArray[Any]] = []
     how = n_components, drop
-    for one in parts_of(model):
-        inner = one.model if isinstance(one, ModelReadout) else one
-        arrays.append(np.frombuffer(f"{inner.asked}{inner.fingerprint}{how}".encode(), np.uint8))
-        if isinstance(inner, Model):
-            arrays += [inner.components(*how), inner.dictionary.grid]
+    for one in model.members:
+        inner = one.read_out().model
+        told = f"{inner.asked}{inner.fingerprint}{how}"
+        arrays += [np.frombuffer(told.encode(), np.uint8), *inner.identifying_arrays(*how)]
     return array_hash(*arrays)
 
 
@@ -314,15 +442,14 @@ def column_runs(layout: Layout, mirrored: bool) -> list[tuple[int, int]]:
     return runs
 
 
-def and_mirrored(model: Represents) -> Represents:
+def and_mirrored(model: ImageTransform) -> ImageTransform:
     """Return the model with the features of mirror images after those of images."""
 
-    def both(one: Represents) -> Represents:
-        if isinstance(one, ModelReadout):
-            return replace(one, readout=replace(one.readout, mirrored=True))
-        return ModelReadout(one, Readout("embedding", None, mirrored=True))
+    def both(one: ImageTransform) -> ImageTransform:
+        seen = one.read_out()
+        return replace(seen, readout=replace(seen.readout, mirrored=True))
 
-    found: Represents = each(model, both)
+    found: ImageTransform = model.each(both)
     return found
 
 
@@ -332,13 +459,13 @@ def without_mirrored(layout: Layout) -> Layout:
 
 
 def with_readout(
-    model: Represents,
+    model: ImageTransform,
     features: str | None,
     grid: int | None = None,
     *,
     mirrored: bool = False,
     half: bool = False,
-) -> Represents:
+) -> ImageTransform:
     """Return the model with another way to read its codes out; the model itself where nothing is asked for.
 
     Of models side by side each is read out so. Without a grid embeddings are pooled over 4 x 4 windows, or as many as
@@ -350,13 +477,15 @@ def with_readout(
         raise ConfigurationError(
             f"A grid ({option('pool')}) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
         )
-    if isinstance(model, Joined):
-        return model.each(lambda one: with_readout(one, features, grid, mirrored=mirrored, half=half))
     dtype = "float16" if half else None
-    found = ModelReadout(model, Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype))
-    if features == "both" and grid is None and isinstance(model, Model):
-        few = min(representation.GRID, model.geometry.rows, model.geometry.columns)
-        found = replace(found, readout=replace(found.readout, grid=few))
+
+    def seen(one: ImageTransform) -> ImageTransform:
+        windows = grid
+        if features == "both" and grid is None and (codes := one.code_places) is not None:
+            windows = min(representation.GRID, codes.rows, codes.columns)
+        return ModelReadout(one, Readout(features or "embedding", windows, mirrored=mirrored, dtype=dtype))
+
+    found: ImageTransform = model.each(seen)
     return found
 
 
@@ -368,60 +497,23 @@ def _shape(blocks: Sequence[Block], mirrored: bool) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class RepresentReadout:
+class RepresentReadout(Representer):
     """Images (B, H, W, C) to features (B, ...), as `ModelReadout.representation_shape` has them."""
 
     inner: Representer
     readout: Readout
     dtype: str
     blocks: tuple[Block, ...]
-    working_bytes: int
-
-    @property
-    def batch(self) -> int:
-        """Images that are taken at once."""
-        return self.inner.batch
-
-    @property
-    def threads(self) -> int:
-        """Threads of a task."""
-        return self.inner.threads
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch."""
         mirrored, size = self.readout.mirrored, sum(block.size for block in self.blocks)
         found = np.empty((len(images), 1 + mirrored, size), self.dtype)
-        if mirrored and isinstance(self.inner, Represent) and self.inner.symmetric:
-            self._write(images, found, True)
+        how = self.blocks, self.readout.code_grid
+        if mirrored and self.inner.symmetric:
+            self.inner.write(images, found, *how, True)
         else:
-            self._write(images, found[:, :1], False)
+            self.inner.write(images, found[:, :1], *how, False)
             if mirrored:
-                self._write(np.ascontiguousarray(images[:, :, ::-1]), found[:, 1:], False)
+                self.inner.write(np.ascontiguousarray(images[:, :, ::-1]), found[:, 1:], *how, False)
         return found if mirrored else found.reshape(len(found), *_shape(self.blocks, False))
-
-    def _write(self, images: NDArray[np.generic], found: NDArray[np.floating[Any]], mirrored: bool) -> None:
-        """Write features of images, and of their mirror images if asked, (n, views, F)."""
-        if not isinstance(self.inner, Represent):
-            found[...] = self.inner(images).reshape(found.shape)
-            return
-        done = 0
-        for count, codes in self.inner.codes(images):
-            place = 0
-            for block in self.blocks:
-                columns = slice(place, place + block.size)
-                for view, values in enumerate(self._block(self.inner, block, codes, count, mirrored)):
-                    found[done : done + count, view, columns] = values.reshape(count, -1)
-                place += block.size
-            done += count
-
-    def _block(
-        self, inner: Represent, block: Block, codes: Codes, count: int, mirrored: bool
-    ) -> Iterator[NDArray[np.floating[Any]]]:
-        """Yield the features of so many images and, if asked, of their mirror images."""
-        if not block.counts:
-            yield from (to_host(one) for one in inner.pooled(codes, count, mirrored))
-            return
-        geometry = inner.encoder.whitener.geometry
-        for own in inner.views(codes, mirrored):
-            counts = pooled_counts(own, count, geometry.rows, geometry.columns, self.readout.code_grid)
-            yield np.sqrt(counts, out=counts)

@@ -20,7 +20,7 @@ from smtdist.data.fingerprint import sample_digests
 from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
 from smtdist.engine.calibration import Calibration, Deadline
-from smtdist.engine.forecast import Pace
+from smtdist.engine.forecast import Pace, PassCost
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.passes import Engine
@@ -28,7 +28,7 @@ from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import MemoryBudgetError, counted
 from smtdist.kernels.threads import set_threads
 from smtdist.models.forecast import FitPlan, with_seconds
-from smtdist.models.plan import Machines, PassCost, PlannedCluster, Step, step_cost
+from smtdist.models.plan import Machines, PlannedCluster, Step, step_cost
 from smtdist.models.records import Record
 from smtdist.models.ways import SOLVE, Way, solve_plan
 from smtdist.statistics.base import State, Statistic

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,61 +15,76 @@ from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError, option
+from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
 from smtdist.kernels.cpu.table import Table, table_of
 from smtdist.kernels.device import gpu_available, place, to_host
+from smtdist.kernels.grid_pool import pooled_counts
 from smtdist.kernels.mirrored import mirrored_codes
-from smtdist.kernels.types import Array, Codes, Encoder, Geometry
+from smtdist.kernels.types import Array, Codes, Encoder
 
 BATCH_BYTES = 256 * 1024**2
 DEVICE_BATCH_BYTES = 8 * BATCH_BYTES
 """The same where kernels run on a GPU, which takes small batches as long as larger ones."""
 
 
-class Representer(Protocol):
+@dataclass(frozen=True)
+class Block:
+    """A part of a representation: its name and its shape."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Numbers of an image."""
+        return math.prod(self.shape)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the numbers are counts of codes, which are standardised before images are compared by them."""
+        return self.name == "codes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Representer(ABC):
     """Images (B, H, W, C) to representations (B, ...), picklable.
 
     batch : images that are taken at once. threads : of a task. working_bytes : of a batch and of reading,
-        as planned.
+        as planned. symmetric : whether codes of mirror images follow from those of images.
     """
 
-    @property
-    def batch(self) -> int: ...  # noqa: D102
-    @property
-    def threads(self) -> int: ...  # noqa: D102
-    @property
-    def working_bytes(self) -> int: ...  # noqa: D102
+    batch: int
+    threads: int
+    working_bytes: int = 0
+    symmetric: bool = False
 
-    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]: ...  # noqa: D102
+    @abstractmethod
+    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
+        """Represent a batch."""
 
+    def over(self, windows: tuple[int, int]) -> Representer:
+        """Return the same, pooled over windows of another side and step; codes of images alone can be."""
+        return self
 
-class TakesImages:
-    """A fitted model that images are added to and withdrawn from: `scaling` is what becomes of encoded ones."""
+    def write(
+        self,
+        images: NDArray[np.generic],
+        found: NDArray[np.floating[Any]],
+        blocks: Sequence[Block],
+        cells: int,
+        mirrored: bool,
+    ) -> None:
+        """Write features of images, and of their mirror images if asked, (n, views, F).
 
-    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
-        """Return the images that files and a dataset name, without damaged ones where they are to be skipped."""
-        from smtdist.data import opening
-
-        if dataset is None:
-            raise ConfigurationError(
-                f"{data[0]} needs the name of its images, a dataset or a group; give it with {option('(path, dataset)')}."
-            )
-        scaling = self.scaling  # type: ignore[attr-defined]
-        return opening.open_source(data, dataset, scaling, fitted=True, skip_damaged=skip)
-
-    def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
-        """Return a context that yields images of Python, or of a file: (path, name)."""
-        from smtdist.data.array import as_source
-
-        if isinstance(X, tuple) and len(X) == 2:
-            return nullcontext(self.opened(X[0], X[1], skip))
-        return nullcontext(as_source(X, self.scaling, fitted=True))  # type: ignore[attr-defined]
+        blocks : the parts of a view. cells : a side, of those that codes are counted in.
+        """
+        found[...] = self(images).reshape(found.shape)
 
 
 @dataclass(frozen=True)
-class Represent:
+class Represent(Representer):
     """z = pool(L2(P f(x))), L2 at each pooled position; zero where a patch has no code.
 
     Memory: a batch's codes, patch embeddings (positions x components x 4 bytes) of one image for each
@@ -80,11 +96,9 @@ class Represent:
     size: int
     stride: int
     dtype: str
-    batch: int
-    threads: int
-    working_bytes: int = 0  # of a batch and of reading, as planned
-    symmetric: bool = False  # whether codes of mirror images follow from those of images
-    signs: NDArray[np.float32] | None = None  # and by what their embeddings do, (L,)
+    signs: NDArray[np.float32] | None = (
+        None  # by what embeddings of mirror images follow from those of images, (L,)
+    )
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
@@ -98,6 +112,42 @@ class Represent:
         capacity = memory.code_capacity(geometry, len(encoder.atoms), encoder.form, len(images), sampling)
         for _, count, codes in code_kernels.encode_pieces(place(images), encoder, False, capacity):
             yield count, codes
+
+    def over(self, windows: tuple[int, int]) -> Represent:
+        """Return the same, pooled over windows of another side and step, in positions."""
+        return replace(self, size=windows[0], stride=windows[1])
+
+    def write(
+        self,
+        images: NDArray[np.generic],
+        found: NDArray[np.floating[Any]],
+        blocks: Sequence[Block],
+        cells: int,
+        mirrored: bool,
+    ) -> None:
+        """Write features of images, and of their mirror images if asked, (n, views, F): codes are made once for all parts."""
+        done = 0
+        for count, codes in self.codes(images):
+            place = 0
+            for block in blocks:
+                made = (
+                    self._counted(codes, count, cells, mirrored)
+                    if block.counts
+                    else self.pooled(codes, count, mirrored)
+                )
+                for view, values in enumerate(made):
+                    found[done : done + count, view, place : place + block.size] = to_host(values).reshape(
+                        count, -1
+                    )
+                place += block.size
+            done += count
+
+    def _counted(self, codes: Codes, count: int, cells: int, mirrored: bool) -> Iterator[Array]:
+        """Yield square roots of how often each atom is active in each cell of so many images and, if asked, mirror images."""
+        geometry = self.encoder.whitener.geometry
+        for own in self.views(codes, mirrored):
+            counts = pooled_counts(own, count, geometry.rows, geometry.columns, cells)
+            yield np.sqrt(counts, out=counts)
 
     def views(self, codes: Codes, mirrored: bool) -> list[Codes]:
         """Return codes of images and, if asked, those of their mirror images; of a symmetric model alone."""
@@ -117,20 +167,13 @@ class Represent:
 
 
 def representer(
-    encoder: Encoder,
-    components: NDArray[np.float32],
-    how: tuple[int, int, str],
-    symmetric: bool,
-    shape: tuple[int, int, int],
-    source: Source,
-    engine: Engine,
+    model: Any, source: Source, engine: Engine, n_components: int | None, drop: int | None
 ) -> Represent:
-    """Choose the batch within a worker's budget; refuse a model too large for it.
-
-    how : side and step of the pooling windows, and the type of a representation; `shape` is its shape. symmetric :
-        whether the dictionary is closed under mirroring.
-    """
-    geometry, (rows, columns, count) = encoder.whitener.geometry, shape
+    """Return what represents images by a binary code, in a batch within a worker's budget; refuse a model too large for it."""
+    encoder, settings = model.encoder, model.settings
+    components, symmetric = model.components(n_components, drop), settings.dictionary_mirrored
+    rows, columns, count = model.feature_shape(components.shape[1])
+    geometry = encoder.whitener.geometry
     threads = engine.executor.threads()
     reading = (
         pass_plan.block_samples(source) * source.sample_bytes
@@ -161,21 +204,19 @@ def representer(
             f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may use; "
             f"use fewer components or larger workers."
         )
-    table = table_of(components)
-    if not symmetric:
-        return Represent(encoder, table, *how, batch, threads, needed(batch))
-    # codes and embeddings of mirror images take as much as those of images
-    beside = batch_codes(geometry, encoder, batch) + 4 * batch * rows * columns * count
-    signs = representation.signs_of_halves(components)
-    return Represent(encoder, table, *how, batch, threads, needed(batch) + beside, True, signs)
-
-
-def batch_codes(geometry: Geometry, encoder: Encoder, images: int) -> int:
-    """Return the bytes of the lists of codes of a batch, at most."""
-    capacity = memory.code_capacity(
-        geometry, len(encoder.atoms), encoder.form, images, encoder.whitener.sampling.undrawn
+    beside, signs = 0, None
+    if symmetric:  # codes and embeddings of mirror images take as much as those of images
+        sampling = encoder.whitener.sampling.undrawn
+        codes = memory.code_capacity(geometry, len(encoder.atoms), encoder.form, batch, sampling)
+        beside = int(2 * codes + 16 * batch * geometry.positions) + 4 * batch * rows * columns * count
+        signs = representation.signs_of_halves(components)
+    return Represent(
+        *(encoder, table_of(components), *model.pooling, settings.dtype, signs),
+        batch=batch,
+        threads=threads,
+        working_bytes=needed(batch) + beside,
+        symmetric=symmetric,
     )
-    return int(2 * capacity + 16 * images * geometry.positions)
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

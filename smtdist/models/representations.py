@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.deflate import chunks_of
-from smtdist.data.source import Source
-from smtdist.engine.passes import Engine
-from smtdist.models.jobs import Look, Seen
 from smtdist.models.store import Array, save_rows, version
 
 ARRAYS: Final = {"z": Array(("sample", "feature")), "labels": Array(("sample",), optional=True)}
@@ -59,27 +54,3 @@ def save_representation(
         ending=ending,
         overwrite=overwrite,
     )
-
-
-def rows_of(
-    model: Any,
-    look: Look,
-    source: Source,
-    pieces: Callable[[Engine], Iterator[tuple[int, NDArray[Any]]]],
-    shape: tuple[int, ...],
-    dtype: str,
-) -> Seen:
-    """Return what writes the features of every sample as they are made."""
-    fingerprint = model.provenance.get("fingerprint")
-    attributes = {
-        "configuration": "{}" if model.settings is None else model.settings.to_json(),
-        "model": str(look.model.absolute()),
-        **({"model_fingerprint": fingerprint} if fingerprint else {}),
-        "source": source.name,
-    }
-    n = source.n_samples
-
-    def write(engine: Engine, out: Path, overwrite: bool) -> int:
-        return save_representation(out, pieces(engine), n, shape, dtype, attributes, overwrite=overwrite)
-
-    return Seen(source, write, {"n_samples": n, "n_features": math.prod(shape)})

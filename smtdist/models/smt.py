@@ -22,10 +22,10 @@ from smtdist.data.source import Source
 from smtdist.engine import folder
 from smtdist.errors import ConfigurationError, DataError, ModelError, command, equals, option
 from smtdist.kernels import convergence
-from smtdist.models import coded, forecast, loading, planning, plugins, readout, rehearsal
-from smtdist.models.estimating import Estimator, require_columns
-from smtdist.models.fit import fit
+from smtdist.models import coded, forecast, image_jobs, loading, planning, plugins, readout, rehearsal
+from smtdist.models.estimating import TransformEstimator, require_columns
 from smtdist.models.forecast import FitPlan
+from smtdist.models.jobs import Job
 from smtdist.models.judged import Evaluates
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
@@ -70,7 +70,7 @@ def _with_value_errors(method: Method) -> Method:
 class SMT(
     Evaluates,
     TransformerMixin,  # type: ignore[misc]
-    Estimator,
+    TransformEstimator,
     of=Configuration,
     defaults=dict.fromkeys(configuration.GREY),
     run=("cluster", "n_workers", "checkpoint", "on_bad_chunk", "solve_on", "on_event"),
@@ -145,7 +145,7 @@ class SMT(
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model file."""
         model = loading.load_transform(path)
-        if isinstance(model, Model):
+        if not plugins.is_learned(model.code):
             return cls(**{**cls.parameters_of(model.settings), **where})._fitted(model, [])
         others = coded.named_settings(model)
         given = {name: others.pop(name) for name in ("code", *_shared(others["code"]))}
@@ -223,27 +223,24 @@ class SMT(
             # named, not imported: handles are a layer above
             return import_module("smtdist").start(self, X, y, base=base)
         require_columns(self, X, reset=True)
-        if self.is_learned:
-            return self._fit_learned(X, base)
-        source = as_source(X, self.configuration, image_shape=self.image_shape)
-        settings = self.settings_for(source, base)
+        job = self._job(X, base)
         with self._engine(self.checkpoint) as engine:
-            model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
-        if base is None:
-            convergence.warn(convergence.advice(model.summary(), "dictionary_rounds"))
+            model, records = job.fit(engine)
+        for sentence in job.advice(model):
+            convergence.warn(sentence)
         return self._fitted(model, records)
 
-    def _fit_learned(self, X: Any, base: Any) -> Self:
+    def _job(self, X: Any, base: Any) -> Job:
+        """Return the fit of images, ready to be run or planned."""
+        if not self.is_learned:
+            source = as_source(X, self.configuration, image_shape=self.image_shape)
+            return image_jobs.binary_job(source, {"": self.settings_for(source, base)}, self.atoms, base)
         if base is not None:
             raise ConfigurationError(
                 f"With {equals('code', self.code)} whitening and dictionary are learned, too; leave out {option('base')}."
             )
-        settings, source = self._coded(), as_source(X, image_shape=self.image_shape)
-        coded.require_pooled(source, settings)
-        with self._engine(self.checkpoint) as engine:
-            model, records = coded.fit_coded(source, settings, engine)
-        convergence.warn(convergence.advice(model.summary()))
-        return self._fitted(model, records)
+        settings = self._coded()
+        return image_jobs.coded_job(as_source(X, image_shape=self.image_shape), settings)
 
     @_with_value_errors
     def plan(
@@ -268,29 +265,22 @@ class SMT(
         """
         sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
         place = None if self.checkpoint is None else Path(self.checkpoint)
+        job: Any = self._job(X, base)
         if self.is_learned:
-            source = as_source(X, image_shape=self.image_shape)
-            asked = self._coded()
             machines, _ = forecast.local_machines(self.n_workers or 0, threads, *sizes)
             return rehearsal.planned_run(
-                lambda engine: coded.fit_coded(source, asked, engine),
-                machines,
-                asked.embedding.n_components + asked.embedding.drop_components,
-                checkpoint=place,
-                timed=calibrate,
+                job.fit, machines, job.components, checkpoint=place, timed=calibrate
             )
-        source = as_source(X, self.configuration, image_shape=self.image_shape)
+        (settings,) = job.each.values()
         return planning.plan_fit(
-            source,
-            self.settings_for(source, base),
+            job,
+            settings,
             here=self.cluster in (None, "local"),
             workers=self.n_workers,
             sizes=sizes,
             threads=threads,
             checkpoint=place,
             calibrate=calibrate,
-            base=base,
-            atoms=self.atoms,
             connected=lambda: self._engine(place),
         )
 
@@ -299,15 +289,14 @@ class SMT(
 
         The result is bit-identical to one fit of all images with that whitening and dictionary.
         """
-        if not hasattr(self, "model_"):
-            return self.fit(X)
-        self._require_settings()
-        return self._updated(X)
+        if hasattr(self, "model_"):
+            self._require_settings()
+        return super().partial_fit(X)
 
     def _require_settings(self) -> None:
         """Refuse parameters that were changed after the fit: what is added would not follow them."""
         model = self.model_
-        if self.is_learned or not isinstance(model, Model):
+        if self.is_learned or plugins.is_learned(model.code):
             return
         given = self._settings(model.settings)
         given = given.with_atoms(given.n_atoms if self.atoms is None else len(self.atoms))
@@ -319,28 +308,19 @@ class SMT(
                     f"the solve."
                 )
 
-    def withdraw(self, X: Any) -> Self:
-        """Take images out of the fitted model, as if they had never been added to its sums.
-
-        Raises ModelError for images that are not in the model, and for images that supplied an atom.
-        """
-        check_is_fitted(self)
-        return self._updated(X, withdraw=True)
-
     def refit(self) -> Self:
         """Solve again from the sums alone, with the present n_components, drop_components, second_moment and pooling."""
         check_is_fitted(self)
         if self.is_learned:
             given = self.given_settings()
-            changes = {name: given[name] for name in self.model_.free if name in given}
-            return self._fitted(refit(self.model_, **changes), self.passes_)
-        present = self.model_.settings
-        settings = self._settings(present).with_atoms(present.n_atoms)
-        changes = {name: getattr(settings, name) for name in Model.free}
+        else:
+            present = self.model_.settings
+            given = vars(self._settings(present).with_atoms(present.n_atoms))
+        changes = {name: given[name] for name in self.model_.free if name in given}
         return self._fitted(refit(self.model_, **changes), self.passes_)
 
     @_with_value_errors
-    def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
+    def _updated(self, X: Any, *, withdraw: bool) -> Self:
         model = self.model_
         require_columns(self, X, reset=False)
         source = as_source(X, model.scaling, fitted=True, image_shape=self.image_shape)

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
 import h5py
 import numpy as np
@@ -29,17 +29,20 @@ from smtdist.data.look import CLASSES
 from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, write_netcdf
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import DataError, ModelError
-from smtdist.models.kinds import KINDS, Kind
-from smtdist.settings import Settings
+from smtdist.models import plugins
+from smtdist.models.kinds import KINDS
 from smtdist.solve.solution import Solution
 
 M = TypeVar("M")
 
 
 def kind_in(file: Any) -> str:
-    """Return which kind an open HDF5 file is: one of `KINDS`, or "images"."""
+    """Return which kind an open HDF5 file is: one of `KINDS`, to which packages add, or "images"."""
     for name, kind in KINDS.items():
         if kind.schema in file.attrs and (name != "representation" or "z" in file):
+            return name
+    for name in [str(one).removesuffix("_schema") for one in file.attrs if str(one).endswith("_schema")]:
+        if plugins.brought(plugins.MODELS, name) and name in KINDS:  # its module has added its row
             return name
     return "images"
 
@@ -146,6 +149,11 @@ def require_kind(file: Any, path: str | os.PathLike[str], wanted: str) -> str:
         raise KINDS[wanted].error(
             f"{path} is not a {KINDS[wanted].called}; give one written by {KINDS[wanted].by}."
         )
+    brought = text(file, "kind")
+    if inside == "images" and f"{brought}_schema" in file.attrs:
+        raise ModelError(
+            f"{path} holds a {brought} model, which no installed package brings; install the one that does."
+        )
     kind = KINDS.get(inside)
     if wanted != inside and (wanted or kind is None or not kind.home):
         holds = "is an HDF5 file but not an smtdist model" if kind is None else f"holds {kind.holds}"
@@ -198,40 +206,6 @@ class Array(NamedTuple):
 
 Arrays = Mapping[str, Array]
 """Declared arrays of a group, by name."""
-
-
-class Stored:
-    """What makes a dataclass with `settings`, arrays and a `provenance` a kind of model of its own, which has files.
-
-    A subclass names its kind, the class of its settings and its arrays, by the names of its fields. While its module is
-    imported, all that reads files knows it.
-    """
-
-    STORED_AS: ClassVar[str]
-    SETTINGS: ClassVar[type[Settings]]
-    ARRAYS: ClassVar[Arrays]
-    settings: Settings
-    provenance: dict[str, Any]
-
-    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays) -> None:
-        """Add the kind to the table."""
-        super().__init_subclass__()
-        cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
-        home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
-        KINDS[kind] = Kind(called, f"a {called}", home, f"{kind}_schema", made_by=cls.__module__)
-
-    def stored(self) -> Iterator[tuple[str, Group]]:
-        """Yield what its file holds: arrays in the root, settings and provenance as JSON."""
-        about = {"configuration": self.settings.to_json(), "provenance": json.dumps(self.provenance)}
-        yield "", packed(self.ARRAYS, vars(self), version(self.STORED_AS) | about)
-
-    @classmethod
-    def restored(cls, file: Any, statistics: bool) -> Self:
-        """Read what `stored` yielded."""
-        require(file, {"": cls.ARRAYS})
-        settings = cls.SETTINGS.from_json(str(file.attrs["configuration"]))
-        about: dict[str, Any] = {"settings": settings, "provenance": json.loads(file.attrs["provenance"])}
-        return cls(**about, **arrays_in(file, cls.ARRAYS))
 
 
 def alike(names: Sequence[str], *dims: str, dtype: str = "", optional: bool = False) -> dict[str, Array]:
@@ -380,6 +354,7 @@ def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
 
 
 _LATER: Final = ("residuals", "rank", "dead")
+"""What earlier layouts lack. There is no table of readers: what they lack or have elsewhere is a line where an array is read."""
 
 
 def embedding(codes: str = "atom") -> dict[str, Array]:
@@ -402,6 +377,32 @@ def read_solution(group: Any) -> Solution:
     # what was read from an older file and written again has no rank, and no residuals
     residuals = finite(group, "residuals") if rank else group["residuals"][()]
     return Solution(components, eigenvalues, residuals, rank, dead)
+
+
+def root_of(model: Any, title: str) -> dict[str, Any]:
+    """Return what the root of the file of a transform says: version, settings and provenance as JSON, hash of the samples."""
+    return {
+        **version(model.STORED_AS),
+        "title": title,
+        "configuration": "" if model.settings is None else model.settings.to_json(),
+        "provenance": json.dumps(without_audit(model.provenance)),
+        "fingerprint": str(model.provenance.get("fingerprint", "")),
+    }
+
+
+def solved_groups(
+    model: Any, solution: Solution | None, sums: Callable[[Any, str], Group], codes: str = "atom"
+) -> Iterator[tuple[str, Group]]:
+    """Yield what the file of a transform has, whatever it encodes: the sums, where it keeps them, audit and embedding.
+
+    solution : its embedding. sums : makes a group of them. codes : how its dimension of codes is called.
+    """
+    if model.statistics is not None:
+        yield "statistics", sums(model.statistics, codes)
+    if "audit" in model.provenance:
+        yield "audit", audit_group(model.provenance["audit"])
+    if solution is not None:
+        yield "embedding", packed(embedding(codes), vars(solution))
 
 
 AUDIT: Final = ("action", "fingerprint", "n_samples", "source")

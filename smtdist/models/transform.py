@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
 from smtdist.data import retry
-from smtdist.data.adapted import Scaling
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
@@ -21,6 +19,7 @@ from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.kernels.device import uploading
 from smtdist.kernels.threads import set_threads
+from smtdist.models.readout import ImageTransform
 from smtdist.models.represent import Representer, joined
 from smtdist.models.transform_plan import TransformPlan
 
@@ -28,43 +27,6 @@ ROWS: Final = 1024  # samples that a worker embeds at a time
 RANGE: Final = 16 * ROWS  # samples of a task that embeds
 
 Embed = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
-
-
-class Represents(Protocol):
-    """A fitted model that turns images into representations.
-
-    asked : its settings, as JSON. dtype : of the numbers of a representation. positions : of an image.
-    scaling : what becomes of encoded images first. votes : settings that say how neighbours vote.
-    fingerprint : of the samples it was fitted on, if known.
-    """
-
-    @property
-    def asked(self) -> str: ...  # noqa: D102
-    @property
-    def fingerprint(self) -> str: ...  # noqa: D102
-    @property
-    def scaling(self) -> Scaling: ...  # noqa: D102
-    @property
-    def votes(self) -> Configuration: ...  # noqa: D102
-    @property
-    def dtype(self) -> str: ...  # noqa: D102
-    @property
-    def positions(self) -> int: ...  # noqa: D102
-
-    def require_images(self, source: Source) -> None:
-        """Refuse images of another shape than the model was fitted on."""
-
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return the shape of one image's representation with so many components, after those that are dropped."""
-        ...
-
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> Representer:
-        """Return what represents a batch, within a worker's budget; refuse a model too large for it."""
-        ...
 
 
 def _represented(
@@ -105,7 +67,7 @@ def _pieces(
 
 
 def planned(
-    model: Represents,
+    model: ImageTransform,
     source: Source,
     engine: Engine,
     *,
@@ -124,7 +86,7 @@ def planned(
 
 
 def transform(
-    model: Represents,
+    model: ImageTransform,
     source: Source,
     engine: Engine,
     *,
@@ -187,7 +149,7 @@ def as_planned(
 
 
 def represented(
-    model: Represents,
+    model: ImageTransform,
     source: Source,
     engine: Engine,
     *,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 
 from smtdist.data.netcdf import Group
-from smtdist.data.showing import Shown
 from smtdist.data.source import Source
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
-from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of, traced
+from smtdist.models.merge import Transform
+from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of
 from smtdist.models.records import Record
 from smtdist.models.store import Array, alike, number, packed, text
 from smtdist.solve.solution import Solution
@@ -27,23 +26,11 @@ from smtdist.statistics.origin import Origin
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 
-class ValuedTransform(Shown, ABC):
-    """What transforms of values share; one is a frozen dataclass with these fields.
+class ValuedTransform(Transform):
+    """What transforms of values share. given : what a file keeps in place of sums."""
 
-    settings : what was asked, with `moment` and `n_components`. embedding : P and its eigenvalues.
-    statistics : the sums it was solved from, None where a file keeps none or they were not read. provenance
-    : where the samples come from; `audit` lists what was added and withdrawn. Samples that are withdrawn
-    leave the sums; what makes codes stays as it was learned. given : what a file keeps in place of sums.
-    """
-
-    settings: Any
-    embedding: Solution | None
     statistics: ValueStatistics | None
-    provenance: dict[str, Any]
     given: SecondOrder | None = None
-    free: ClassVar[tuple[str, ...]]
-    holds: ClassVar[str] = "a coder"
-    """What a model has that has no embedding yet."""
 
     @property
     @abstractmethod
@@ -51,26 +38,9 @@ class ValuedTransform(Shown, ABC):
         """The statistic that sums the codes of samples."""
 
     @property
-    @abstractmethod
-    def basis(self) -> str:
-        """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
-
-    @property
     def wanted(self) -> int:
         """Components that a solve is asked for."""
         return int(self.settings.n_components)
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the samples it was fitted on."""
-        return str(self.provenance.get("fingerprint", ""))
-
-    @property
-    def solution(self) -> Solution:
-        """P and its eigenvalues; ModelError before the solve."""
-        if self.embedding is None:
-            raise ModelError(f"The model has no embedding yet; it holds {self.holds} only.")
-        return self.embedding
 
     @cached_property
     def means(self) -> SecondOrder:
@@ -80,11 +50,6 @@ class ValuedTransform(Shown, ABC):
         if self.statistics is None:
             raise ModelError("The model keeps no sums; fit it again.")
         return self.statistics.means()
-
-    def facts(self, source: Source) -> Facts:
-        """Return what a checkpoint of sums of a source depends on."""
-        given = {"the model": self.basis}
-        return Facts.of(source, self.settings.to_dict(), given)
 
     def read_as(self, source: Source) -> Source:
         """Return the source that a pass over samples reads."""
@@ -97,20 +62,6 @@ class ValuedTransform(Shown, ABC):
     def solved(self, statistics: ValueStatistics, engine: Engine) -> tuple[Solution, Record]:
         """Solve for an embedding, as a step of the run."""
         return solved(statistics, self.settings.second_moment, self.wanted, engine)
-
-    def finished(
-        self,
-        statistics: ValueStatistics,
-        embedding: Solution,
-        source: dict[str, Any] | None = None,
-        skipped: Record | None = None,
-    ) -> Self:
-        """Return the model with other sums and their embedding, and where they come from."""
-        about = traced(self.provenance, statistics.origin, source, skipped)
-        if statistics.products:
-            about["products"] = statistics.products
-        changed: Self = replace(self, statistics=statistics, embedding=embedding, provenance=about)  # type: ignore[type-var]
-        return changed
 
 
 def hashed(*told: Any) -> str:

@@ -8,9 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.coder import Coder
 from smtdist.errors import ModelError
-from smtdist.models.loading import Transform
 from smtdist.models.store import model_of
 from smtdist.plot.figures import own_axes
 from smtdist.plot.sheets import atoms_as_patches, sheet, stretched
@@ -46,9 +44,8 @@ def filter_axes(filters: NDArray[Any], axes: Any = None) -> Any:
     return axes
 
 
-def busiest(model: Transform, count: int) -> NDArray[np.int64]:
+def busiest(model: Any, count: int) -> NDArray[np.int64]:
     """Return the numbers of so many atoms that live, the most active first; without statistics the first ones."""
-    assert model.embedding is not None
     alive = np.flatnonzero(~np.asarray(model.embedding.dead, bool))
     if model.statistics is not None:
         alive = alive[np.argsort(-model.statistics.activity[alive], kind="stable")]
@@ -61,19 +58,18 @@ def dictionary(model: Any, axes: Any = None, most: int = 256) -> Any:
     model : a transform of images or a coder of patches, or an estimator of one.
     """
     model = model_of(model)
-    if isinstance(model, Coder):
-        return filter_axes(model.filters()[: min(most, MOST_ATOMS)], axes)
-    return filter_axes(atoms_as_patches(model, busiest(model, min(most, MOST_ATOMS))), axes)
+    count = min(most, MOST_ATOMS)
+    chosen = None if getattr(model, "embedding", None) is None else busiest(model, count)
+    return filter_axes(atoms_as_patches(model, chosen)[:count], axes)
 
 
 def nearest_atoms(
-    model: Transform, atoms: NDArray[np.int64], count: int
+    model: Any, atoms: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return for some atoms the `count` atoms whose embeddings (columns of P) have the highest cosine, and the cosines.
 
     The first is the atom itself (SMT 2023, Figure 4).
     """
-    assert model.embedding is not None
     columns = np.asarray(model.embedding.components, np.float64).T
     lengths = np.linalg.norm(columns, axis=1)
     unit = columns / np.where(lengths > 0, lengths, 1)[:, None]
@@ -88,7 +84,6 @@ def atom_neighbours(model: Any, axes: Any = None, rows: int = 12, columns: int =
     """Draw a selection of active atoms, each followed by its nearest atoms in the embedding; return the axes."""
     axes = own_axes(axes, (5.2, 5.2))
     model = model_of(model)
-    assert model.embedding is not None
     size = len(model.embedding.dead)
     numbers = busiest(model, size)
     shown = numbers[np.linspace(0, len(numbers) - 1, min(rows, len(numbers))).astype(int)]

@@ -16,10 +16,9 @@ def coder_facts(path: Path) -> Facts:
     """Return the facts about a coder of patches, or a manifold transform on one, as plain JSON types."""
     from smtdist.models import coded as learned_codes
     from smtdist.models import store
-    from smtdist.models.coders.manifold import Manifold
 
     found = store.load(path, statistics=False)
-    coder: Any = found.coder if isinstance(found, Manifold) else found
+    coder: Any = found.coder
     units, pixels = coder.basis.shape
     facts: Facts = {
         "configuration": json.loads(coder.settings.to_json()),
@@ -30,11 +29,11 @@ def coder_facts(path: Path) -> Facts:
         "n_pixels": int(pixels),
         "rounds": len(coder.trace),
         "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
-        **convergence.facts_of(convergence.of_rounds(coder.trace)),
+        **convergence.facts_of(coder.ending),
     }
     if hasattr(coder, "active"):
         facts["active"] = coder.active
-    if isinstance(found, Manifold) and found.embedding is not None:
+    if found is not coder and found.embedding is not None:
         values = found.embedding.eigenvalues
         facts |= {
             "configuration": learned_codes.named_settings(found),

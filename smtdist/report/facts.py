@@ -94,12 +94,20 @@ def _other(path: Path) -> Facts:
 
 
 def _other_readable(facts: Facts) -> list[tuple[str, str]]:
-    plain = {name: value for name, value in facts.items() if isinstance(value, str | int | float | bool)}
-    return [
-        (name.replace("_", " "), str(value))
-        for name, value in plain.items()
-        if name not in ("file", "bytes")
-    ]
+    said = {name: _said(value) for name, value in facts.items() if name not in ("file", "bytes")}
+    return [(name.replace("_", " "), text) for name, text in said.items() if text]
+
+
+def _said(value: Any) -> str:
+    """Return a value, or a list of them, as text; nothing for what is neither.
+
+    >>> _said(1200), _said([0.123456, 2.0]), _said({})
+    ('1,200', '0.1235, 2', '')
+    """
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_said, value)))
+    plain = isinstance(value, str | int | float)
+    return format(value, {int: ",", float: ".4g"}.get(type(value), "")) if plain else ""
 
 
 def _told(model: Any) -> Facts:
@@ -130,9 +138,8 @@ def _joined_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _of_model(model: Any, path: Path) -> Facts:
+    model.require_ready(path)
     embedding = model.embedding
-    if embedding is None:
-        raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")
     values = embedding.eigenvalues
     provenance = {
         name: value for name, value in model.provenance.items() if name not in ("leaf_digests", "audit")
@@ -268,35 +275,6 @@ def _words_readable(facts: Facts) -> list[tuple[str, str]]:
             ("eigenvalues", f"{low:.4g} to {high:.4g}"),
         ]
     return rows
-
-
-def _points(path: Path) -> Facts:
-    model = store.load(path)
-    return {
-        **_told(model),
-        "features": type(model.features).__name__,
-        **model.summary(),
-    }
-
-
-def _points_readable(facts: Facts) -> list[tuple[str, str]]:
-    values = ", ".join(f"{value:.4g}" for value in facts["eigenvalues"])
-    return [
-        ("points", f"{facts['n_positions']:,} summed, of {facts['n_inputs']:,} numbers"),
-        ("features", f"{facts['n_features']:,}, {facts['features']}"),
-        ("components", f"{facts['n_components']:,}, eigenvalues {values}"),
-        ("rank", f"{facts['rank']:,}"),
-    ]
-
-
-def _kernel(path: Path) -> Facts:
-    model = store.load(path)
-    return {
-        **_told(model),
-        "shape": list(model.shape),
-        "has_decoder": model.decoder is not None,
-        **model.summary(),
-    }
 
 
 def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
@@ -481,8 +459,7 @@ def _group_readable(group: Facts) -> str:
 
 # by their names in `smtdist.models.kinds.KINDS`
 WORDS: Final = Kind(_words, _words_readable, "sections:of_words")
-POINTS: Final = Kind(_points, _points_readable)
-KERNEL: Final = Kind(_kernel, _kernel_readable, "kernels:kernel_sections")
+KERNEL: Final = Kind(_other, _kernel_readable, "kernels:kernel_sections")
 CONCEPTS: Final = Kind(_concepts, _concepts_readable, "sections:of_concepts")
 CODERS: Final = Kind(coder_facts, coder_readable, "sections:of_coder")
 VIDEO: Final = Kind(video_facts, video_readable, "video:video_sections")

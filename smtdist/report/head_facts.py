@@ -59,10 +59,11 @@ def head_readable(facts: Facts) -> list[tuple[str, str]]:
         rows.append(("mirror images", "inside the kernel"))
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     rows.append(("classes", f"{len(names):,}: {' '.join(names[:LISTED])}{more}"))
-    judged = "" if top is None else f", with top-1 of {tables.percent(top)} on rows left out"
-    unit = "mean diagonal of the kernel" if facts["head"] == "kernel" else "mean eigenvalue"
-    rows.append(("penalty", f"{share:g} of the {unit}{judged}"))
-    rows.append(("probabilities", f"soft-max of {numbers['heat']:.3g} f, fitted on rows left out"))
+    if facts["path"]:
+        judged = "" if top is None else f", with top-1 of {tables.percent(top)} on rows left out"
+        unit = "mean diagonal of the kernel" if facts["head"] == "kernel" else "mean eigenvalue"
+        rows.append(("penalty", f"{share:g} of the {unit}{judged}"))
+        rows.append(("probabilities", f"soft-max of {numbers['heat']:.3g} f, fitted on rows left out"))
     if "training" in facts:
         training = facts["training"]
         rows.append(("training rows", f"{training['dtype']}, {tables.size(training['bytes'])} of the file"))
@@ -89,6 +90,8 @@ def linear_edge_sentence(found: LinearEvaluation) -> str:
 
 def head_named(facts: Facts) -> str:
     """Return what a head is, in words."""
+    if "temperature" not in facts["configuration"]:  # the head of a package
+        return str(facts["head"])
     kernel = f"with exp((cosine - 1) / {facts['configuration']['temperature']:g})"
     if facts["head"] == "kernel":
         return f"exact kernel ridge regression {kernel}"

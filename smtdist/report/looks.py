@@ -14,7 +14,6 @@ from smtdist.engine.passes import Engine
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import Evaluation
-from smtdist.models.loading import Transform
 from smtdist.models.transform import represented
 from smtdist.models.tuning import split as splitting
 
@@ -34,7 +33,7 @@ class Looked:
         themselves, uint8. names : of the classes, where they have some.
     """
 
-    model: Transform
+    model: Any
     evaluation: Evaluation
     known: NDArray[np.uint8]
     known_labels: NDArray[np.int64]
@@ -52,7 +51,7 @@ Labelled = tuple[Source, NDArray[np.int64]]
 
 
 def look_at_some(
-    model: Transform, known: run.Labelled, asked: run.Labelled, limit: int, engine: Engine
+    model: Any, known: run.Labelled, asked: run.Labelled, limit: int, engine: Engine
 ) -> Looked:
     """Look at so many samples of each of two groups, drawn by the seed of the model; classes are matched by their names."""
 
@@ -66,7 +65,7 @@ def look_at_some(
     return replace(looked, names=asked.names)
 
 
-def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
+def look(model: Any, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
     """Represent both, and judge the second by its nearest neighbours among the first, who vote as the model says.
 
     Raw pixels are judged by the same votes beside it. Memory: the representations and images of both, and of mirror

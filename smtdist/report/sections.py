@@ -16,8 +16,6 @@ from smtdist.concepts.model import ConceptModel
 from smtdist.errors import ConfigurationError, DataError, counted
 from smtdist.evaluate import metrics
 from smtdist.models import store
-from smtdist.models.coders.manifold import Manifold
-from smtdist.models.loading import Transform
 from smtdist.monitor import tables
 from smtdist.plot import curve
 from smtdist.report.facts import looks_of
@@ -97,15 +95,8 @@ def of_joined(path: Path) -> list[Section]:
     ]
 
 
-def _of_transform(model: Transform) -> list[Section]:
-    assert model.embedding is not None
-    values, dead = model.embedding.eigenvalues, model.embedding.n_dead
-    atoms = len(model.embedding.dead)
-    spectral = drawn(
-        f"Generalised eigenvalues of the {len(values):,} stored components; small ones vary slowly from patch to patch.",
-        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-        lambda: plot.spectrum(model),
-    )
+def _of_transform(model: Any) -> list[Section]:
+    dead, atoms = model.embedding.n_dead, len(model.embedding.dead)
     mosaic = drawn(
         f"The most active atoms as patches, unwhitened, each on its own scale; {dead:,} of {counted(atoms, 'atom')} never fire.",
         "A mosaic of small patches, the atoms of the dictionary.",
@@ -118,7 +109,20 @@ def _of_transform(model: Transform) -> list[Section]:
         lambda: plot.atom_neighbours(model),
         plain=True,
     )
-    return [Section("Dictionary", [mosaic, near]), Section("Spectrum", [spectral])]
+    return [
+        Section("Dictionary", [mosaic, near]),
+        _spectrum(model, "; small ones vary slowly from patch to patch"),
+    ]
+
+
+def _spectrum(model: Any, more: str = "") -> Section:
+    values = model.embedding.eigenvalues
+    picture = drawn(
+        f"Generalised eigenvalues of the {len(values):,} stored components{more}.",
+        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
+        lambda: plot.spectrum(model),
+    )
+    return Section("Spectrum", [picture])
 
 
 def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
@@ -226,12 +230,6 @@ def of_words(path: Path) -> list[Section]:
     model = store.load(path, statistics=False)
     if model.embedding is None:
         return []
-    values = model.embedding.eigenvalues
-    curve = drawn(
-        f"Generalised eigenvalues of the {len(values):,} stored components.",
-        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-        lambda: plot.spectrum(model),
-    )
     alive = [
         word for word, dead in zip(model.vocabulary.words, model.embedding.dead, strict=True) if not dead
     ]
@@ -239,7 +237,7 @@ def of_words(path: Path) -> list[Section]:
     chosen = alive[len(alive) // 50 : len(alive) // 50 + WORDS]
     lines = [[word, ", ".join(near.word for near in model.nearest(word, 8))] for word in chosen]
     nearest = Table("Words and those nearest to them", ["word", "nearest"], lines)
-    return [Section("Neighbours of words", [nearest]), Section("Spectrum", [curve])]
+    return [Section("Neighbours of words", [nearest]), _spectrum(model)]
 
 
 def of_concepts(path: Path) -> list[Section]:
@@ -258,9 +256,9 @@ def of_concepts(path: Path) -> list[Section]:
 def of_coder(path: Path) -> list[Section]:
     """Return what a coder or a transform on one has learned, and its objective round by round."""
     found = store.load(path)
-    if isinstance(found, Manifold):
-        return [*_of_transform(found), *_learning(found.coder)]
-    coder: Any = found
+    coder = found.coder
+    if coder is not found:
+        return [*_of_transform(found), *_learning(coder)]
     filters = coder.filters()
     shown = min(FILTERS, len(filters))
     mosaic = drawn(

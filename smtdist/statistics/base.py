@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from smtdist.statistics import limbs
 
 State: TypeAlias = dict[str, NDArray[Any]]
 """A partial sum: named arrays on the host, nothing else, so that it travels and is stored without pickle."""
@@ -26,9 +28,13 @@ class Statistic(ABC):
     """
 
     exact: bool = True
-    """Whether partial sums may meet in any order without changing a bit."""
+    """Whether partial sums may meet in any order without changing a bit. Others must add the same bits
+    whatever the batch and the threads: they work in tiles of fixed size."""
     on_device: bool = False
     """Whether a worker with a GPU keeps the state there while it streams; partial sums travel on the host."""
+
+    IN_LIMBS: ClassVar[tuple[str, ...]] = ()
+    """Sums of whole numbers that are two arrays of a state, `x_high` and `x_low` (`smtdist.statistics.limbs`)."""
 
     least_samples: int = 1
     """Samples that an update takes about as long for as for one: a smaller batch wastes time, and saves no memory to speak of."""
@@ -47,9 +53,21 @@ class Statistic(ABC):
 
     def merge(self, left: State, right: State) -> State:
         """Return the sum over both, by adding; may reuse the memory of `left`, never changes `right`."""
-        for name, value in left.items():
-            value += right[name]
-        return left
+        for name in left:
+            left[name] += right[name]
+        return self._carried(left)
+
+    def without(self, left: State, right: State) -> State:
+        """Return the sum over samples less that over some of them, in the memory of `left`; for exact sums, which are added."""
+        for name in left:
+            left[name] -= right[name]
+        return self._carried(left)
+
+    def _carried(self, state: State) -> State:
+        for name in self.IN_LIMBS:
+            if f"{name}_high" in state:
+                limbs.carry(state[f"{name}_high"], state[f"{name}_low"])
+        return state
 
     def state_bytes(self) -> int:
         """Return the largest size of a state."""

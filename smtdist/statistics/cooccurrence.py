@@ -67,7 +67,8 @@ class CodeSums(Statistic):
 
     `mirrored` says that atoms K/2 to K are the mirror images of the others, so that a mirror image has the codes of the
     image, with the halves of the atoms exchanged. Then `flip` needs no second look: the state is that of the images
-    alone, and what is finished has both (`Statistics.with_mirrored`).
+    alone, and what is finished has both (`Statistics.with_mirrored`). Norms are summed in pixel order, so one
+    number in about 10^12 may round otherwise in a mirror image: then the codes are those of the image, exchanged.
 
     `rows` limits the K x K sums to a tile of their rows, [low, high), of the columns from low on, for
     workers that cannot hold them whole: each tile is a pass of its own, and all tiles together are the same
@@ -83,6 +84,7 @@ class CodeSums(Statistic):
     mirrored: bool = False
     coarse: bool = False
     on_device = True
+    IN_LIMBS = ("beyond",)
 
     @property
     def n_atoms(self) -> int:
@@ -316,10 +318,7 @@ class CodeSums(Statistic):
                 for state, each in zip((left, right), sites, strict=True):
                     if each:
                         self._add_equal(left, state, each)
-        merged = super().merge(left, right)
-        if DEVIATION[0] in merged:
-            limbs.carry(*(merged[name] for name in DEVIATION))
-        return merged
+        return super().merge(left, right)
 
     def _laid_out(self, codes: Codes, images: int, at: Array | None) -> tuple[Codes, Array, Array | None]:
         """Return codes on the grid in which neighbours are counted, who is kept there, and where the chosen lie.

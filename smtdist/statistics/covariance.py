@@ -27,6 +27,7 @@ class PatchMoment(Statistic):
 
     whitener: Whitener
     flip: bool
+    IN_LIMBS = ("moment",)
 
     def layout(self) -> Layout:
         """Return arrays of 16 bytes a pair of pixels, and little more."""
@@ -64,13 +65,6 @@ class PatchMoment(Statistic):
         state["n_samples"] += len(images)
         state["n_positions"] += positions
         return positions
-
-    def merge(self, left: State, right: State) -> State:
-        """Add `right` to `left`."""
-        limbs.merge(left["moment_high"], left["moment_low"], right["moment_high"], right["moment_low"])
-        for name in ("n_samples", "n_positions", "total"):
-            left[name] += right[name]
-        return left
 
     def state_bytes(self) -> int:
         """Return 16 bytes a pair of pixels."""

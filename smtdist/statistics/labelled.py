@@ -17,7 +17,6 @@ from smtdist.statistics.patch_rows import PANEL
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MOMENT: Final = ("moment_high", "moment_low")
 STEP: Final = 2.0**-20
 """Of features between -1 and 1, such as those of rows of unit length; about a millionth."""
 EXACT: Final = 2.0**53
@@ -59,6 +58,7 @@ class LabelledSums(Statistic):
     step: float | Float64 = STEP
     features: RowFeatures | None = None
     least_samples = 256
+    IN_LIMBS = ("moment",)
 
     def layout(self) -> Layout:
         """Return the sums: 16 F² + 8 c F bytes, and little more."""
@@ -66,6 +66,10 @@ class LabelledSums(Statistic):
         shapes = {"n_samples": (), "counts": (classes,), "by_class": (classes, size)}
         shapes |= {"moment_high": (size, size), "moment_low": (size, size)}
         return {name: (shape, np.int64) for name, shape in shapes.items()}
+
+    def miniature(self) -> LabelledSums:
+        """Return a twin that takes noise where classes stand."""
+        return _OfOneClass(self.n_features, self.n_classes, self.step, self.features)
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of rows (m, F + 1)."""
@@ -99,28 +103,13 @@ class LabelledSums(Statistic):
         with single_blas():
             run_ranges(panel, even_ranges(self.n_features, PANEL))
 
-    def merge(self, left: State, right: State) -> State:
-        """Return the sums over both."""
-        return self._changed(left, right, 1)
-
     def without(self, left: State, right: State) -> State:
         """Return the sums of `left` without the rows of `right`, as if they had never been added."""
         if (left["counts"] < right["counts"]).any():
             raise DataError(
                 "More rows of a class would be taken away than there are; give rows that were added."
             )
-        return self._changed(left, right, -1)
-
-    @staticmethod
-    def _changed(left: State, right: State, sign: int) -> State:
-        for start, stop in even_ranges(len(left["moment_high"]), PANEL):  # so that carries take little
-            high, low, other_high, other_low = (
-                state[name][start:stop] for state in (left, right) for name in _MOMENT
-            )
-            limbs.merge(high, low, other_high, other_low, sign)
-        for name in ("n_samples", "counts", "by_class"):
-            left[name] += sign * right[name]
-        return left
+        return super().without(left, right)
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: steps of `ROWS` rows, and a panel of the product and its limbs for each thread."""
@@ -131,6 +120,17 @@ class LabelledSums(Statistic):
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: the limbs' carries of a panel, and sums by class."""
         return 8 * (4 * PANEL + self.n_classes) * self.n_features
+
+
+@dataclass(frozen=True, eq=False)
+class _OfOneClass(LabelledSums):
+    """Sums of rows whatever their last number is, which warm what the sums need."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch of rows as those of the first class."""
+        rows = images.reshape(len(images), -1).copy()
+        rows[:, -1] = 0
+        return super().update(state, rows, first_sample)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
 """`evaluate --leading`: what the oracle finds in the directions of the oracle, said to people and to scripts."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
 import reference
+from calling import call, refused, told
 from drawing import small_images
-from typer.testing import CliRunner
 
 import smtdist
-from smtdist.cli import app
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -41,22 +38,9 @@ def given(tmp_path_factory):
     return folder, rows
 
 
-def run(folder, *words, code=0):
-    names = [str(folder / "model.h5"), str(folder / "data.h5")]
-    words = [
-        "evaluate",
-        *names,
-        "--train",
-        "train",
-        "--test",
-        "test",
-        "--neighbours",
-        "5",
-        *map(str, words),
-    ]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
+def asked(folder, words):
+    """Return the words of an evaluation."""
+    return f"evaluate {folder}/model.h5 {folder}/data.h5 --train train --test test --neighbours 5 {words}"
 
 
 @pytest.mark.parametrize(("count", "whiten"), [(4, 0.25), (12, 1.0)])
@@ -65,28 +49,28 @@ def test_neighbours_vote_in_leading_directions(given, count, whiten):
     (train_z, train_y), (test_z, test_y) = rows["train"], rows["test"]
     seen = [reference.leading(train_z, z, count, whiten) for z in (train_z, test_z)]
     expected = reference.soft_knn(seen[0], train_y, seen[1], 5, 0.03, "exp")
-    found = json.loads(run(folder, "--leading", count, "--whiten", whiten, "--json").stdout)
+    found = told(asked(folder, f"--leading {count} --whiten {whiten}"))
     assert found["top1"] == np.mean(expected == test_y)
     assert found["leading"] == {"directions": count, "whiten": whiten}
 
 
 def test_the_directions_are_told_and_wrong_ones_refused(given):
     folder, _ = given
-    result = run(folder, "--leading", 4)
+    result = call(asked(folder, "--leading 4"))
     assert "4 leading directions" in " ".join(result.stdout.split())
     assert "Compared in 4 of" in " ".join(result.stderr.split())
-    assert json.loads(run(folder, "--json").stdout)["leading"] is None
+    assert told(asked(folder, ""))["leading"] is None
     for words, code, sentence in (
-        (("--whiten", 0.5), 2, "needs --leading"),
-        (("--leading", 4, "--whiten", 2), 2, "at least 0 and at most 1"),
-        (("--leading", 10**6), 1, "there are at most"),
+        ("--whiten 0.5", 2, "needs --leading"),
+        ("--leading 4 --whiten 2", 2, "at least 0 and at most 1"),
+        ("--leading 1000000", 1, "there are at most"),
     ):
-        assert sentence in " ".join(run(folder, *words, code=code).stderr.split())
+        refused(asked(folder, words), folder, sentence, code)
 
 
 def test_directions_that_cannot_be_are_refused_before_anything_is_represented(given, monkeypatch):
     folder, _ = given
     monkeypatch.setattr("smtdist.evaluate.run.as_planned", None)
-    assert "there are at most" in " ".join(run(folder, "--leading", 10**6, code=1).stderr.split())
+    refused(asked(folder, "--leading 1000000"), folder, "there are at most")
     monkeypatch.setattr("smtdist.evaluate.run.leading_bytes", lambda *_: 2**50)
-    assert "ask for fewer directions" in " ".join(run(folder, "--leading", 4, code=1).stderr.split())
+    refused(asked(folder, "--leading 4"), folder, "ask for fewer directions")

@@ -173,7 +173,7 @@ def test_what_has_no_meaning_is_refused(case):
     wrong = ArraySource(np.zeros((3, 5, 5), np.uint8))
     told = {
         "words": "give text files",
-        "points": "give rows like those",
+        "points": "give samples like those",
         "video": "make them with sequences_of",
     }
     with pytest.raises(DataError, match=told.get(kind, "give images like those|lower patch")):

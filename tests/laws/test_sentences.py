@@ -85,7 +85,7 @@ def test_what_is_marked_is_a_parameter_of_python_and_an_option_of_the_command_li
     names = set(marked("option"))
     assert len(names) > 40
     assert {name for name in names if in_shell("option", name, "") not in own} == set()
-    assert names - named == set()
+    assert names - named <= {"csv"}  # of predictions, which Python returns as arrays
 
 
 def test_whole_commands_are_commands():

@@ -34,7 +34,7 @@ STRANGE = ("\0", object(), float("nan"), b"x", {1}, -(2**70), complex(1))
 
 
 def test_there_are_all_kinds():
-    assert len(every_kind()) == 18
+    assert len(every_kind()) >= 18
 
 
 @KINDS

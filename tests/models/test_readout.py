@@ -130,7 +130,7 @@ def test_what_is_not_there_is_refused(model):
     with pytest.raises(ConfigurationError, match="no 7 x 7 windows in 7 x 6 patches"):
         ModelReadout(model, Readout(grid=7)).blocks()
     with pytest.raises(ConfigurationError, match=r"code=.gq. or code=.vq.; use"):
-        ModelReadout("model", Readout())
+        ModelReadout(side_by_side(model, [model]), Readout())
     with pytest.raises(ConfigurationError, match="leave it out"):
         with_readout(model, "codes", 2)
     assert with_readout(model, None) is model

@@ -5,16 +5,14 @@ import json
 import h5py
 import numpy as np
 import pytest
-import xarray as xr
-from typer.testing import CliRunner
+from calling import refused, run, told
 
 import smtdist
 from examples.point_fits import fit_points
-from smtdist.cli.app import app
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Landmarks
 from smtdist.models import store
 from smtdist.models.points.contexts import (
@@ -23,8 +21,9 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.fit import embedded, fit_table
+from smtdist.models.points.fit import fit_table
 from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, in_context
+from smtdist.models.rows import embedded
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (300, 3))
 SMALL = PointSettings(size=25, neighbours=4, n_components=3, width=0.6)
@@ -79,7 +78,7 @@ def test_new_points_are_embedded_in_any_pieces(cluster, monkeypatch):
     np.testing.assert_array_equal(
         np.concatenate([pieces[at] for at in sorted(pieces)]), model.transform(new)
     )
-    with pytest.raises(ModelError, match="points of 3 numbers"):
+    with pytest.raises(DataError, match="samples of 3 numbers"):
         list(embedded(model, as_table(new[:, :2]), engine()))
 
 
@@ -97,50 +96,24 @@ def test_what_has_no_meaning_is_refused():
             fit_table(POINTS, SMALL.replace(**changes), engine())
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stderr if code else result.stdout
-
-
-def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypatch):
+def test_tables_of_numpy_are_those_of_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with h5py.File("t.h5", "w") as file:
         file["x"], file["more"] = POINTS, POINTS[:50] + 0.01
     np.save("t.npy", POINTS)
-    common = [
-        "--model",
-        "points",
-        "--set",
-        "size=25",
-        "--set",
-        "n_neighbors=4",
-        "--set",
-        "n_components=3",
-        "--quiet",
-    ]
-    done = json.loads(run("fit", "t.h5", "--dataset", "x", *common, "--out", "p.h5", "--json"))
+    common = "--model points --set size=25 --set n_neighbors=4 --set n_components=3 --quiet --out"
+    done = told(f"fit t.h5 --dataset x {common} p.h5")
     assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
-    assert "25 features" in run("fit", "t.npy", *common, "--out", "q.h5")
+    assert "25 features" in run(f"fit t.npy {common} q.h5")
     assert (
         store.load("q.h5").embedding.components.tolist() == store.load("p.h5").embedding.components.tolist()
     )
-    told = json.loads(run("info", "p.h5", "--json"))
-    assert told["kind"] == "points"
-    assert told["features"] == "Landmarks"
-    assert told["configuration"]["neighbours"] == 4
-    assert "25, Landmarks" in run("info", "p.h5")
+    assert told("info p.h5")["features"] == "Landmarks"
     with smtdist.open_datatree("p.h5") as tree:
         assert tree["embedding/components"].shape == (3, 25)
-    with xr.open_dataset("p.h5", group="features", engine="h5netcdf") as features:
-        assert features.points.shape == (25, 3)
-    run("transform", "p.h5", "t.h5", "--dataset", "more", "--out", "z.h5", "--quiet")
-    with h5py.File("z.h5") as file:
-        np.testing.assert_array_equal(file["z"][()], store.load("p.h5").transform(POINTS[:50] + 0.01))
-    assert "dataset must name" in run("fit", "t.h5", *common, "--out", "r.h5", code=2)
-    assert "it must be numbers of rows, as in 100,250,80" in run(
-        "fit", "t.npy", *common, "--set", "lengths=a", "--out", "r.h5", code=2
-    )
+    refused(f"fit t.h5 {common} r.h5", tmp_path, "dataset must name", 2)
+    lengths = "it must be numbers of rows, as in 100,250,80"
+    refused(f"fit t.npy {common} r.h5 --set lengths=a", tmp_path, lengths, 2)
 
 
 def test_rows_that_are_not_finite_are_named(tmp_path, monkeypatch):
@@ -148,21 +121,8 @@ def test_rows_that_are_not_finite_are_named(tmp_path, monkeypatch):
     rows = POINTS.copy()
     rows[7, 2] = np.nan
     np.save("t.npy", rows)
-    told = run(
-        "fit",
-        "t.npy",
-        "--model",
-        "points",
-        "--set",
-        "size=5",
-        "--set",
-        "feature_map=rbf",
-        "--out",
-        "p.h5",
-        code=1,
-    )
-    assert "sample 7: column 2 is nan, but every number must be finite" in " ".join(told.split())
-    assert [path.name for path in tmp_path.iterdir()] == ["t.npy"]
+    fit = "fit t.npy --model points --set size=5 --set feature_map=rbf --out p.h5"
+    refused(fit, tmp_path, "sample 7: column 2 is nan, but every number must be finite")
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -172,34 +132,31 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
     np.save("ab.npy", POINTS)
     np.save("a.npy", POINTS[:170])
     np.save("b.npy", POINTS[170:])
-    fit = (
-        f"--model points --set feature_map=quadratic --set context=time --set difference_order={order} --set n_components=2"
-    ).split()
-    run("fit", "ab.npy", *fit, "--out", "one.h5")
-    told = run("withdraw", "one.h5", "b.npy", "--out", "x.h5", code=1)
-    assert "1 of the 130 samples to withdraw are not in the sums" in " ".join(told.split())
-    run("fit", "ab.npy", *fit, "--set", "lengths=170,130", "--out", "two.h5")
-    run("fit", "a.npy", *fit, "--out", "a.h5")
-    run("withdraw", "two.h5", "b.npy", "--out", "back.h5")
-    run("update", "a.h5", "b.npy", "--out", "grown.h5")
-    run("update", "a.h5", "ab.npy", "--alone", "--out", "alone.h5")
-    run("update", "a.h5", "ab.npy", "--lengths", "170,130", "--alone", "--out", "alone-two.h5")
+    fit = f"--model points --set feature_map=quadratic --set context=time --set difference_order={order} --set n_components=2"
+    run(f"fit ab.npy {fit} --out one.h5")
+    said = "1 of the 130 samples to withdraw are not in the sums"
+    refused("withdraw one.h5 b.npy --out x.h5", tmp_path, said)
+    run(f"fit ab.npy {fit} --set lengths=170,130 --out two.h5")
+    run(f"fit a.npy {fit} --out a.h5")
+    run("withdraw two.h5 b.npy --out back.h5")
+    run("update a.h5 b.npy --out grown.h5")
+    run("update a.h5 ab.npy --alone --out alone.h5")
+    run("update a.h5 ab.npy --lengths 170,130 --alone --out alone-two.h5")
     sums = {path.stem: store.load(path).statistics for path in tmp_path.glob("*.h5")}
     for one, other in (("back", "a"), ("grown", "two"), ("alone", "one"), ("alone-two", "two")):
         for name in ("activity", "second_moment", "context_scatter"):
             np.testing.assert_array_equal(getattr(sums[one], name), getattr(sums[other], name))
     np.save("c.npy", POINTS[:20])
-    noisy = ["--model", "points", "--set", "context=noise", "--set", "size=9", "--set", "n_components=2"]
-    run("fit", "ab.npy", *noisy, "--out", "n.h5")
-    assert "lengths are for sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
+    run("fit ab.npy --model points --set context=noise --set size=9 --set n_components=2 --out n.h5")
+    refused("update n.h5 c.npy --lengths 20", tmp_path, "lengths are for sequences in time", 2)
 
 
 def test_a_kind_of_samples_that_is_not_installed_is_named(tmp_path):
     model, _ = fit_table(POINTS, SMALL, engine())
     store.save(model, tmp_path / "p.h5")
     with h5py.File(tmp_path / "p.h5", "r+") as file:
-        told = json.loads(file.attrs["configuration"]) | {"sites": "windows"}
-        file.attrs["configuration"] = json.dumps(told)
+        about = json.loads(file.attrs["configuration"]) | {"sites": "windows"}
+        file.attrs["configuration"] = json.dumps(about)
         del file.attrs["smtdist_checksums"]
     with pytest.raises(ModelError, match="of the kind windows, which no installed package brings; install"):
         store.load(tmp_path / "p.h5", kind="points")

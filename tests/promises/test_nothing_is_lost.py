@@ -14,7 +14,7 @@ import pytest
 from importing import imported, pixels, png
 
 import smtdist
-from smtdist.cli import manifest as manifest_command
+from smtdist.cli import data as manifest_command
 from smtdist.data import writing
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.run import ImportOptions, import_images

@@ -2,7 +2,8 @@
 
 A number of the product is summed by fused multiply-adds, in the order of the features, in runs of `RUN` that are then added
 one after another. So it depends neither on the rows and columns beside it nor on how wide the processor's vectors are.
-Sums of a tile stay in registers, as in `integer_products`; it is as fast as OpenBLAS.
+Sums of a tile stay in registers, as in `integer_products`; it is as fast as OpenBLAS. Without fused multiply-adds
+(x86 before 2013) the C library makes them: the same bits, slowly.
 """
 
 from __future__ import annotations

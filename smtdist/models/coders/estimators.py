@@ -38,7 +38,7 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         require_pooling(source, settings, settings.pooling_grid)
         with self._engine() as engine:
             self.coder_, self.passes_ = fit_coder(self.CODER, source, settings, engine)
-        ended = convergence.of_rounds(getattr(self.coder_, "trace", ()))
+        ended = self.coder_.ending
         convergence.keep(self, ended)
         convergence.warn(convergence.advice(convergence.facts_of(ended)))
         self._n_features_out = int(np.prod(representing(self.coder_).representation_shape()))

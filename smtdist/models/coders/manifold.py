@@ -18,11 +18,11 @@ from smtdist.kernels import convergence, representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.products import Ordered, ordered_bytes
-from smtdist.models import components, valued
 from smtdist.models import merge as merging
+from smtdist.models import valued
 from smtdist.models.coders.contexts import operator_of, require_context
-from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer, require_shape
-from smtdist.models.represent import TakesImages
+from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer
+from smtdist.models.components import PatchTransform
 from smtdist.models.valued import ValuedTransform
 from smtdist.settings import TEXT, Settings, seed, setting, shared, whole
 from smtdist.solve.solution import Solution
@@ -70,7 +70,7 @@ class ManifoldSettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Manifold(Unscaled, TakesImages, ValuedTransform):
+class Manifold(Unscaled, PatchTransform, ValuedTransform):
     """A coder and the embedding of its codes.
 
     embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from,
@@ -96,13 +96,9 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
     """Settings that no sum depends on: they may change after the fit."""
 
     @property
-    def STORED_AS(self) -> str:  # a constant of the class of its coder
+    def STORED_AS(self) -> str:  # type: ignore[override]  # a constant of the class of its coder
         """The kind of its files: that of its coder."""
         return self.coder.STORED_AS
-
-    def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
-        """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as the settings say."""
-        return components.chosen_components(self.solution, self.settings, n_components, drop)
 
     @property
     def sums(self) -> ValueSums:
@@ -158,7 +154,7 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
     @property
     def ending(self) -> convergence.Convergence | None:
         """How the rounds of the code ended; None where it was not learned in rounds."""
-        return convergence.of_rounds(getattr(self.coder, "trace", ()))
+        return self.coder.ending
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -171,9 +167,19 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
         return self.coder.patches
 
     @property
+    def code(self) -> str:
+        """The name of its code."""
+        return self.coder.feature
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the positions that are coded."""
         return coded_grid(self.patches, self.settings)
+
+    @property
+    def patch(self) -> int:
+        """Side of a patch, in pixels."""
+        return self.coder.settings.patch_size
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
@@ -185,29 +191,9 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
         return self.components()
 
     @property
-    def feature_shape(self) -> tuple[int, int, int]:
-        """Pooled rows, pooled columns, components."""
-        return *representation.pooled_shape(*self.grid, *self.pooling), self.settings.n_components
-
-    @property
-    def pooling(self) -> tuple[int, int]:
-        """Side of a pooling window and step to the next, in strides."""
-        return pooling_of(self.patches, self.settings)
-
-    @property
     def positions(self) -> int:
         """Of an image, that are coded."""
         return len(self._places)
-
-    def require_images(self, source: Source) -> None:
-        """Refuse images of another shape than the model was fitted on."""
-        require_shape(self.shape, source)
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """Side of a pooling window and step to the next, in pixels."""
-        (size, step), stride = self.pooling, self.settings.patch_stride
-        return (size - 1) * stride + self.coder.settings.patch_size, step * stride
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return what entries of the code stand for as patches (n, patch, patch, channels); all by default.
@@ -218,12 +204,6 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
         signs = [filters, -filters][: max(1, self.coder.size // len(filters))]
         every = np.concatenate(signs)
         return every if atoms is None else every[np.asarray(atoms, np.int64)]
-
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return the shape of one image's representation with so many components, after those that are dropped."""
-        return (*self.feature_shape[:2], self.components(n_components, drop).shape[1])
 
     def representer(
         self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
@@ -244,11 +224,6 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
         """Bytes of what the coder holds, and of P."""
         return self.coder.held_bytes + self._projection.nbytes + ordered_bytes(*self._projection.shape)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the figures that a person asks for first, as plain JSON."""
-        found = components.summary_of(self.embedding, self.settings.n_components, self.fingerprint)
-        return found | convergence.facts_of(self.ending)
-
     @property
     def asked(self) -> str:
         """The settings of coder and embedding, as JSON."""
@@ -260,14 +235,14 @@ class Manifold(Unscaled, TakesImages, ValuedTransform):
 
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]:
         """Return pooled embeddings of images (m, H, W, C), (m, rows, columns, components), unit length at each."""
-        images = checked_images(images, self.shape)
+        images, shape = checked_images(images, self.shape), self.feature_shape(self.settings.n_components)
         step, parts = max(1, ROWS // len(self._places)), []
         for start in range(0, len(images), step):
             part = images[start : start + step]
             places = np.tile(self._places, (len(part), 1))
             embedded = self.embed(self.patches.rows(part, places))
             pooled = representation.pool(embedded, len(part), *self.grid, *self.pooling)
-            parts.append(pooled.reshape(len(part), *self.feature_shape))
+            parts.append(pooled.reshape(len(part), *shape))
         return np.concatenate(parts)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +17,10 @@ from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, command
+from smtdist.models.readout import ImageTransform, with_changes
+from smtdist.models.represent import Representer
 from smtdist.statistics.patch_rows import PatchRows
-
-R = TypeVar("R")
 
 BATCH: Final = 64
 """Images that are handed over at a time; the coder takes them in groups of its own."""
@@ -40,13 +42,10 @@ class OfPatches(Protocol):
 
 
 @dataclass(frozen=True)
-class RepresentPatches:
+class RepresentPatches(Representer):
     """Pooled features of images (B, H, W, C), (B, ...) float32."""
 
     model: OfPatches
-    batch: int
-    threads: int
-    working_bytes: int
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch."""
@@ -67,29 +66,31 @@ def representer(model: OfPatches, source: Source, engine: Engine) -> RepresentPa
             f"Coding a group of images needs {readable(needed)}, more than the {readable(budget)} a worker may use; use "
             f"fewer units or larger workers."
         )
-    return RepresentPatches(model, group * max(1, BATCH // group), engine.executor.threads(), needed)
+    batch, threads = group * max(1, BATCH // group), engine.executor.threads()
+    return RepresentPatches(model, batch=batch, threads=threads, working_bytes=needed)
 
 
-def require_shape(shape: tuple[int, int, int], source: Source) -> None:
-    """Refuse images of another shape than (height, width, channels)."""
-    if tuple(source.shape[1:]) != shape:
-        raise ModelError(
-            f"The model takes images of (height, width, channels) = {shape}, {source.name} has {source.shape[1:]}; give "
-            f"images like those it was fitted on."
-        )
-
-
-class Unscaled:
+class Unscaled(ImageTransform):
     """What coders of patches and transforms on them have in common as what represents images."""
 
     dtype = "float32"
     votes = Configuration()
     """How neighbours vote where nothing else is asked for."""
+    coder: Coder
 
     @property
     def scaling(self) -> Scaling:
         """Encoded images are taken as they are."""
-        return Scaling(self.coder.shape)  # type: ignore[attr-defined]  # what has this is made of a coder
+        return Scaling(self.coder.shape)
+
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the coder was fitted on."""
+        shape = self.coder.shape
+        if tuple(source.shape[1:]) != shape:
+            raise ModelError(
+                f"The model takes images of (height, width, channels) = {shape}, {source.name} has {source.shape[1:]}; give "
+                f"images like those it was fitted on."
+            )
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,7 @@ class Pooled(Unscaled):
     """A coder alone as what represents images: its pooled features, without an embedding."""
 
     coder: Coder
-
-    @property
-    def fingerprint(self) -> str:
-        """Not known: coders learn from some of the samples."""
-        return ""
+    fingerprint = ""  # not known: coders learn from some of the samples
 
     @property
     def asked(self) -> str:
@@ -113,9 +110,16 @@ class Pooled(Unscaled):
         """Of an image."""
         return self.coder.patches.positions
 
-    def require_images(self, source: Source) -> None:
-        """Refuse images of another shape than the coder was fitted on."""
-        require_shape(self.coder.shape, source)
+    def with_changes(self, changes: Mapping[str, Any]) -> Pooled:
+        """Return the coder with other settings of how its features are pooled."""
+        return Pooled(with_changes(self.coder, changes))
+
+    def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:
+        """Refuse a coder where an embedding is needed."""
+        if embedded:
+            raise ModelError(
+                f"{path} holds a coder without an embedding; fit one on its codes with {command('fit', 'from-model', path)}."
+            )
 
     def representation_shape(
         self, n_components: int | None = None, drop: int | None = None
@@ -134,6 +138,6 @@ class Pooled(Unscaled):
         return representer(self.coder, source, engine)
 
 
-def representing(model: Coder | R) -> Pooled | R:
+def representing(model: Any) -> Any:
     """Return what represents images by a model: a transform itself, or the pooled features of a coder."""
     return Pooled(model) if isinstance(model, Coder) else model

@@ -236,15 +236,12 @@ class VideoModel(ValuedTransform):
         values: dict[str, Any] = {**vars(self.whitening), "covariance": self.covariance}
         values |= {"atoms": self.coder.dictionary.T, "trace": self.trace}
         yield from ((f"/{name}", store.packed(arrays, values)) for name, arrays in _LAYER.items())
-        yield "/embedding", store.packed(store.embedding(), vars(self.solution))
-        if self.statistics is not None:
-            yield "/statistics", valued.statistics_group(self.statistics, "atom")
-        elif (means := self.given) is not None:
+        if self.statistics is None and (means := self.given) is not None:
             matrices = {"second_moment": means.moment, "context_scatter": means.scatter}
             numbers = {"n_positions": means.n_positions}
             yield "/means", store.packed(_MEANS, {"activity": means.mean, **matrices}, numbers)
-        if "audit" in self.provenance:
-            yield "/audit", store.audit_group(self.provenance["audit"])
+        groups = store.solved_groups(self, self.solution, valued.statistics_group)
+        yield from ((f"/{name}", group) for name, group in groups)
 
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
@@ -291,7 +288,8 @@ class VideoModel(ValuedTransform):
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the sequences of clips that files and a dataset name."""
         names = None if dataset is None else [dataset]
-        return sequences_of(tuple(clip for path in data for clip in open_clips(path, names)), self.settings)
+        every = (clip for path in data for clip in open_clips(os.path.abspath(path), names))
+        return sequences_of(tuple(every), self.settings)
 
     @contextmanager
     def taken(self, X: Any, skip: bool) -> Iterator[Source]:

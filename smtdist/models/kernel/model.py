@@ -17,8 +17,7 @@ from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.data.table import NotRows, as_table
-from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError, equals
+from smtdist.errors import ConfigurationError, DataError, ModelError, equals, option
 from smtdist.kernels import convergence as endings
 from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
@@ -26,7 +25,6 @@ from smtdist.kernels.convergence import Convergence, advice, facts_of
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models import provenance, store
-from smtdist.models import transform as row_embedding
 from smtdist.models.kernel.autoencoder import SQUARES as AUTOENCODER_SQUARES
 from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
 from smtdist.models.kernel.contrastive import SQUARES as CONTRASTIVE_SQUARES
@@ -41,6 +39,7 @@ from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import SQUARES as SPECTRAL_SQUARES
 from smtdist.models.kernel.spectral import spectral
+from smtdist.models.rows import RowModel
 from smtdist.models.store import Array
 from smtdist.solve.solution import Float64
 from smtdist.statistics.gradients import on_sphere
@@ -112,7 +111,7 @@ class FeatureDecoder:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelModel(Shown):
+class KernelModel(RowModel, Shown):
     """A fitted model: an encoder, of an autoencoder a decoder too, and how it was found.
 
     Attributes
@@ -123,6 +122,7 @@ class KernelModel(Shown):
     """
 
     STORED_AS: ClassVar[str] = "kernel"
+    dtype: ClassVar[str] = "float32"
 
     settings: KernelSettings
     encoder: KernelEncoder | FeatureEncoder
@@ -132,6 +132,29 @@ class KernelModel(Shown):
     convergence: Convergence | None = None
     ridge: float | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_inputs(self) -> int:
+        """Numbers of a sample."""
+        return math.prod(self.shape)
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Shape of an embedded sample, (h,)."""
+        return (self.settings.n_components,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a sample's kernel values, while they are made, or its features take."""
+        if isinstance(self.encoder, KernelEncoder):
+            return 8 * 4 * len(self.encoder.rows)
+        return self.encoder.features.workspace() + 8 * self.encoder.features.n_features
+
+    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
+        """Return the samples, images too, of a dataset."""
+        if dataset is None:
+            raise ConfigurationError(f"Missing option {option('dataset')}; name the samples in the file.")
+        return samples_of((data[0], dataset))
 
     def embed(self, samples: NDArray[Any]) -> NDArray[Any]:
         """Embed samples (m, ...), uint8 divided by 255: returns (m, h)."""
@@ -147,7 +170,12 @@ class KernelModel(Shown):
 
     def summary(self) -> dict[str, Any]:
         """Return what is asked of a fitted model first, as plain JSON."""
-        found: dict[str, Any] = {"model": f"kernel-{self.settings.model}", "ridge": self.ridge}
+        found: dict[str, Any] = {
+            "model": f"kernel-{self.settings.model}",
+            "shape": list(self.shape),
+            "has_decoder": self.decoder is not None,
+            "ridge": self.ridge,
+        }
         if self.spectrum is not None:
             spectrum = self.spectrum
             found |= {
@@ -266,33 +294,6 @@ def samples_of(samples: Any) -> Source:
         except DataError:
             return opening.open_source(samples[0], str(samples[1]))
     return as_table(samples)
-
-
-def embedded(
-    model: KernelModel, source: Source, engine: Engine
-) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
-    """Yield (first sample, embedded rows (m, h)) for all samples, in whatever order they end.
-
-    Memory on a worker: 1,024 samples and their kernel values or features, and 16,384 embedded rows.
-    """
-    wanted, found = math.prod(model.shape), math.prod(source.shape[1:])
-    if found != wanted:
-        raise ModelError(
-            f"The model takes samples of {wanted} numbers, {source.name} has {found}; give samples like those it was fitted on."
-        )
-    return row_embedding.embedded(model.embed, source, engine)
-
-
-def embedding_bytes(model: KernelModel, source: Source) -> int:
-    """Return the memory that a process takes at most while it embeds samples of a source, beside the result."""
-    encoder, sample = model.encoder, 8 * math.prod(source.shape[1:])
-    if isinstance(encoder, KernelEncoder):
-        values = 8 * 4 * len(encoder.rows)  # the kernel's values while they are made
-    else:
-        values = encoder.features.workspace() + 8 * encoder.features.n_features
-    return row_embedding.ROWS * (3 * sample + values) + 2 * row_embedding.RANGE * (
-        sample + 8 * model.settings.n_components
-    )
 
 
 def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import numpy as np
 
 from smtdist.data import remote
 from smtdist.data.source import Source
 from smtdist.data.views import chunk_subset
-from smtdist.engine.forecast import Traffic
+from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
-from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import PassPlan
 from smtdist.errors import ConfigurationError, option
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import require_kernel
 from smtdist.models import plan as planning
-from smtdist.models import representations, ways
-from smtdist.models.jobs import Job, Look, Request, Seen
+from smtdist.models import ways
+from smtdist.models.jobs import Job, Request
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
-from smtdist.models.kernel.model import EXACT, KernelModel, embedded, exact_bytes, samples_of
+from smtdist.models.kernel.model import EXACT, exact_bytes, samples_of
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import (
     LANDMARK_SQUARES,
@@ -34,7 +31,7 @@ from smtdist.models.kernel.streamed import (
     row_length,
     work_per_triplet,
 )
-from smtdist.models.plan import PassCost, Step
+from smtdist.models.plan import Step
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.contrast import ContrastSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
@@ -48,16 +45,13 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     them. In features the costs are those of placeholders as large as what the first pass will draw.
     """
     if settings.feature_map is None:
-        return [_on_driver(EXACT, exact_bytes(source, settings))]
+        return [planning.on_driver(EXACT, exact_bytes(source, settings))]
     if settings.model == "contrastive" and settings.feature_map != "nystroem":
         require_memory(settings.feature_count, SOLVE_SQUARES, FEWER_FEATURES)
-    steps = kernel_steps(source, settings)
-    machines = planning.measured_machines(steps, engine)
-    checkpointed = engine.checkpoint is not None
-    costs = [planning.step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+    costs = planning.costs_of(kernel_steps(source, settings), engine)
     if settings.model == "contrastive":
         count = _placeholder(settings, source).n_features
-        costs.append(_on_driver(ways.SOLVE, 8 * SOLVE_SQUARES * count**2))
+        costs.append(planning.on_driver(ways.SOLVE, 8 * SOLVE_SQUARES * count**2))
     return costs
 
 
@@ -79,16 +73,6 @@ def job(request: Request) -> Job:
         about={"configuration": json.loads(settings.to_json())},
         costs=lambda engine: plan_kernel(source, settings, engine),
         advice=lambda model: [model.unconverged()],
-    )
-
-
-def seen(model: KernelModel, look: Look) -> Seen:
-    """Open samples that a model embeds."""
-    if look.dataset is None:
-        raise ConfigurationError(f"Missing option {option('dataset')}; name the samples in the file.")
-    source, width = samples_of((look.data, look.dataset)), model.settings.n_components
-    return representations.rows_of(
-        model, look, source, partial(embedded, model, source), (width,), "float32"
     )
 
 
@@ -147,9 +131,3 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     size = min(settings.feature_count, source.n_samples)
     require_memory(size, max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)
     return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
-
-
-def _on_driver(name: str, working: int) -> PassCost:
-    baseline = resident_bytes()
-    plan = PassPlan(name, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)
-    return PassCost(name, plan, traffic=Traffic(0), driver_bytes=working)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -19,13 +18,13 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError, counted, equals
+from smtdist.errors import ConfigurationError, ModelError, counted, equals
 from smtdist.kernels import features as feature_kinds
 from smtdist.kernels.features import Features
 from smtdist.kernels.products import Ordered
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models import plugins, representations, store, valued
-from smtdist.models.jobs import Job, Look, Request, Seen
+from smtdist.models import plugins, store, valued
+from smtdist.models.jobs import Job, Request
 from smtdist.models.points.contexts import spread_points
 from smtdist.models.points.sites import (
     ROWS_OF_TABLES,
@@ -33,11 +32,10 @@ from smtdist.models.points.sites import (
     SiteKind,
     rows_of,
     site_kind,
-    table_of,
 )
 from smtdist.models.points.table import PointSettings, in_time, table_in_context
+from smtdist.models.rows import RowModel, table_of
 from smtdist.models.store import Array
-from smtdist.models.transform import embedded as embedded_rows
 from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.operators import Listed
@@ -71,7 +69,7 @@ _FEATURES: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class PointModel(ValuedTransform):
+class PointModel(RowModel, ValuedTransform):
     """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3).
 
     `settings`, `n_inputs` (numbers of a point), `n_sites` (rows of a sample) and `provenance` are known
@@ -92,6 +90,13 @@ class PointModel(ValuedTransform):
     """Settings that no sum depends on: they may change after the fit."""
     holds: ClassVar[str] = "features"
     STORED_AS: ClassVar[str] = "points"
+
+    @classmethod
+    def fit(
+        cls, source: Source, settings: PointSettings, engine: Engine
+    ) -> tuple[PointModel, list[dict[str, Any]]]:
+        """Embed the samples of a source, as `fit_table` does."""
+        return fit_table(source, settings, engine)
 
     @property
     def sums(self) -> ValueSums:
@@ -139,26 +144,21 @@ class PointModel(ValuedTransform):
             )
         return in_time(table, self._asked.difference_order, lengths)
 
+    def require_rows(self, source: Source) -> None:
+        """Refuse rows of another length; of samples of a kind the pass looks at the rows itself."""
+        if self.kind is None:
+            table = source.source if isinstance(source, NeighbourSource | NoisePairs) else source
+            super().require_rows(table)
+
     def require_like(self, source: Source) -> None:
         """Refuse rows of another length, and any where neighbours are among all rows."""
         self._require_local()
-        if self.kind is not None:
-            return  # the pass looks at the rows of samples itself
-        table = source.source if isinstance(source, NeighbourSource | NoisePairs) else source
-        if table.shape[1:] != (self.n_inputs,):
-            found = " x ".join(map(str, table.shape[1:]))
-            raise DataError(
-                f"{source.name} has points of {found} numbers, the model takes points of {self.n_inputs}; give rows like "
-                f"those it was fitted on."
-            )
+        self.require_rows(source)
 
     def require_addable(self, other: PointModel, name: str) -> None:
         """Refuse a model, called `name`, of other rows, and any where neighbours are among all rows."""
         self._require_local()
-        if other.n_inputs != self.n_inputs:
-            raise ModelError(
-                f"{name} has points of {other.n_inputs} numbers, the first model of {self.n_inputs}; they must be the same."
-            )
+        super().require_addable(other, name)
 
     def _require_local(self) -> None:
         if self.kind is None and self._asked.context in OF_THE_WHOLE:
@@ -179,7 +179,7 @@ class PointModel(ValuedTransform):
         result: Float64 = Ordered(self.solution.components.T)(self.features(np.asarray(points, np.float64)))
         return result
 
-    def represent(self, samples: NDArray[np.generic]) -> Float64:
+    def embed(self, samples: NDArray[np.generic]) -> Float64:
         """Return P f(x) of rows of a table, (m, L), or of all rows of samples that have their own, (m, sites, L)."""
         if self.kind is None:
             return self.transform(samples.reshape(len(samples), -1))
@@ -189,7 +189,7 @@ class PointModel(ValuedTransform):
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
-        """Shape of what `represent` makes of a sample."""
+        """Shape of what `embed` makes of a sample."""
         count = len(self.solution.eigenvalues)
         return (count,) if self.kind is None else (self.n_sites, count)
 
@@ -198,6 +198,7 @@ class PointModel(ValuedTransform):
         return {
             "n_positions": self.means.n_positions,
             "n_inputs": self.n_inputs,
+            "features": type(self.features).__name__,
             "n_features": self.features.size,
             "n_components": len(self.solution.eigenvalues),
             "rank": self.solution.rank,
@@ -207,26 +208,14 @@ class PointModel(ValuedTransform):
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: `/features`, `/statistics` or `/means`, `/audit`, `/embedding`; settings are JSON."""
-        attributes = {
-            **store.version(self.STORED_AS),
-            "title": "Points embedded by the sparse manifold transform",
-            "configuration": "" if self.settings is None else self.settings.to_json(),
-            "provenance": json.dumps(store.without_audit(self.provenance)),
-            "fingerprint": self.fingerprint,
-            "n_inputs": self.n_inputs,
-            "n_sites": self.n_sites,
-        }
-        yield "", Group(attributes=attributes)
+        root = store.root_of(self, "Points embedded by the sparse manifold transform")
+        yield "", Group(attributes={**root, "n_inputs": self.n_inputs, "n_sites": self.n_sites})
         arrays, numbers = self.features.parts()
         about = {"kind": type(self.features).__name__, "numbers": json.dumps(numbers)}
         yield "features", store.packed(_POINTS if arrays else {}, arrays, about)
-        if self.statistics is not None:
-            yield "statistics", valued.statistics_group(self.statistics, "feature")
-        elif self.given is not None:
+        if self.statistics is None and self.given is not None:
             yield "means", store.packed(_MEANS, vars(self.given))
-        if "audit" in self.provenance:
-            yield "audit", store.audit_group(self.provenance["audit"])
-        yield "embedding", store.packed(store.embedding("feature"), vars(self.solution))
+        yield from store.solved_groups(self, self.solution, valued.statistics_group, "feature")
 
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
@@ -256,11 +245,7 @@ class PointModel(ValuedTransform):
 
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the samples that files and a dataset name, as the model takes them."""
-        return table_of(data, dataset) if self.kind is None else self.kind.opened(data, dataset)
-
-    def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
-        """Return a context that yields samples of Python."""
-        return nullcontext(X if isinstance(X, Source) else as_table(X))
+        return super().opened(data, dataset, skip) if self.kind is None else self.kind.opened(data, dataset)
 
 
 def _require_package(path: str, sites: str) -> None:
@@ -338,14 +323,6 @@ def job(request: Request) -> Job:
     )
 
 
-def seen(model: PointModel, look: Look) -> Seen:
-    """Open the rows of a table, or other samples, that a model embeds."""
-    source = model.opened([look.data], look.dataset, False)
-    return representations.rows_of(
-        model, look, source, partial(embedded, model, source), model.feature_shape, "float64"
-    )
-
-
 def _fitted(
     table: Source, settings: PointSettings, engine: Engine
 ) -> tuple[PointModel, list[dict[str, Any]]]:
@@ -404,20 +381,3 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> featu
         "rbf": lambda: feature_kinds.RadialBasis(landmarks, settings.width),
     }
     return made[settings.feature_map]()
-
-
-def embedded(
-    model: PointModel, source: Source, engine: Engine
-) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
-    """Yield (first point, P f(x) of points, (m, L)) for all rows of a table, in whatever order they end; samples with rows of
-    their own have (m, sites, L).
-
-    Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or
-    products. Memory on a worker: the features of 1,024 points, and 16,384 embedded points.
-    """
-    if model.kind is None and source.shape[1] != model.n_inputs:
-        raise ModelError(
-            f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[1]}; give rows like those "
-            f"it was fitted on."
-        )
-    return embedded_rows(model.represent, source, engine)

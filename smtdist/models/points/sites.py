@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
-from smtdist.data.table import as_table
-from smtdist.errors import ConfigurationError, DataError, option
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.models import plugins
+from smtdist.models.rows import table_of
 from smtdist.settings import Settings
 from smtdist.statistics.operators import Factors
 from smtdist.statistics.sites import ROWS, Group
@@ -90,19 +90,6 @@ def rows_of(kind: SiteKind, samples: NDArray[np.generic]) -> NDArray[np.float64]
             f"all of them finite. Fix it."
         )
     return found
-
-
-def table_of(data: Sequence[str], dataset: str | None) -> Source:
-    """Return the rows of a table in one file: a dataset of an HDF5 file, or a .npy file."""
-    if len(data) > 1:
-        raise ConfigurationError(
-            f"A table is one file, but {len(data)} are given; add one file after the other."
-        )
-    if dataset is None and not data[0].endswith(".npy"):
-        raise ConfigurationError(
-            f"{data[0]} is not a .npy file, so {option('(path, dataset)')} must name the rows in it; give it."
-        )
-    return as_table(data[0] if dataset is None else (data[0], dataset))
 
 
 def require_sites(name: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from smtdist.data import text_cut
 from smtdist.data.text import TextSource
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError, option
 from smtdist.models import merge as merging
@@ -42,7 +44,7 @@ def withdraw_lines(
         )
     total = merging.statistics_of(model, "The model")
     records: list[Record] = []
-    with engine.run(["withdrawn", "kept", "solve"], lambda: model.facts(source, lines)):
+    with engine.run(["withdrawn", "kept", "solve"], lambda: facts_of(model, source, lines)):
         for number, (stretch, asked) in enumerate(
             zip(text_cut.line_bytes(source, lines), lines, strict=True), 1
         ):
@@ -50,6 +52,12 @@ def withdraw_lines(
             records += some
         embedding, record = model.solved(merging.not_empty(total), engine)
         return model.finished(total, embedding), [*records, record]
+
+
+def facts_of(model: WordModel, source: TextSource, lines: Sequence[tuple[int, int]]) -> Facts:
+    """Return what a checkpoint of a withdrawal of lines depends on."""
+    found, ranges = model.facts(source), ", ".join(f"{first}-{last}" for first, last in lines)
+    return replace(found, given={**found.given, "the lines": ranges} if lines else found.given)
 
 
 def update_job(model: WordModel, change: Change) -> Job:
@@ -62,7 +70,7 @@ def update_job(model: WordModel, change: Change) -> Job:
     return Job(
         source,
         lambda engine: withdraw_lines(model, source, change.lines, engine),
-        lambda: model.facts(source, change.lines),
+        lambda: facts_of(model, source, change.lines),
     )
 
 

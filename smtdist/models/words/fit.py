@@ -10,13 +10,13 @@ import numpy as np
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.text import TextSource
 from smtdist.engine import plan as pass_plan
+from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, option
 from smtdist.models import store, ways
 from smtdist.models.jobs import Job, Request
-from smtdist.models.plan import PassCost
 from smtdist.models.records import Record
 from smtdist.models.ways import Way
 from smtdist.models.words.model import WordModel, WordSettings, solve_bytes

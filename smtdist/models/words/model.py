@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.netcdf import Group
-from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.data.text import TextSource, text_of
 from smtdist.data.writing import whole_file
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError, option
 from smtdist.kernels import tokens
 from smtdist.kernels.tokens import Normalisation
 from smtdist.models import provenance, store
+from smtdist.models.merge import Transform
 from smtdist.models.records import Record, joined
 from smtdist.models.store import Array, alike
 from smtdist.settings import Settings, one_of, setting, shared, whole
@@ -118,7 +117,7 @@ class Near(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WordModel(Shown):
+class WordModel(Transform):
     """Everything a fit of words found, and what it was asked."""
 
     settings: WordSettings
@@ -129,6 +128,7 @@ class WordModel(Shown):
 
     free: ClassVar[tuple[str, ...]] = ("second_moment", "n_components", "drop_components")
     """Settings that no sum depends on: they may change after the fit."""
+    holds: ClassVar[str] = "sums"
     STORED_AS: ClassVar[str] = "words"
     SQUEEZED: ClassVar[Callable[[NDArray[Any]], bool]] = staticmethod(lambda values: values.size > 10**4)
     """Which arrays of a file are compressed."""
@@ -182,13 +182,6 @@ class WordModel(Shown):
     def require_addable(self, other: WordModel, name: str) -> None:
         """Any text goes with any other: the vocabulary is part of `basis`."""
 
-    def facts(self, source: Source, lines: Sequence[tuple[int, int]] = ()) -> Facts:
-        """Return what a checkpoint of an update depends on, or of a withdrawal of lines."""
-        given = {"the model": self.basis}
-        if lines:
-            given["the lines"] = ", ".join(f"{first}-{last}" for first, last in lines)
-        return Facts.of(source, self.settings.to_dict(), given)
-
     def summed(self, source: Source, engine: Engine, *, other: bool = True) -> tuple[WordSums, Record]:
         """Count the pairs of a text with this vocabulary: one pass, or one for each part; `other` as in `passes`."""
         assert isinstance(source, TextSource)
@@ -221,19 +214,8 @@ class WordModel(Shown):
             "rank": 0 if embedding is None else embedding.rank,
             "n_apart": 0 if embedding is None else embedding.n_dead,
             "n_components": self.settings.n_components,
-            "fingerprint": self.provenance.get("fingerprint", ""),
+            "fingerprint": self.fingerprint,
         }
-
-    def finished(
-        self,
-        statistics: WordSums,
-        embedding: Solution | None,
-        source: dict[str, Any] | None = None,
-        skipped: Record | None = None,
-    ) -> WordModel:
-        """Return the model with other sums and their embedding, and where they come from."""
-        about = provenance.traced(self.provenance, statistics.origin, source, skipped)
-        return replace(self, statistics=statistics, embedding=embedding, provenance=about)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -251,9 +233,7 @@ class WordModel(Shown):
 
     def vectors(self) -> Float64:
         """Return the embedding of each word, (K, L): columns of P without the leading `drop` (SMT 2023, appendix B)."""
-        if self.embedding is None:
-            raise ModelError("The model has sums but no embedding; solve it first.")
-        return np.ascontiguousarray(self.embedding.components[self.settings.drop_components :].T)
+        return np.ascontiguousarray(self.solution.components[self.settings.drop_components :].T)
 
     @cached_property
     def directions(self) -> Float64:
@@ -304,15 +284,7 @@ class WordModel(Shown):
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: `/vocabulary`, `/statistics`, `/audit`, `/embedding`; settings are JSON."""
-        about = store.without_audit(self.provenance)
-        attributes = {
-            **store.version(self.STORED_AS),
-            "title": "Words embedded by the sparse manifold transform",
-            "configuration": self.settings.to_json(),
-            "provenance": json.dumps(about),
-            "fingerprint": about.get("fingerprint", ""),
-        }
-        yield "", Group(attributes=attributes)
+        yield "", Group(attributes=store.root_of(self, "Words embedded by the sparse manifold transform"))
         words = {"words": np.array(self.vocabulary.words, object), "counts": self.vocabulary.counts}
         yield "vocabulary", store.packed(_VOCABULARY, words)
         if self.statistics is not None:

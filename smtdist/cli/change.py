@@ -5,59 +5,26 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.said import say_model
-from smtdist.cli.session import engine_for
+from smtdist.cli.session import engine_for, say_model
 from smtdist.data import locking
 from smtdist.data.same_file import require_apart
 from smtdist.data.writing import check_target
 from smtdist.models import adding, jobs, loading, store
 from smtdist.models.kinds import KINDS
 
-Dataset = Annotated[
-    str | None,
-    typer.Option(
-        help="Images in the file (a dataset or a group), rows of a table, or a clip. Default for video: all clips."
-    ),
-]
-Out = Annotated[
-    Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
-]
-Lengths = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N,N,...",
-        help="Number of rows of each sequence, for a table in time. Default: one sequence.",
-    ),
-]
-
 
 def merge(
-    models: Annotated[
-        list[Path], typer.Argument(metavar="A.h5 [B.h5 ...]", help="Models whose sums to add.")
-    ],
-    out: Annotated[Path, typer.Option(metavar="M.h5", help="Model file to write.")],
-    subtract: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="C.h5", help="Model whose samples are withdrawn; may be repeated."),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a setting of the solve or the pooling, such as n_components; may be repeated.",
-        ),
-    ] = None,
-    allow_repeats: opt.Repeats = False,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
+    models: list[Path],
+    out: Path,
+    subtract: list[Path] | None = None,
+    set_: list[str] | None = None,
+    allow_repeats: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Add the sums of models, subtract those of others, and solve again; no data are read.
 
@@ -67,6 +34,8 @@ def merge(
 
     Data that are in the sums already are refused without --allow-repeats. A few repeated samples, up to 5 %, are
     added, and their number is printed.
+
+    Example: smtdist merge a.h5 b.h5 --subtract c.h5 --out m.h5
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
@@ -78,22 +47,16 @@ def merge(
 
 
 def update(
-    model: opt.ModelFile,
-    data: opt.Data,
-    dataset: Dataset = None,
-    out: Out = None,
-    lengths: Lengths = None,
-    alone: Annotated[
-        bool,
-        typer.Option(
-            "--alone",
-            help="Write a model of these samples only, with the codes of MODEL.h5, for a later merge.",
-        ),
-    ] = False,
-    allow_repeats: opt.Repeats = False,
+    model: Path,
+    data: list[str],
+    dataset: str | None = None,
+    out: Path | None = None,
+    lengths: str | None = None,
+    alone: bool = False,
+    allow_repeats: bool = False,
     how: opt.How = opt.AS_USUAL,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Add samples to a model, and solve again; only these samples are read.
 
@@ -103,6 +66,8 @@ def update(
 
     Data that are in the model already are refused without --allow-repeats. A few repeated samples, up to 5 %, are
     added, and their number is printed. With --checkpoint a stopped update can be continued.
+
+    Example: smtdist update model.h5 more.h5 --dataset train
     """
     if alone and (out is None or allow_repeats):
         raise WrongUsage("--alone writes a separate model; give --out, and leave out --allow-repeats.")
@@ -113,28 +78,24 @@ def update(
 
 
 def withdraw(
-    model: opt.ModelFile,
-    data: opt.Data,
-    dataset: Dataset = None,
-    out: Out = None,
-    lengths: Lengths = None,
-    lines: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIRST-LAST",
-            help="Only these lines of a text, counted from 1; may be repeated.",
-        ),
-    ] = None,
+    model: Path,
+    data: list[str],
+    dataset: str | None = None,
+    out: Path | None = None,
+    lengths: str | None = None,
+    lines: list[str] | None = None,
     how: opt.How = opt.AS_USUAL,
-    overwrite: opt.Overwrite = False,
-    json: opt.Json = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Withdraw samples from a model, as if they had never been added, and solve again; only these samples are read.
 
     The result is bit-identical to one fit of what is left. Samples that are not in the model are refused, and samples
     that supplied an atom or a landmark. MODEL.h5 is replaced when the new model is complete.
+
+    Example: smtdist withdraw model.h5 more.h5 --dataset train
     """
-    ranges = tuple(_range(text) for text in lines or [])
+    ranges = tuple(map(_range, lines or []))
     change = jobs.Change(tuple(data), dataset, withdraw=True, lines=ranges, lengths=_lengths(lengths))
     _change(model, change, out, how, overwrite, json)
 

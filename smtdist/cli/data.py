@@ -1,0 +1,237 @@
+"""`import` and `manifest`: images from other formats into an HDF5 file, and many files as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage, in_shell, usage
+from smtdist.cli.session import error_console, say_result, stopping_on_signals
+from smtdist.data import locations, locking
+from smtdist.data.importers import images
+from smtdist.data.importers.items import Listing
+from smtdist.data.importers.run import ImportOptions, ImportResult
+from smtdist.data.locations import Files, Parsed
+from smtdist.data.manifest import Manifest, describe_files, write_manifest
+from smtdist.data.video_import import VideoSettings, import_videos
+from smtdist.data.writing import check_target
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import StopRequest, available_cores
+from smtdist.errors import InterruptedRun, counted
+from smtdist.models.importing import ImportSettings
+from smtdist.monitor import tables
+from smtdist.monitor.progress import ProgressView
+
+VIDEO = "video"
+"""The kind of SOURCE that is clips, not images."""
+VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
+"""How names of video files end, of which the kind need not be said."""
+
+
+@contextmanager
+def _in_sight(name: str, total: int, unit: str, quiet: bool) -> Iterator[EventStream]:
+    """Yield events that are shown, of which the start of work on so many things is the first."""
+    events = EventStream(words=in_shell)
+    with ExitStack() as stack:
+        if not quiet:
+            events.subscribe(stack.enter_context(ProgressView(error_console())))
+        events.started(name, total, 0, unit=unit)
+        yield events
+
+
+def _reporter(events: EventStream, name: str) -> Callable[[int], None]:
+    """Return what turns a count of what is done into an event; the rate is that of this run."""
+    first: list[int] = []
+
+    def report(done: int) -> None:
+        first.append(done) if not first else None
+        events.emit("progress", **{"pass": name, "n_samples": done, "n_positions": done - first[0]})
+
+    return report
+
+
+def import_(
+    source: list[Path],
+    out: Path,
+    settings: Annotated[dict[str, Any], ImportSettings] = opt.NOTHING,
+    levels: int = 0,
+    limit: int = 0,
+    workers: int | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    json: bool = False,
+) -> None:
+    """Import images from a folder, arrays or archives into an HDF5 file; repeat the command to continue a stopped import.
+
+    Of video (--kind video) the luminance is imported, cropped and down-sampled, a group for each clip. If a file does
+    not list its cuts, smtdist looks for them.
+
+    Example: smtdist import images/train --out data.h5 --group train
+    """
+    started = time.perf_counter()
+    if settings.get("kind") == VIDEO or all(path.suffix.lower() in VIDEOS for path in source):
+        if idle := settings.keys() - {"kind", "crop"}:
+            raise WrongUsage(f"{', '.join(sorted(idle))} is not for video; leave it out.")
+        _import_clips(source, out, settings.get("crop"), levels, limit, overwrite, json)
+        return
+    if levels or limit:
+        raise WrongUsage("--levels and --limit are for video; leave them out.")
+    n_workers = available_cores() if workers is None else workers
+    with usage():
+        found = images.looked_at(
+            source, out, ImportSettings(**settings), n_workers=n_workers, overwrite=overwrite
+        )
+    results = found.run(partial(_imported, quiet=quiet, write=found.write))
+    _show(results, found, time.perf_counter() - started, json)
+
+
+def _import_clips(
+    files: list[Path], out: Path, crop: int | None, levels: int, limit: int, overwrite: bool, json: bool
+) -> None:
+    with usage():
+        VideoSettings(crop, levels, limit)
+    note = partial(error_console().print, markup=False, highlight=False, soft_wrap=True)
+    written = import_videos(
+        files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=note
+    )
+    rows = [
+        (
+            clip["clip"],
+            " x ".join(map(str, clip["frames"])),
+            "unknown" if clip["fps"] is None else f"{clip['fps']:.2f}",
+            str(len(clip["cuts"])),
+        )
+        for clip in written
+    ]
+    table = tables.table(str(out), ("clip", "frames", "per second", "cuts"), rows)
+    say_result({"out": str(out.absolute()), "clips": written}, json, table)
+
+
+def _imported(
+    listing: Listing,
+    out: Path,
+    chosen: ImportOptions,
+    *,
+    quiet: bool,
+    write: Callable[..., ImportResult],
+) -> ImportResult:
+    stop = StopRequest()
+    with stopping_on_signals(stop), _in_sight("import", listing.n_items or 0, "images", quiet) as events:
+        try:
+            result = write(
+                listing,
+                out,
+                chosen,
+                stop=lambda: stop.exit_code if stop.is_set() else None,
+                report=_reporter(events, "import"),
+                note=lambda text: events.emit("note", text=text),
+            )
+        except KeyboardInterrupt:
+            raise InterruptedRun("Stopped; repeat the command to continue.", 130) from None
+        counts = {"n_samples": result.samples, "n_positions": 0}
+        events.emit("pass_finished", **{"pass": "import", "seconds": result.seconds, **counts})
+    return result
+
+
+def _show(results: Mapping[str, ImportResult], asked: images.Import, seconds: float, json: bool) -> None:
+    """Show each group that this run wrote; those before it were shown by the run that was stopped."""
+    every = [
+        _facts(result, asked.listings[name], asked.out, name, seconds) for name, result in results.items()
+    ]
+    if not asked.several:
+        say_result(every[0], json, _line(every[0], f"{tables.size(every[0]['bytes'])}, "))
+        return
+    size, out = asked.out.stat().st_size, str(asked.out.absolute())  # of all sets together
+    every = [{**found, "bytes": size} for found in every]
+    lines = [*(_line(found) for found in every), f"{out}: {tables.size(size)} in all"]
+    say_result({"out": out, "groups": every, "bytes": size, "seconds": seconds}, json, *lines)
+
+
+def _facts(result: ImportResult, listing: Listing, out: Path, group: str, seconds: float) -> dict[str, Any]:
+    """Return the figures of one group, once what was left out was told of."""
+    _warn(result.skipped, "unreadable images", result.first_skipped)
+    _warn(result.left_out, listing.left_out_is, result.first_left_out)
+    return {
+        "out": str(out.absolute()),
+        "group": group,
+        "layout": result.layout,
+        "n_samples": result.samples,
+        "n_classes": result.n_classes,
+        "skipped": result.skipped,
+        "left_out": result.left_out,
+        "first_left_out": list(result.first_left_out),
+        "bytes": result.nbytes,
+        "seconds": seconds,
+        "images_per_second": result.new_items / seconds if seconds else 0.0,
+    }
+
+
+def _line(found: dict[str, Any], size: str = "") -> str:
+    classes = f" of {counted(found['n_classes'], 'class')}" if found["n_classes"] else ""
+    return (
+        f"{found['out']}: {counted(found['n_samples'], 'image')}{classes} in {found['group']} ({found['layout']}), "
+        f"{size}{tables.rate(found['images_per_second'], 1.0)} images/s"
+    )
+
+
+def _warn(count: int, what: str, first: Sequence[str]) -> None:
+    """Say on standard error what an import left out, and name the first few."""
+    if count:
+        more = ", the first of them" if count > len(first) else ""
+        for line in (f"Left out {counted(count, what)}{more}:", *(f"  {sentence}" for sentence in first)):
+            error_console().print(line, highlight=False, soft_wrap=True)
+
+
+def manifest(
+    data: list[str],
+    out: Path | None = None,
+    dataset: list[str] | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    quiet: bool = False,
+    json: bool = False,
+) -> None:
+    """Write a manifest of many files, so that they can be used as one; or check the files of a manifest.
+
+    Example: smtdist manifest train-*.h5 --out train.json
+    """
+    started = time.perf_counter()
+    if out is not None:
+        if out.suffix != ".json":
+            raise WrongUsage(f"--out {out} is not a name of a manifest; let it end in .json.")
+        check_target(out, overwrite, data=data)
+    found, facts = locations.resolved(data), dict[str, Any]()
+    if out is None:
+        if not isinstance(found, Parsed):
+            raise WrongUsage(
+                "Name the manifest to write with --out DATA.json, or give one alone to check its files."
+            )
+        if dataset:
+            raise WrongUsage("A manifest is checked as a whole; leave out --dataset.")
+        made = Manifest.of(found)
+        with _in_sight("manifest", len(made.content["files"]), "files", quiet) as events:
+            facts["hashes_checked"] = made.verify(_reporter(events, "manifest"))
+    elif isinstance(found, Parsed):
+        raise WrongUsage(f"{found.path} is a manifest already; give its files to make it again.")
+    else:
+        paths = found.paths if isinstance(found, Files) else (found,)
+        with locking.held(out), _in_sight("manifest", len(paths), "files", quiet) as events:
+            made = describe_files(paths, out, dataset or (), seed, _reporter(events, "manifest"))
+            write_manifest(made, overwrite=overwrite)
+        facts["bytes"] = out.stat().st_size
+    facts["seconds"] = time.perf_counter() - started
+    sets, n_files = made.sets(), len(made.content["files"])
+    right = facts.get("hashes_checked")
+    checked = "" if right is None else f", {counted(right, 'sample')} as they were"
+    lines = [f"{made.path}: {counted(n_files, 'file')}{checked}"]
+    for name, about in sets.items():
+        what = counted(about["samples"], f"{about['kind']} image")
+        lines.append(
+            f"  {name}: {what} in {counted(about['files'], 'file')}, {tables.size(about['bytes'])}"
+        )
+    say_result({"manifest": made.path, "n_files": n_files, "sets": sets, **facts}, json, *lines)

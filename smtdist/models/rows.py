@@ -1,0 +1,132 @@
+"""Models that embed each sample by its numbers alone: how samples are opened, transformed and compared, whatever the model."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.data.table import as_table
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, ModelError, option
+from smtdist.models import representations
+from smtdist.models import transform as embedding
+from smtdist.models.jobs import Look, Seen
+
+
+class RowModel(ABC):
+    """A model that embeds rows of numbers, or samples that it takes as rows."""
+
+    dtype: ClassVar[str] = "float64"
+    """Of the numbers of an embedded sample."""
+
+    @property
+    @abstractmethod
+    def n_inputs(self) -> int:
+        """Numbers of a row."""
+
+    @property
+    @abstractmethod
+    def feature_shape(self) -> tuple[int, ...]:
+        """Shape of an embedded sample."""
+
+    @abstractmethod
+    def embed(self, samples: NDArray[Any]) -> NDArray[Any]:
+        """Return embedded samples (m, ...): of each the same numbers beside whichever others."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a sample takes while it is embedded, beside its own numbers and the result."""
+        return 32 * math.prod(self.feature_shape)
+
+    def embedding_bytes(self, source: Source) -> int:
+        """Return the memory that a process takes at most while it embeds samples of a source, beside the result."""
+        sample, made = 8 * math.prod(source.shape[1:]), 8 * math.prod(self.feature_shape)
+        return embedding.ROWS * (3 * sample + self.row_bytes) + 2 * embedding.RANGE * (sample + made)
+
+    def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
+        """Return the samples that files and a dataset name, as the model takes them."""
+        return table_of(data, dataset)
+
+    def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
+        """Return a context that yields samples of Python."""
+        return nullcontext(X if isinstance(X, Source) else as_table(X))
+
+    def require_rows(self, source: Source) -> None:
+        """Refuse samples of another size than those of the fit."""
+        if (found := math.prod(source.shape[1:])) != self.n_inputs:
+            raise DataError(
+                f"The model takes samples of {self.n_inputs} numbers, {source.name} has {found}; give samples like those it was "
+                f"fitted on."
+            )
+
+    def require_like(self, source: Source) -> None:
+        """Refuse samples that cannot be added to those of the fit."""
+        self.require_rows(source)
+
+    def require_addable(self, other: Any, name: str) -> None:
+        """Refuse a model, called `name`, of samples of another size."""
+        if other.n_inputs != self.n_inputs:
+            raise ModelError(
+                f"{name} has samples of {other.n_inputs} numbers, the first model of {self.n_inputs}; they must be the same."
+            )
+
+
+def table_of(data: Sequence[str], dataset: str | None) -> Source:
+    """Return the rows of a table in one file: a dataset of an HDF5 file, or a .npy file."""
+    if len(data) > 1:
+        raise ConfigurationError(
+            f"A table is one file, but {len(data)} are given; add one file after the other."
+        )
+    if dataset is None and not data[0].endswith(".npy"):
+        raise ConfigurationError(
+            f"{data[0]} is not a .npy file, so {option('(path, dataset)')} must name the rows in it; give it."
+        )
+    return as_table(data[0] if dataset is None else (data[0], dataset))
+
+
+def embedded(
+    model: RowModel, source: Source, engine: Engine
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
+    """Yield (first sample, embedded samples (m, ...)) for all samples, in whatever order they end.
+
+    Memory on a worker: 1,024 samples and what the model makes of them on the way, and 16,384 embedded samples.
+    """
+    model.require_rows(source)
+    return embedding.embedded(model.embed, source, engine)
+
+
+def in_memory(model: RowModel, source: Source, engine: Engine, dtype: Any) -> NDArray[np.floating[Any]]:
+    """Return all embedded samples, (n, ...)."""
+    found: NDArray[Any] = np.empty((source.n_samples, *model.feature_shape), dtype)
+    for first, values in embedded(model, source, engine):
+        found[first : first + len(values)] = values
+    return found
+
+
+def seen(model: Any, look: Look) -> Seen:
+    """Open samples that a model embeds."""
+    source = model.opened([look.data], look.dataset, False)
+    fingerprint = model.provenance.get("fingerprint")
+    attributes = {
+        "configuration": "{}" if model.settings is None else model.settings.to_json(),
+        "model": str(look.model.absolute()),
+        **({"model_fingerprint": fingerprint} if fingerprint else {}),
+        "source": source.name,
+    }
+    n, shape = source.n_samples, model.feature_shape
+
+    def write(engine: Engine, out: Path, overwrite: bool) -> int:
+        pieces = embedded(model, source, engine)
+        return representations.save_representation(
+            out, pieces, n, shape, model.dtype, attributes, overwrite=overwrite
+        )
+
+    return Seen(source, write, {"n_samples": n, "n_features": math.prod(shape)})
