@@ -1,11 +1,6 @@
-"""A package that brings something to smtdist, as an installed one would be found, and commands in this process."""
+"""A package that brings something to smtdist, as an installed one would be found, and the life of a model of it by commands."""
 
-import h5py
-import numpy as np
-from typer.testing import CliRunner
-
-from smtdist.cli import app
-from smtdist.engine.passes import WATCHERS
+import calling
 
 
 def install(monkeypatch, folder, group, name, value):
@@ -29,13 +24,30 @@ def install_all(monkeypatch, folder, groups):
 
 def run(words):
     """Return what a command prints; it must end well."""
-    done = CliRunner().invoke(app, [*words.split(), *(["-q"] if _quiet(words) else [])])
-    assert done.exit_code == 0, (words, done.output, done.exception)
-    return done.stdout
+    return calling.run(words, "-q" if words.split()[0] in QUIET else "")
 
 
-def _quiet(words):
-    return words.split()[0] in ("fit", "plan", "update", "evaluate", "transform", "report")
+QUIET = ("fit", "plan", "update", "evaluate", "transform", "report")
+
+
+def lived(asked):
+    """Fit the samples a of d.h5 to a.h5, add b and take it out again: every verb of a transform by its command."""
+    fit = f"d.h5 --dataset a {asked}"
+    assert [one["name"] for one in calling.told(f"plan {fit}")["passes"]][-2:] == ["statistics", "solve"]
+    more = "d.h5 --dataset b"
+    for line in (
+        f"fit {fit} --checkpoint c --out a.h5",
+        "resume c --overwrite",
+        f"update a.h5 {more} --out ab.h5",
+    ):
+        run(line)
+    for line in (f"update a.h5 {more} --alone --out b.h5", "merge a.h5 b.h5 --out sum.h5"):
+        run(line)
+    for line in (f"withdraw ab.h5 {more} --out back.h5", "report ab.h5 --out r.html", "check ab.h5 c"):
+        run(line)
+    run(f"transform ab.h5 {more} --out z.h5")
+    calling.same_sums("back.h5", "a.h5")
+    calling.same_sums("sum.h5", "ab.h5")
 
 
 def run_stopped(words):
@@ -48,27 +60,4 @@ def run_stopped(words):
 
         engine.events.subscribe(stop)
 
-    before = WATCHERS.get()
-    WATCHERS.set((*before, stopping))
-    try:
-        return CliRunner().invoke(app, [*words.split(), "-q"])
-    finally:
-        WATCHERS.set(before)
-
-
-def arrays(path):
-    """Return what a file holds, less what was added and withdrawn, and attributes."""
-    found = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
-        )
-    return {name: one for name, one in found.items() if not name.startswith("audit/")}
-
-
-def same(one, other):
-    """Two files hold the same arrays."""
-    one, other = arrays(one), arrays(other)
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    return calling.watched(words, "-q", watcher=stopping)

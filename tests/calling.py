@@ -8,12 +8,23 @@ import numpy as np
 from typer.testing import CliRunner
 
 from smtdist.cli import app
+from smtdist.engine.passes import WATCHERS
 
 
 def call(*words):
     """Call a command and return how it ended; a text is split into words, anything else is one word."""
     parts = [shlex.split(word) if isinstance(word, str) else [str(word)] for word in words]
     return CliRunner().invoke(app, [word for part in parts for word in part])
+
+
+def watched(*words, watcher):
+    """Call a command; `watcher` is called with each engine that it makes."""
+    before = WATCHERS.get()
+    WATCHERS.set((*before, watcher))
+    try:
+        return call(*words)
+    finally:
+        WATCHERS.set(before)
 
 
 def ended(*words, code=0):

@@ -6,6 +6,12 @@ from dataclasses import replace
 
 from smtdist.engine import passes
 from smtdist.engine.executor import Finished, SerialExecutor, TaskLost, run
+from smtdist.engine.passes import Engine
+
+
+def engine(threads=None):
+    """Return an engine whose work this process does."""
+    return Engine(SerialExecutor(threads))
 
 
 def keep_in_files(patch):

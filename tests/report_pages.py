@@ -6,11 +6,9 @@ import re
 
 import h5py
 import numpy as np
+from calling import run
 from drawing import small_images
 from functional_clips import make_clips
-from typer.testing import CliRunner
-
-from smtdist.cli import app
 
 SETTINGS = ["patch=3", "dictionary=20", "n_components=5", "pool_size=2", "threshold=0.4"]
 # elements of HTML that have no end
@@ -70,12 +68,6 @@ class Page(html.parser.HTMLParser):
             self.facts = json.loads(data)
         if tag in ("h1", "h2"):
             self.headings.append((tag, data))
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stderr if code else result.stdout
 
 
 def sets(*settings):

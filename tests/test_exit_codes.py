@@ -12,8 +12,8 @@ from pathlib import Path
 import numba
 import pytest
 import typer
+from calling import ended, refused
 from PIL import Image
-from typer.testing import CliRunner
 
 from benchmarks.same_bits.data import make_data
 from smtdist.cli import app, commands
@@ -67,20 +67,20 @@ def folder(tmp_path_factory):
     return at
 
 
-def refused(folder, monkeypatch, line, setting):
+@pytest.fixture(autouse=True)
+def here(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    result = CliRunner().invoke(app, [*line.replace("OUT", "out.h5").split(), "--set", setting])
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    assert not Path("out.h5").exists()
-    return result
+
+
+def words(line, setting=""):
+    """Return a command with an output, and a setting."""
+    return [line.replace("OUT", "out.h5"), f"--set {setting}" if setting else ""]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_a_setting_is_wrong_usage(command, mistake, folder, monkeypatch):
-    result = refused(folder, monkeypatch, COMMANDS[command], MISTAKES[mistake])
-    assert result.exit_code == 2, result.stderr
-    assert result.stdout == ""
+def test_a_mistake_in_a_setting_is_wrong_usage(command, mistake, folder):
+    refused(words(COMMANDS[command], MISTAKES[mistake]), folder, ":", 2)
 
 
 TOGETHER = (
@@ -96,17 +96,13 @@ TOGETHER = (
 
 
 @pytest.mark.parametrize("command", TOGETHER)
-def test_settings_that_do_not_go_together_are_wrong_usage(command, folder, monkeypatch):
-    result = refused(folder, monkeypatch, COMMANDS[command], "drop=9999")
-    assert result.exit_code == 2, result.stderr
-    assert "drop_components is" in " ".join(result.stderr.split())
+def test_settings_that_do_not_go_together_are_wrong_usage(command, folder):
+    refused(words(COMMANDS[command], "drop=9999"), folder, "drop_components is", 2)
 
 
 @pytest.mark.parametrize("command", ["fit", "fit, learned", "fit, a code alone", "plan", "plan, learned"])
-def test_what_only_the_data_show_is_a_failure(command, folder, monkeypatch):
-    result = refused(folder, monkeypatch, COMMANDS[command], "patch=99")
-    assert result.exit_code == 1, result.stderr
-    assert "images of 10 x 10" in " ".join(result.stderr.split())
+def test_what_only_the_data_show_is_a_failure(command, folder):
+    refused(words(COMMANDS[command], "patch=99"), folder, "images of 10 x 10")
 
 
 @pytest.mark.parametrize(
@@ -140,12 +136,8 @@ def test_what_only_the_data_show_is_a_failure(command, folder, monkeypatch):
         ),
     ],
 )
-def test_words_that_are_wrong_without_the_data_are_wrong_usage(line, sentence, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    result = CliRunner().invoke(app, line.replace("OUT", "out.h5").split())
-    assert result.exit_code == 2, (result.stderr, result.exception)
-    assert sentence in result.stderr
-    assert not Path("out.h5").exists()
+def test_words_that_are_wrong_without_the_data_are_wrong_usage(line, sentence, folder):
+    refused(words(line), folder, sentence, 2)
 
 
 PLAIN_ENVIRONMENTS = {
@@ -251,8 +243,7 @@ def printed_by(line, stdout, monkeypatch):
 
 
 @pytest.mark.parametrize("line", PRINTING)
-def test_every_command_says_that_its_result_cannot_be_written(line, folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
+def test_every_command_says_that_its_result_cannot_be_written(line, monkeypatch, capsys):
     monkeypatch.setenv("NO_COLOR", "1")
     code = printed_by(line, Full(OSError(28, "No space left")), monkeypatch)
     monkeypatch.undo()
@@ -301,9 +292,8 @@ def test_one_of_a_thing_is_no_plural(folder, tmp_path, monkeypatch):
         f"merge {folder}/smt-gq.h5 --out m.h5 --set n_components=1",
         f"transform m.h5 {folder}/data/images.h5 --dataset 0/images --limit 1 --out z.h5",
     ):
-        result = CliRunner().invoke(app, line.split())
-        assert result.exit_code == 0, result.output
-        assert not re.findall(r"(?<![\w.,:+-])1 [a-z]+(?<!s)s\b(?! [x-]|/)", result.output), result.output
+        output = ended(line).output
+        assert not re.findall(r"(?<![\w.,:+-])1 [a-z]+(?<!s)s\b(?! [x-]|/)", output), output
     sources = Path(commands.__file__).parents[1].rglob("*.py")
     assert not [path for path in sources if re.search(r"[\"']e?s[\"'] \* \(", path.read_text("utf-8"))]
 

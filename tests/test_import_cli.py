@@ -18,22 +18,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from calling import ended
 from drawing import small_images
 from PIL import Image
-from typer.testing import CliRunner
 
 import smtdist
-from smtdist.cli import app
 from smtdist.data.importers import run as run_module
 from smtdist.data.importers import sets
 from smtdist.errors import InterruptedRun, counted
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    assert "Traceback" not in result.output
-    return result.stdout, result.stderr
+def run(*words, code=0):
+    done = ended(*words, code=code)
+    assert "Traceback" not in done.output
+    return done.stdout, " ".join(done.stderr.split()) if code else done.stderr
 
 
 def png(image):
@@ -81,21 +79,10 @@ def test_import_then_fit(root, images, tmp_path):
     with h5py.File(data) as file:
         np.testing.assert_array_equal(file["train/images"], np.concatenate([images[::2], images[1::2]]))
     run("import", root, "--out", data, "--group", "encoded", "--append", "--quiet")
-    settings = ("patch=4", "dictionary=32", "n_components=8", "context=2")
-    arguments = [word for setting in settings for word in ("--set", setting)]
+    settings = "--set patch=4 --set dictionary=32 --set n_components=8 --set context=2"
     models = []
     for dataset in ("train/images", "encoded"):
-        out, _ = run(
-            "fit",
-            data,
-            "--dataset",
-            dataset,
-            "--out",
-            tmp_path / "m.h5",
-            "--overwrite",
-            "--json",
-            *arguments,
-        )
+        run("fit", data, f"--dataset {dataset} --overwrite", settings, "--out", tmp_path / "m.h5")
         models.append(smtdist.load(tmp_path / "m.h5"))
     np.testing.assert_array_equal(models[0].dictionary.grid, models[1].dictionary.grid)
     np.testing.assert_array_equal(models[0].embedding.components, models[1].embedding.components)
@@ -274,20 +261,12 @@ def test_a_shard_of_unknown_length(images, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--array", "x"),
-        ("--label-column", "x"),
-        ("--labels", "x"),
-        ("--layout", "round"),
-        ("--kind", "floppy"),
-        ("--resize", "0"),
-        ("--workers", "-1"),
-        ("--group", "/"),
-        ("--group", "a/../b"),
-        ("--on-error", "cry"),
+        *("--array x", "--label-column x", "--labels x", "--layout round", "--kind floppy", "--resize 0"),
+        *("--workers -1", "--group /", "--group a/../b", "--on-error cry"),
     ],
 )
 def test_wrong_usage(root, tmp_path, arguments):
-    run("import", root, "--out", tmp_path / "d.h5", *arguments, code=2)
+    run("import", root, "--out", tmp_path / "d.h5", arguments, code=2)
     assert os.listdir(tmp_path) == ["tree"]
 
 

@@ -2,17 +2,17 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
 
+import calling
 import h5py
 import pytest
 from drawing import small_images
-from typer.testing import CliRunner
 
-from smtdist.cli import app
 from smtdist.cli.errors import in_shell
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
@@ -80,9 +80,7 @@ def asked_once(answers, monkeypatch):
 
 
 def run(data, *arguments, code=0, **changes):
-    result = CliRunner().invoke(app, command(data, arguments, changes))
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stdout if code == 0 else " ".join(result.stderr.split())
+    return calling.run(shlex.join(command(data, arguments, changes)), code=code)
 
 
 def command(data, arguments, changes):
@@ -248,10 +246,8 @@ def test_a_reused_dictionary_leaves_one_pass(data, tmp_path):
     images = small_images(1, 600, 8, 8)
     model, _ = fit(ArraySource(images), Configuration(**SMALL), Engine(SerialExecutor(1)))
     save(model, tmp_path / "model.h5")
-    words = ["plan", data, "--dataset", "train/images", "--from-model", tmp_path / "model.h5", "--json"]
-    result = CliRunner().invoke(app, [*map(str, words), "--workers", "0"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    words = ["plan", data, "--dataset", "train/images", "--from-model", tmp_path / "model.h5"]
+    found = calling.told(*words, "--workers 0")
     assert [cost["name"] for cost in found["passes"]] == ["statistics", "solve"]
     assert found["largest_dictionary"] is None
     assert found["total"]["seconds"] > 0

@@ -28,6 +28,7 @@ from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest
 from smtdist.evaluate.leading import leading_directions
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
+from smtdist.models.readout import with_readout
 from smtdist.models.transform import transform
 
 VOTERS = tuple(itertools.product((5, 7, 10, 20, 30), (0.02, 0.03, 0.05, 0.1)))
@@ -55,7 +56,7 @@ def represent(model: Model, images: Any, engine: Engine, drop: int) -> Any:
     """Return all representations in memory."""
     settings = model.settings
     z = np.empty((len(images), *model.feature_shape(settings.n_components)), settings.dtype)
-    for first, values in transform(model, as_source(images), engine, drop=drop):
+    for first, values in transform(with_readout(model, None, drop=drop), as_source(images), engine):
         z[first : first + len(values)] = values
     return z.reshape(len(z), -1)
 

@@ -245,7 +245,8 @@ def run(options: argparse.Namespace, steps: Steps) -> dict[str, Any]:
         if options.only_search:
             continue
         one = timed(size, found, options)
-        one["fit"] = {name: getattr(coder.settings, name) for name in ("rounds", "images", "patches")}
+        settings = coder.settings
+        one["fit"] = {"rounds": settings.max_iter, "images": settings.images, "patches": settings.patches}
         result[f"{patch}x{patch}, N = {units}"] = one
         for share in options.shares:
             ratios = {name: (round(each.get("over_blocks", math.nan), 2), round(each.get("over_fixed", math.nan), 2))

@@ -18,12 +18,10 @@ to 1 were tried), the transform the default of `smtdist evaluate --metric kernel
 
 from __future__ import annotations
 
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from smtdist import datasets
@@ -80,8 +78,7 @@ def demo(
     if out is None:
         out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
     check_target(out, overwrite)
-    with tempfile.TemporaryDirectory(prefix="smtdist-demo-") as folder:
-        model, result = _run(Path(folder), out, opt.Where(workers, quiet=quiet), overwrite)
+    model, result = _run(out, opt.Where(workers, quiet=quiet), overwrite)
     result["seconds"] = time.perf_counter() - started
     found = [
         ("soft k-NN, sparse manifold transform", result["knn"]),
@@ -104,12 +101,14 @@ def demo(
     )
 
 
-def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str, Any]]:
+def _run(out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str, Any]]:
     from smtdist.evaluate.few_labels import kernel_sweep  # SciPy's statistics: other commands need not wait
 
-    data, result = folder / "digits.h5", dict[str, Any]()
-    write_digits(data)
-    known, asked = run.Labelled.open(data, "train"), run.Labelled.open(data, "test")
+    result, (images, labels) = dict[str, Any](), datasets.load_digits()
+    order = np.random.default_rng(SEED).permutation(len(images))
+    known, asked = (
+        judging.labelled(images[rows], labels[rows]) for rows in (order[:N_TRAIN], order[N_TRAIN:])
+    )
     with engine_for(where, known.source) as engine:
         model, records = fit(known.source, SETTINGS, engine)
         size = store.save(model, out, overwrite=overwrite)
@@ -128,13 +127,3 @@ def _run(folder: Path, out: Path, where: opt.Where, overwrite: bool) -> tuple[Mo
             result[f"{name}few_labels"] = kernel_sweep(*sets, LABELS, temperature=temperature)
     about = {"passes": records, "model": str(out.absolute()), "bytes": size}
     return model, result | about | model.summary()
-
-
-def write_digits(path: Path) -> None:
-    """Write the digits, 8 x 8 with 17 shades, as uint8 in groups train and test of an HDF5 file."""
-    images, labels = datasets.load_digits()
-    order = np.random.default_rng(SEED).permutation(len(images))
-    with h5py.File(path, "w") as file:
-        for group, rows in (("train", order[:N_TRAIN]), ("test", order[N_TRAIN:])):
-            file.create_dataset(f"{group}/images", data=images[rows], chunks=(100, 8, 8))
-            file.create_dataset(f"{group}/labels", data=labels[rows])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.text import Text
 
 from smtdist.cli.errors import in_shell, usage
 from smtdist.cli.session import result_console, say_result
@@ -104,7 +105,8 @@ def settings(model: str = "smt", code: str | None = None, all_: bool = False, js
             "preset_notes": configuration.PRESET_NOTES,
         }
         for name, line in configuration.preset_lines().items():
-            lines += [f"--preset {name}: {line}", f"  {configuration.PRESET_NOTES[name]}"]
+            note = Text(f"  {configuration.PRESET_NOTES[name]}", style="dim")
+            lines += [Text(f"--preset {name}: {line}"), note]
         lines.append(
             "smtdist settings --code l1 (or s3c, omp, sc) lists those of a fit with --set code=l1."
         )

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.netcdf import Group
+from smtdist.data.showing import n_samples
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.manifest import Facts
@@ -115,7 +116,7 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
     @property
     def n_rows(self) -> int:
         """Number of rows that the head was fitted on: those added, without those withdrawn."""
-        return head_files.rows_of(self.audit_)
+        return n_samples(self.provenance)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class with the largest f for each row."""

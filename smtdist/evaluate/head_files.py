@@ -56,11 +56,6 @@ class About:
         return self.layout is not None and readout.has_mirrored(self.layout)
 
 
-def rows_of(audit: Sequence[Mapping[str, Any]]) -> int:
-    """Return the rows that a head was fitted on: those added, without those withdrawn."""
-    return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in audit)
-
-
 def share_of(numbers: Mapping[str, Any]) -> float:
     """Return the share of the penalty that was chosen; 0 of a head that has none."""
     return float(numbers.get("share", numbers.get("penalty", 0.0)))

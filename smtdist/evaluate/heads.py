@@ -34,7 +34,7 @@ stored = Head.stored
 
 def class_of(kind: str) -> type[Head] | None:
     """Return the class of heads of a kind, one of ours or of a package; None where there is none."""
-    return OWN.get(kind) or plugins.brought(plugins.HEADS, kind)
+    return OWN.get(kind) or plugins.brought(plugins.HEADS, kind, "KIND")
 
 
 def restored(file: Any, statistics: bool) -> Head:

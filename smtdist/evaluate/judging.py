@@ -159,14 +159,19 @@ class Asked(ReadoutSettings):
         def read_out(one: ImageTransform) -> ImageTransform:
             both = self.features is None and kernel and one.code_places is not None
             features = "both" if both else self.features
-            return readout.with_readout(one, features, self.pool, mirrored=bool(mirrored) and kernel)
+            return readout.with_readout(
+                one,
+                features,
+                self.pool,
+                n_components=self.n_components,
+                drop=self.drop_components,
+                mirrored=bool(mirrored) and kernel,
+            )
 
         seen: ImageTransform = together.each(read_out)
         settings = self.settings(seen.votes)
         if isinstance(settings, run.Kernel):
-            settings = run.Kernel(
-                settings.temperature, readout.layout_of(seen, self.n_components, self.drop_components)
-            )
+            settings = run.Kernel(settings.temperature, readout.layout_of(seen))
         return Seen(seen, settings, mirrored)
 
     def swept(
@@ -235,8 +240,7 @@ def judged(
             f"judge by"
         )
     if not how.labels:
-        beside = how.n_components, how.drop_components
-        found = run.evaluated(*both, engine, seen.settings, *beside, how.directions)
+        found = run.evaluated(*both, engine, seen.settings, how.directions)
         return with_pixels(found, *both, engine, seen.settings, mirrored=seen.mirrored)
     costs = planned(seen, known, asked, engine, how)
     costs.require_room()
@@ -291,7 +295,7 @@ def planned(
         from smtdist.evaluate import few_labels
 
         few_labels.draw_labelled(known.labels, max(how.labels), 0, 0)  # refused before an image is coded
-    beside = how.n_components, how.drop_components, how.directions, how.labels
+    beside = how.directions, how.labels
     return run.planned(seen.model, known, asked, engine, seen.settings, *beside, timed=timed)
 
 
@@ -365,15 +369,11 @@ class RawPixels(OnAnother):
     def require_images(self, source: Source) -> None:
         """Do nothing: all images of a source have one shape."""
 
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
+    def representation_shape(self) -> tuple[int, ...]:
         """Return how many pixels there are."""
         return (math.prod(self.shape),)
 
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> FlatPixels:
+    def representer(self, source: Source, engine: Engine) -> FlatPixels:
         """Return what reads a batch and flattens it."""
         block = pass_plan.block_samples(source)
         reading = block * source.sample_bytes + source.reader_bytes

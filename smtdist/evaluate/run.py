@@ -159,8 +159,6 @@ def planned(
     asked: Labelled,
     engine: Engine,
     settings: Settings,
-    components: int | None = None,
-    drop: int | None = None,
     directions: Directions | None = None,
     counts: Sequence[int] = (),
     *,
@@ -173,14 +171,11 @@ def planned(
     """
     n_known, n_asked = len(known.labels), asked.source.n_samples
     _require(settings, n_known, known.labels)
-    how: dict[str, Any] = {"n_components": components, "drop": drop}
     if directions is not None:
-        features = math.prod(model.representation_shape(components, drop))
+        features = math.prod(model.representation_shape())
         require_directions(n_known, features, directions.count, directions.whiten)
     loaded(NAMES[type(settings)])
-    near, far = (
-        planned_transform(part.seen_by(model), part.source, engine, **how) for part in (known, asked)
-    )
+    near, far = (planned_transform(part.seen_by(model), part.source, engine) for part in (known, asked))
     if timed:
         near = near.timed(known.source, engine)
         far = replace(far, pace=near.pace) if known.views == 1 else far.timed(asked.source, engine)
@@ -246,17 +241,15 @@ def evaluated(
     asked: Labelled,
     engine: Engine,
     settings: Settings,
-    components: int | None = None,
-    drop: int | None = None,
     directions: Directions | None = None,
 ) -> Found:
     """Represent both groups and classify the second by the first.
 
     Refused before an image is coded where this process has no memory for it (MemoryBudgetError): see `planned`.
     """
-    plan = planned(model, known, asked, engine, settings, components, drop, directions)
+    plan = planned(model, known, asked, engine, settings, directions)
     plan.require_room()
-    with represented(plan, model, known, asked, engine, settings, components, drop) as (train_z, test_z):
+    with represented(plan, model, known, asked, engine, settings) as (train_z, test_z):
         if directions is not None:
             train_z, test_z = _in_directions(directions, train_z, test_z, engine)
         return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
@@ -270,8 +263,6 @@ def represented(
     asked: Labelled,
     engine: Engine,
     settings: Settings | None,
-    components: int | None = None,
-    drop: int | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the representations of both groups, (n, F), as planned: in memory, or in a temporary file."""
     features = plan.transforms[1].features
@@ -286,7 +277,7 @@ def represented(
             if part.views == 1:
                 _fill(z, pieces, [[(0, features)]])
             else:
-                layout = readout.layout_of(seen, components, drop)
+                layout = readout.layout_of(seen)
                 _fill(z, pieces, [readout.column_runs(layout, mirrored) for mirrored in (False, True)])
         del z  # what the caller drops goes
         yield both.pop(0), both.pop(0)

@@ -1,6 +1,6 @@
 """Heads that follow from exact sums over labelled rows: what a package derives from that brings a head of its own.
 
-A package names its class as an entry point of the group `smtdist.heads`, under its `KIND`, by which it is fitted.
+A package names its class as an entry point of the group `smtdist.heads`, under its `KIND`, which is then the name of a model.
 See `docs/extending.md`.
 """
 

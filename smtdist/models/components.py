@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,11 +74,16 @@ class PatchTransform(Transform, ImageTransform):
         """Return the shape of one image's representation: pooled rows, pooled columns, components."""
         return *representation.pooled_shape(*self.grid, *self.pooling), n_components
 
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return the shape of one image's representation with so many components, after those that are dropped."""
-        return self.feature_shape(self.components(n_components, drop).shape[1])
+    def representation_shape(self) -> tuple[int, ...]:
+        """Return the shape of one image's representation."""
+        return self.feature_shape(self.components().shape[1])
+
+    def with_components(self, n_components: int | None, drop: int | None) -> Self:
+        """Return it with so many components, after those that are dropped; None leaves either as it was fitted."""
+        given = {"n_components": n_components, "drop_components": drop}
+        changes = {name: value for name, value in given.items() if value is not None}
+        found: Self = replace(self, settings=self.settings.replace(**changes)) if changes else self  # type: ignore[type-var]
+        return found
 
     def require_ready(self, path: str | os.PathLike[str], *, embedded: bool = False) -> None:
         """Refuse the model of a file that has no embedding yet."""

@@ -110,11 +110,11 @@ def export(
             "onnx takes models of images with the codes gq and vq alone; let smtdist transform write representations, or read "
             "the arrays of the file with xarray."
         )
-    seen = readout.with_readout(fitted, features, pool)
-    content = as_graph(seen, n_components, drop_components).SerializeToString()
+    seen = readout.with_readout(fitted, features, pool, n_components=n_components, drop=drop_components)
+    content = as_graph(seen).SerializeToString()
     with whole_file(target, overwrite) as temporary, open(temporary, "wb") as file:
         file.write(content)
-    return Exported(len(content), seen.representation_shape(n_components, drop_components))
+    return Exported(len(content), seen.representation_shape())
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,7 @@ class Tables:
         return coded * (24 * self.pixels + 9 * atoms + 20 * length) + 8 * every * length
 
 
-def tables(
-    exported: readout.ImageTransform, n_components: int | None = None, drop: int | None = None
-) -> Tables:
+def tables(exported: readout.ImageTransform) -> Tables:
     """Return what the encoder of a fitted model is made of, with what is read out of its codes.
 
     Raises ModelError where the model has no embedding, or fewer components than asked for; ConfigurationError for
@@ -203,7 +201,7 @@ def tables(
     rows, columns = (
         np.arange(0, length, settings.patch_stride) for length in (geometry.rows, geometry.columns)
     )
-    components = model.components(n_components, drop)
+    components = model.components(how.n_components, how.drop)
     code_kernels.check_atoms(geometry.pixels, encoder.atoms)
     if whitener.whiten is None:
         raise ModelError(
@@ -240,7 +238,7 @@ def tables(
         best_zero=encoder.zero_code == "activate_best",
         pool_size=seen.pooling[0],
         pool_stride=seen.pooling[1],
-        feature_shape=seen.representation_shape(n_components, drop),
+        feature_shape=seen.representation_shape(),
         embedded=how.features != "codes",
         rows_at=_starts(rows, size),
         columns_at=_starts(columns, size),
@@ -279,12 +277,12 @@ def package(name: str) -> Any:
         ) from error
 
 
-def facts(exported: readout.ImageTransform, drop: int | None = None) -> dict[str, Any]:
+def facts(exported: readout.ImageTransform) -> dict[str, Any]:
     """Return what an exported file says about itself, as plain JSON types.
 
     `dropped` leading components are not in the file, so that there are none left to drop.
     """
-    model = model_of(exported)
+    model, drop = model_of(exported), exported.read_out().readout.drop
     return {
         "configuration": model.settings.to_json(),
         "fingerprint": str(model.provenance.get("fingerprint", "")),
@@ -330,9 +328,7 @@ LARGEST: Final = 2**31 - 2**20
 """Protocol buffers end at 2 GiB."""
 
 
-def as_graph(
-    model: readout.ImageTransform, n_components: int | None = None, drop: int | None = None
-) -> Any:
+def as_graph(model: readout.ImageTransform) -> Any:
     """Return the encoder as an `onnx.ModelProto` (opset 18), checked.
 
     Input `images` (batch, height, width, channels), of the pixel type that the model was fitted on, and of the size
@@ -346,7 +342,7 @@ def as_graph(
     Raises ConfigurationError without the package onnx, ModelError for a model beyond ONNX's 2 GiB.
     """
     onnx = package("onnx")
-    parts = tables(model, n_components, drop)
+    parts = tables(model)
     held = sum(value.nbytes for value in vars(parts).values() if isinstance(value, np.ndarray))
     if held > LARGEST:
         raise ModelError(
@@ -370,7 +366,7 @@ def as_graph(
         producer_name="smtdist",
     )
     more = {"image_bytes": parts.image_bytes, "feature_shape": list(parts.feature_shape)}
-    told = {name: str(value) for name, value in {**facts(model, drop), **more}.items()}
+    told = {name: str(value) for name, value in {**facts(model), **more}.items()}
     onnx.helper.set_model_props(built, told)
     onnx.checker.check_model(built, full_check=True)
     return built

@@ -30,34 +30,40 @@ def seen(look: Look) -> Seen:
     if look.dataset is None:
         raise ConfigurationError(f"Missing option {option('dataset')}; name the samples in the file.")
     asked, data, dataset = readout.ReadoutSettings(**look.read_out), list(look.files), look.dataset
-    components, drop = asked.n_components, asked.drop_components
+    drop = asked.drop_components
     present = loading.load_encoder(look.model).with_changes(look.changes)
     together = joined.side_by_side(present, [loading.load_encoder(one) for one in look.others])
     with suiting():
         encoder = readout.with_readout(
-            together, asked.features, asked.pool, mirrored=look.mirrored, half=look.half
+            together,
+            asked.features,
+            asked.pool,
+            n_components=asked.n_components,
+            drop=drop,
+            mirrored=look.mirrored,
+            half=look.half,
         )
         every = opening.open_source(
             data, dataset, encoder.scaling, fitted=True, skip_damaged=look.skip_damaged
         )
         source = limited(every, look.limit)
-        shape = encoder.representation_shape(components, drop)
-        layout = readout.layout_of(encoder, components, drop)
+        shape = encoder.representation_shape()
+        layout = readout.layout_of(encoder)
     attributes: dict[str, Any] = {
         "configuration": encoder.asked,
         "model": str(look.model.absolute()),
         "model_fingerprint": encoder.fingerprint,
         "source": source.name,
         "with": [str(one.absolute()) for one in look.others],
-        **({} if drop is None else {"drop": drop}),
+        **({} if asked.drop_components is None else {"drop": asked.drop_components}),
         "parts": json.dumps(readout.layout_to_plain(layout)),
-        "identity": readout.identity_of(encoder, components, drop),
+        "identity": readout.identity_of(encoder),
     }
     about = {"n_samples": source.n_samples, "n_features": math.prod(shape), "feature_shape": list(shape)}
 
     def costs(engine: Engine) -> TransformPlan:
         engine.on_bad_chunk = "skip" if look.skip_damaged else "raise"
-        return planned(encoder, source, engine, n_components=components, drop=drop)
+        return planned(encoder, source, engine)
 
     def plan(engine: Engine) -> tuple[TransformPlan, int]:
         found = costs(engine)

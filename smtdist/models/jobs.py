@@ -153,7 +153,7 @@ def names() -> list[str]:
 def kind_of(model: str) -> Kind:
     """Return the kind of the models of a name; ConfigurationError for a name that no model has."""
     if not (known := _fitted_as(model)):
-        plugins.brought(plugins.MODELS, model)  # its module adds a row to the table
+        plugins.brought(plugins.MODELS, model, "STORED_AS")  # its module adds a row to the table
         known = _fitted_as(model)
     if known:
         return known[0]

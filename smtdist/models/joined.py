@@ -41,18 +41,13 @@ class Joined(OnAnother):
         for part in self.parts:
             part.require_images(source)
 
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return (features,), those of all models; with so many components of each."""
-        return (sum(math.prod(part.representation_shape(n_components, drop)) for part in self.parts),)
+    def representation_shape(self) -> tuple[int, ...]:
+        """Return (features,), those of all models."""
+        return (sum(math.prod(part.representation_shape()) for part in self.parts),)
 
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> Concatenate:
+    def representer(self, source: Source, engine: Engine) -> Concatenate:
         """Return what represents a batch of images by all models, within a worker's budget."""
-        how = source, engine, n_components, drop
-        parts = tuple(part.representer(*how) for part in self.parts)
+        parts = tuple(part.representer(source, engine) for part in self.parts)
         return Concatenate(
             *(parts, self.dtype),
             batch=min(part.batch for part in parts),  # that every part can take

@@ -202,11 +202,9 @@ class Model(PatchTransform):
         """What can be read out of its codes."""
         return CodePlaces(*self.grid, len(self.dictionary.grid), self.pooling)
 
-    def identifying_arrays(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> list[NDArray[Any]]:
+    def identifying_arrays(self) -> list[NDArray[Any]]:
         """Return components and atoms."""
-        return [self.components(n_components, drop), self.dictionary.grid]
+        return [self.components(), self.dictionary.grid]
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return atoms as patches (n, patch, patch, channels), unwhitened, without the mean patch; all by default."""
@@ -217,11 +215,9 @@ class Model(PatchTransform):
         patches = np.asarray(chosen, np.float64) @ self.whitening.unwhiten
         return patches.reshape(-1, side, side, channels)
 
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> Represent:
+    def representer(self, source: Source, engine: Engine) -> Represent:
         """Return what represents a batch of images within a worker's budget."""
-        return representer(self, source, engine, n_components, drop)
+        return representer(self, source, engine)
 
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:

@@ -21,10 +21,11 @@ SITES: Final = "smtdist.sites"
 """Group of entry points that name subclasses of `smtdist.models.points.sites.SiteKind`."""
 
 
-def brought(group: str, name: str) -> Any:
+def brought(group: str, name: str, own: str = "") -> Any:
     """Return what an installed package brings under a name, None where none does.
 
-    Raises ConfigurationError where two packages bring the name, or where it cannot be loaded.
+    own : an attribute that has to be that name. Raises ConfigurationError where it is another, where two packages bring the
+    name, or where it cannot be loaded.
 
     >>> brought(ENCODERS, "no such encoder") is None
     True
@@ -38,13 +39,18 @@ def brought(group: str, name: str) -> Any:
             f"the packages."
         )
     try:
-        return found[0].load()
+        loaded = found[0].load()
     except Exception as error:  # whatever a package of somebody else raises when it is imported
         raise ConfigurationError(
             f"{found[0].value}, which is called {name} in the group {group}, cannot be loaded ({error!r}); fix or uninstall "
-            f"the "
-            f"package."
+            f"the package."
         ) from error
+    if own and getattr(loaded, own, None) != name:
+        raise ConfigurationError(
+            f"The entry point {name} of the group {group} is {loaded!r}, which has no {own} of that name; fix or uninstall its "
+            f"package."
+        )
+    return loaded
 
 
 def names(group: str) -> list[str]:

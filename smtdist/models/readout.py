@@ -61,6 +61,7 @@ class Readout:
     ----------
     features : "embedding", "codes" (square roots of how often each atom is active in each cell), or "both", one after
         the other.
+    n_components, drop : components that are used, after those that are dropped; None: as the model was fitted.
     grid : windows along the shorter side of an image over which embeddings are pooled, so that they cover it; None leaves
         them as the model pools them.
     code_grid : side of the grid whose cells codes are counted in.
@@ -73,6 +74,8 @@ class Readout:
     code_grid: int = 2
     mirrored: bool = False
     dtype: str | None = None
+    n_components: int | None = None
+    drop: int | None = None
 
     def __post_init__(self) -> None:
         if self.features not in FEATURES:
@@ -138,15 +141,11 @@ class ImageTransform(ABC):
         """Refuse images of another shape than the model was fitted on."""
 
     @abstractmethod
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return the shape of one image's representation with so many components, after those that are dropped."""
+    def representation_shape(self) -> tuple[int, ...]:
+        """Return the shape of one image's representation."""
 
     @abstractmethod
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> Representer:
+    def representer(self, source: Source, engine: Engine) -> Representer:
         """Return what represents a batch, within a worker's budget; refuse a model too large for it."""
 
     @property
@@ -167,9 +166,11 @@ class ImageTransform(ABC):
         """Return it changed, each of models side by side by itself."""
         return change(self)
 
-    def identifying_arrays(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> list[NDArray[Any]]:
+    def with_components(self, n_components: int | None, drop: int | None) -> ImageTransform:
+        """Return it with so many components, after those that are dropped; None leaves either as the model has it."""
+        return self
+
+    def identifying_arrays(self) -> list[NDArray[Any]]:
         """Return arrays that tell its representations from those of another model of the same settings and samples."""
         return []
 
@@ -292,11 +293,16 @@ class ModelReadout(OnAnother):
         """Patches of an image."""
         return self.model.positions * (2 if self.readout.mirrored else 1)
 
-    def blocks(self, n_components: int | None = None, drop: int | None = None) -> list[Block]:
+    @property
+    def chosen(self) -> ImageTransform:
+        """The model with the components that are used."""
+        return self.model.with_components(self.readout.n_components, self.readout.drop)
+
+    def blocks(self) -> list[Block]:
         """Return the parts of an image's features, in order."""
         readout, codes, found = self.readout, self.model.code_places, list[Block]()
         if readout.features != "codes":
-            shape = self.model.representation_shape(n_components, drop)
+            shape = self.chosen.representation_shape()
             if readout.grid is not None and codes is not None:
                 shape = (*representation.pooled_shape(codes.rows, codes.columns, *self.pooling), shape[-1])
             found.append(Block("embedding", shape))
@@ -319,24 +325,19 @@ class ModelReadout(OnAnother):
             )
         return representation.windows(rows, columns, grid)
 
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
+    def representation_shape(self) -> tuple[int, ...]:
         """Return that of the only part; of both parts (F,), with mirror images (2, F)."""
-        return _shape(self.blocks(n_components, drop), self.readout.mirrored)
+        return _shape(self.blocks(), self.readout.mirrored)
 
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> RepresentReadout:
+    def representer(self, source: Source, engine: Engine) -> RepresentReadout:
         """Return what represents a batch of images within a worker's budget."""
-        inner = self.model.representer(source, engine, n_components, drop)
+        inner = self.chosen.representer(source, engine)
         if self.readout.grid is not None:
             inner = inner.over(self.pooling)
-        blocks = self.blocks(n_components, drop)
         # beside what the model's own representation takes: the features of a batch in float32, joined and converted
-        more = inner.batch * 4 * 3 * math.prod(self.representation_shape(n_components, drop))
+        more = inner.batch * 4 * 3 * math.prod(self.representation_shape())
         return RepresentReadout(
-            *(inner, self.readout, self.dtype, tuple(blocks)),
+            *(inner, self.readout, self.dtype, tuple(self.blocks())),
             batch=inner.batch,
             threads=inner.threads,
             working_bytes=inner.working_bytes + more,
@@ -399,12 +400,12 @@ def width(layout: Layout) -> int:
     return max(one.block.size + max(one.start, one.mirrored or 0) for one in parts)
 
 
-def layout_of(model: ImageTransform, n_components: int | None = None, drop: int | None = None) -> Layout:
+def layout_of(model: ImageTransform) -> Layout:
     """Return where the parts of a row are; of models side by side, of each."""
     found, start = Layout(), 0
     for one in model.members:
         seen = one.read_out()
-        blocks, mirrored = seen.blocks(n_components, drop), seen.readout.mirrored
+        blocks, mirrored = seen.blocks(), seen.readout.mirrored
         view = sum(block.size for block in blocks)
         columns = []
         for block in blocks:
@@ -415,14 +416,13 @@ def layout_of(model: ImageTransform, n_components: int | None = None, drop: int 
     return found
 
 
-def identity_of(model: ImageTransform, n_components: int | None = None, drop: int | None = None) -> str:
+def identity_of(model: ImageTransform) -> str:
     """Return a hash of what representations depend on beside the options: settings, atoms and components of each model."""
     arrays: list[NDArray[Any]] = []
-    how = n_components, drop
     for one in model.members:
-        inner = one.read_out().model
-        told = f"{inner.asked}{inner.fingerprint}{how}"
-        arrays += [np.frombuffer(told.encode(), np.uint8), *inner.identifying_arrays(*how)]
+        seen = one.read_out()
+        told = f"{seen.asked}{seen.fingerprint}{(seen.readout.n_components, seen.readout.drop)}"
+        arrays += [np.frombuffer(told.encode(), np.uint8), *seen.chosen.identifying_arrays()]
     return array_hash(*arrays)
 
 
@@ -463,6 +463,8 @@ def with_readout(
     features: str | None,
     grid: int | None = None,
     *,
+    n_components: int | None = None,
+    drop: int | None = None,
     mirrored: bool = False,
     half: bool = False,
 ) -> ImageTransform:
@@ -471,19 +473,19 @@ def with_readout(
     Of models side by side each is read out so. Without a grid embeddings are pooled over 4 x 4 windows, or as many as
     there are patches, unless the embedding alone is asked for.
     """
-    if features is None and grid is None and not (mirrored or half):
+    if (features, grid, n_components, drop) == (None,) * 4 and not (mirrored or half):
         return model
     if features == "codes" and grid is not None:
         raise ConfigurationError(
             f"A grid ({option('pool')}) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
         )
     dtype = "float16" if half else None
+    how = Readout(features or "embedding", grid, 2, mirrored, dtype, n_components, drop)
 
     def seen(one: ImageTransform) -> ImageTransform:
-        windows = grid
         if features == "both" and grid is None and (codes := one.code_places) is not None:
-            windows = min(representation.GRID, codes.rows, codes.columns)
-        return ModelReadout(one, Readout(features or "embedding", windows, mirrored=mirrored, dtype=dtype))
+            return ModelReadout(one, replace(how, grid=min(representation.GRID, codes.rows, codes.columns)))
+        return ModelReadout(one, how)
 
     found: ImageTransform = model.each(seen)
     return found

@@ -166,12 +166,10 @@ class Represent(Representer):
         return list(representation.represent_symmetric(codes, self.components, self.signs, *how, views))
 
 
-def representer(
-    model: Any, source: Source, engine: Engine, n_components: int | None, drop: int | None
-) -> Represent:
+def representer(model: Any, source: Source, engine: Engine) -> Represent:
     """Return what represents images by a binary code, in a batch within a worker's budget; refuse a model too large for it."""
     encoder, settings = model.encoder, model.settings
-    components, symmetric = model.components(n_components, drop), settings.dictionary_mirrored
+    components, symmetric = model.components(), settings.dictionary_mirrored
     rows, columns, count = model.feature_shape(components.shape[1])
     geometry = encoder.whitener.geometry
     threads = engine.executor.threads()

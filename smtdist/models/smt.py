@@ -350,10 +350,18 @@ class SMT(
         """
         check_is_fitted(self)
         require_columns(self, X, reset=False)
-        model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)
+        model = readout.with_readout(
+            self.model_,
+            features,
+            pool,
+            n_components=n_components,
+            drop=drop_components,
+            mirrored=mirrored,
+            half=half,
+        )
         source = as_source(X, self.model_.scaling, fitted=True, image_shape=self.image_shape)
         with self._engine() as engine, engine.run(("transform",)):
-            result = represented(model, source, engine, n_components=n_components, drop=drop_components)
+            result = represented(model, source, engine)
         return result.reshape(len(result), -1)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:

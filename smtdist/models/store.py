@@ -42,7 +42,7 @@ def kind_in(file: Any) -> str:
         if kind.schema in file.attrs and (name != "representation" or "z" in file):
             return name
     for name in [str(one).removesuffix("_schema") for one in file.attrs if str(one).endswith("_schema")]:
-        if plugins.brought(plugins.MODELS, name) and name in KINDS:  # its module has added its row
+        if plugins.brought(plugins.MODELS, name, "STORED_AS"):  # its module has added a row
             return name
     return "images"
 

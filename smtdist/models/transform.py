@@ -66,39 +66,27 @@ def _pieces(
                 yield first, represent(images)
 
 
-def planned(
-    model: ImageTransform,
-    source: Source,
-    engine: Engine,
-    *,
-    n_components: int | None = None,
-    drop: int | None = None,
-) -> TransformPlan:
-    """Return what representing all samples will take; the arguments are those of `transform`.
+def planned(model: ImageTransform, source: Source, engine: Engine) -> TransformPlan:
+    """Return what representing all samples will take.
 
     Kernels are loaded where the work will be done. Refuses images that the model does not take, and a model too
     large for a worker.
     """
     model.require_images(source)
-    represent = model.representer(source, engine, n_components, drop)
-    features = math.prod(model.representation_shape(n_components, drop))
+    represent = model.representer(source, engine)
+    features = math.prod(model.representation_shape())
     return TransformPlan.of(represent, source, engine, features, np.dtype(model.dtype))
 
 
 def transform(
-    model: ImageTransform,
-    source: Source,
-    engine: Engine,
-    *,
-    n_components: int | None = None,
-    drop: int | None = None,
+    model: ImageTransform, source: Source, engine: Engine
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     """Yield (first sample, representations (m, ...)) for all samples, in whatever order they end.
 
     Where the engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their
     ranges in the end.
     """
-    plan = planned(model, source, engine, n_components=n_components, drop=drop)
+    plan = planned(model, source, engine)
     yield from as_planned(plan, model.positions, source, engine)
 
 
@@ -153,8 +141,6 @@ def represented(
     source: Source,
     engine: Engine,
     *,
-    n_components: int | None = None,
-    drop: int | None = None,
     remedy: str = "represent fewer images at a time, or write them to a file with smtdist transform",
 ) -> NDArray[np.floating[Any]]:
     """Return the representations of all samples in memory, (n, ...).
@@ -162,8 +148,8 @@ def represented(
     Refused before an image is represented where they do not fit in memory beside the work (MemoryBudgetError, which
     ends in `remedy`).
     """
-    shape = model.representation_shape(n_components, drop)
-    plan = planned(model, source, engine, n_components=n_components, drop=drop)
+    shape = model.representation_shape()
+    plan = planned(model, source, engine)
     plan.require_room(plan.size_bytes, remedy)
     z: NDArray[Any] = np.empty((source.n_samples, *shape), model.dtype)
     for first, values in as_planned(plan, model.positions, source, engine, z.nbytes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from smtdist.data.showing import n_samples
 from smtdist.errors import counted
 from smtdist.evaluate import head_files, predictions
 from smtdist.models import store
@@ -27,7 +28,7 @@ def head_facts(path: Path) -> Facts:
             "provenance": {"versions": dict(about.versions)},
             "audit": [dict(entry) for entry in about.audit],
             "head": about.kind,
-            "n_samples": head_files.rows_of(about.audit),
+            "n_samples": n_samples({"audit": about.audit}),
             "n_features": about.n_features,
             "n_classes": len(about.classes),
             "classes": about.classes.tolist(),

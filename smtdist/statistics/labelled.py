@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -57,6 +57,7 @@ class LabelledSums(Statistic):
     n_classes: int
     step: float | Float64 = STEP
     features: RowFeatures | None = None
+    classes: bool = True  # whether the last number is one; noise has none
     least_samples = 256
     IN_LIMBS = ("moment",)
 
@@ -69,12 +70,12 @@ class LabelledSums(Statistic):
 
     def miniature(self) -> LabelledSums:
         """Return a twin that takes noise where classes stand."""
-        return _OfOneClass(self.n_features, self.n_classes, self.step, self.features)
+        return replace(self, classes=False)
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of rows (m, F + 1)."""
         rows = images.reshape(len(images), -1)
-        labels = class_numbers(rows[:, -1], self.n_classes, first_sample)
+        labels = class_numbers(rows[:, -1] * self.classes, self.n_classes, first_sample)
         for start, stop in even_ranges(len(images), ROWS):
             steps = np.rint(features_in(rows[start:stop], self.features) / self.step)
             largest = float(np.abs(steps).max(initial=0.0))
@@ -120,17 +121,6 @@ class LabelledSums(Statistic):
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: the limbs' carries of a panel, and sums by class."""
         return 8 * (4 * PANEL + self.n_classes) * self.n_features
-
-
-@dataclass(frozen=True, eq=False)
-class _OfOneClass(LabelledSums):
-    """Sums of rows whatever their last number is, which warm what the sums need."""
-
-    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add a batch of rows as those of the first class."""
-        rows = images.reshape(len(images), -1).copy()
-        rows[:, -1] = 0
-        return super().update(state, rows, first_sample)
 
 
 @dataclass(frozen=True)

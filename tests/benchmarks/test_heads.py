@@ -20,25 +20,9 @@ def test_it_runs_tiny_and_goes_on(tmp_path):
         for group, count in (("train", 60), ("test", 20)):
             file[f"{group}/images"] = rng.integers(0, 256, (count, 16, 16, 3), dtype=np.uint8)
             file[f"{group}/labels"] = np.arange(count) % 3
-    words = [
-        *(
-            "--data",
-            tmp_path / "d.h5",
-            "--work",
-            tmp_path / "run",
-            "--images",
-            40,
-            "--dictionary",
-            32,
-            "--labels",
-            12,
-            "--landmarks",
-            10,
-        ),
-        *("--draws", 2, "--train", "train/images", "--test", "test/images", "--set", "n_components=6"),
-        *("--set", "drop=1", "--json", tmp_path / "results"),
-    ]
-    command = [sys.executable, "-m", "benchmarks.heads", *map(str, words)]
+    words = f"--data {tmp_path}/d.h5 --work {tmp_path}/run --images 40 --dictionary 32 --labels 12 --landmarks 10 --draws 2"
+    words += f" --train train/images --test test/images --set n_components=6 --set drop=1 --json {tmp_path}/results"
+    command = [sys.executable, "-m", "benchmarks.heads", *words.split()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for _ in range(2):
         said = subprocess.run(

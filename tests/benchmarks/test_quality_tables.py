@@ -2,26 +2,21 @@
 
 import io
 import json
-import shlex
-import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
-from emulated_cuda import emulate
-from fake_cupy import install
 from PIL import Image
 
 import smtdist
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import choices, costs, diversity, earlier, markdown, paired
+from benchmarks.quality import costs, diversity, markdown, paired
 from benchmarks.quality.cells import (
     BATCH_5,
     HELD_OUT,
     IMAGES,
-    JUDGES,
     SEEN,
     Fit,
     Scale,
@@ -230,34 +225,6 @@ def test_a_probe_may_learn_from_mirrored_images_too(asked, data):
     assert {cell["deviation"] for cell in mirrored} == {None}
 
 
-def test_a_probe_learns_from_rows_that_stay_on_a_device(asked, monkeypatch, tmp_path):
-    one = [
-        "7",
-        "--rows",
-        "linear probe",
-        "--columns",
-        "50",
-        "--votes",
-        "flipped",
-        "--train",
-        "20",
-        "--test",
-        "6",
-    ]
-    (here,) = asked(*one, work="here")["cells"]
-    for work in ("there", "halves"):
-        shutil.copytree(tmp_path / "here/models", tmp_path / work / "models")
-    emulate(monkeypatch)
-    install(monkeypatch, prompt=True)
-    (there,) = asked(*one, work="there")["cells"]
-    monkeypatch.setattr("benchmarks.quality.judged.placed_type", lambda *_: "float16")
-    (halves,) = asked(*one, work="halves")["cells"]
-    assert here["ours"]["rows"] == "float32"
-    for name in ("top1", "C", "rows", "said"):
-        assert there["ours"][name] == here["ours"][name]
-    assert halves["ours"]["said"] == f"{here['ours']['said']}, rows in float16"
-
-
 def test_mirrored_rows_double_what_a_probe_learns_from():
     """Rows that come twice with half of the weight are the rows."""
     rng = np.random.default_rng(0)
@@ -384,19 +351,6 @@ def test_no_choice_sees_what_judges(data):
             assert 0 < part.fit.n_train <= before_batch_5(IMAGES[part.fit.data])
 
 
-def test_the_vote_may_be_another_one(asked, tmp_path):
-    (usual,) = asked("6", "--columns", "1,000", "--mirrored")["cells"]
-    (one,) = asked("6", "--columns", "1,000", "--mirrored", "--k", "1", "--temperature", "0.1")["cells"]
-    assert one["ours"]["said"].endswith(", 1 neighbours at T = 0.1, mirrored images too")
-    assert (one["ours"]["k"], usual["ours"]["k"]) == (1, 30)
-    record = ["--json", str(tmp_path / "json"), "--page", str(tmp_path / "T.md"), "--temperature", "0.1"]
-    asked("6", "--columns", "1,000", "--mirrored", "--k", "1", *record)
-    assert [path for path in (tmp_path / "json").glob("*") if "-k1-temperature0.1-" in path.stem]
-    # a single neighbour's vote is its class, whatever the temperature
-    (cold,) = asked("6", "--columns", "1,000", "--mirrored", "--k", "1")["cells"]
-    assert cold["ours"]["top1"] == one["ours"]["top1"]
-
-
 def test_both_votes_in_one_pass(asked, monkeypatch, tmp_path):
     """The paper's votes and ours of one pass are those of runs of their own; a probe is told once."""
     shown = []
@@ -439,36 +393,37 @@ def test_what_is_judged_by_other_images_is_judged_apart(data):
     assert len({part.fit.key for cell in own for part in cell.parts}) == 1
 
 
-def test_mirrored_images_may_vote(asked, data):
-    """Two mirror images of each other are one image to a vote that sees both of every training image."""
-    found = asked("6", "--columns", "1,000", "--mirrored")
-    (own,) = [row["ours"] for row in found["cells"]]
-    assert own["n_train"] == 40
-    assert own["said"].endswith(", mirrored images too")
-    (cell,) = [cell for cell in cells_of(data, "6") if cell.column == "1,000"]
-    images = read(data, cell.parts[0].fit, "train", 40)
-    both = images.and_mirrored()
-    np.testing.assert_array_equal(both.array[40:, :, ::-1], images.array)
-    _, (model,), _, wanted = separately(data, cell)
-    known = Labelled(as_source(both.array), both.labels)
-    alone = evaluated(model, known, wanted, Engine(SerialExecutor()), SoftNeighbours())
-    assert own["top1"] == alone.top1
-
-
-def test_leading_directions_are_those_of_evaluate(asked, data, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "vote", "directions", "said", "stem"),
+    [
+        ("", SoftNeighbours(), None, ", mirrored images too", ""),
+        (
+            "--k 1 --temperature 0.1",
+            SoftNeighbours(k=1, temperature=0.1),
+            None,
+            ", 1 neighbours at T = 0.1, mirrored images too",
+            "-k1-temperature0.1",
+        ),
+        (
+            "--leading 12 --whiten 1",
+            SoftNeighbours(),
+            Directions(12, 1.0),
+            "in 12 leading directions, whitened by 1",
+            "-leading12-whiten1",
+        ),
+    ],
+)
+def test_cells_are_evaluated_as_models_are(words, vote, directions, said, stem, asked, data, tmp_path):
+    """By the neighbours, votes and directions that are asked for, and mirrored images."""
     record = ["--json", str(tmp_path / "json"), "--page", str(tmp_path / "T.md")]
-    (row,) = asked("6", "--columns", "1,000", "--mirrored", "--leading", "12", "--whiten", "1", *record)[
-        "cells"
-    ]
-    assert row["ours"]["said"].endswith("in 12 leading directions, whitened by 1")
-    assert [path for path in (tmp_path / "json").glob("*") if "-leading12-whiten1" in path.stem]
+    (row,) = asked("6", "--columns", "1,000", "--mirrored", *words.split(), *record)["cells"]
     (cell,) = [cell for cell in cells_of(data, "6") if cell.column == "1,000"]
     _, (model,), known, wanted = separately(data, cell)
-    known = known.and_mirrored()
     engine = Engine(SerialExecutor())
-    alone = evaluated(model, known, wanted, engine, SoftNeighbours(), directions=Directions(12, 1.0))
-    assert row["ours"]["top1"] == alone.top1
-    assert (tmp_path / "work/leading").exists()
+    alone = evaluated(model, known.and_mirrored(), wanted, engine, vote, directions=directions)
+    assert (row["ours"]["top1"], row["ours"]["n_train"]) == (alone.top1, 40)
+    assert row["ours"]["said"].endswith(said)
+    assert all(stem in path.stem for path in (tmp_path / "json").glob("*"))
     assert not list((tmp_path / "work/leading").glob("*rows*"))
 
 
@@ -597,12 +552,11 @@ def test_compressed_images_are_never_mixed_with_lossless_ones(asked, data):
     assert lossless.key != copy.key
 
 
-def test_choices_beside_the_preset_over_seeds(asked, tmp_path):
+def test_choices_beside_the_preset_over_seeds(asked):
     """Figures are means over seeds, and points those by which a choice is ahead of the preset."""
     columns = ["as it is", "pool_size = 4, pool_stride = 2", "pool_size = 5, pool_stride = 3"]
     rows = ["--rows", "preset", "pooling", "--columns", *columns, "--test", "16"]
-    record = ["--json", str(tmp_path / "json"), "--page", str(tmp_path / "T.md")]
-    found = asked("recipe", *rows, "--seeds", "0", "1", *record)
+    found = asked("recipe", *rows, "--seeds", "0", "1")
     alone = [asked("recipe", *rows, "--set", f"seed={seed}") for seed in (0, 1)]
     for number, row in enumerate(found["cells"]):
         own = row["ours"]
@@ -617,51 +571,6 @@ def test_choices_beside_the_preset_over_seeds(asked, tmp_path):
         (other,) = [row["ours"] for row in found["cells"] if row["column"] == one["other"]]
         assert one["points"] == round(100 * (other["top1"] - preset["top1"]), 2)
         assert np.mean(one["by_seed"]) == pytest.approx(one["points"], abs=0.01)
-    rows = [
-        line.split(" | ") for line in (tmp_path / "T.md").read_text().split("\n") if line.startswith("| ")
-    ][1:]
-    (record,) = (tmp_path / "json").glob("*.json")
-    link = f"[{record.name[:10]}](../results/{record.name}) |"
-    percent = [f"{100 * share:.2f}" for share in (*preset["by_seed"].values(), preset["top1"])]
-    assert [row[0] for row in rows] == ["| the preset", f"| {columns[2]}"]
-    assert rows[0][3:] == [*percent, link]
-    (one,) = found["compared"]
-    assert rows[1][3:5] == [f"{points:+.2f}" for points in one["by_seed"]]
-    assert rows[1][5].startswith(f"{one['points']:+.1f} (")
-
-
-def test_choices_of_more_dictionaries_replace_those_of_fewer():
-    def record(name, *seeds, by_seed):
-        own = {
-            "n_train": 8000,
-            "dictionary": 8192,
-            "top1": 0.5,
-            "k": 50,
-            "temperature": 0.06,
-            "mirrored": True,
-        }
-        own["configurations"] = [{"drop": 16, "seed": seed} for seed in seeds]
-        one = {"table": "recipe", "votes": "ours", "preset": "preset", "other": "drop = 8", "points": 1.0}
-        one["interval"] = [-1.0, 3.0]
-        if by_seed:
-            own["by_seed"] = {str(seed): 0.5 for seed in seeds}
-            one["by_seed"] = [1.0] * len(seeds)
-        cell = {"table": "recipe", "row": "preset", "column": "as it is", "ours": own}
-        return name, {"cells": [cell], "compared": [one]}
-
-    def rows(*found):
-        lines = (line.split(" | ") for line in choices.rendered(found) if line.startswith("| drop = 8"))
-        return [line[3:] for line in lines]
-
-    alone = [record(f"2020-01-0{seed + 1}.json", seed, by_seed=False) for seed in (0, 1)]
-    links = [f"[2020-01-0{day}](../results/2020-01-0{day}.json)" for day in (1, 2, 3)]
-    text = "+1.0 (-1.0 to 3.0)"
-    assert rows(*alone) == [[text, text, "", f"{links[0]}, {links[1]} |"]]
-    both = record("2020-01-03.json", 0, 1, by_seed=True)
-    assert rows(*alone, both) == rows(both) == [["+1.00", "+1.00", text, f"{links[2]} |"]]
-    # a record that is newer but has fewer of the dictionaries says nothing new
-    assert rows(both, *alone) == rows(both)
-    assert choices.rendered([]) == []
 
 
 def test_a_folder_in_use_ends_with_a_sentence(asked, tmp_path):
@@ -685,61 +594,10 @@ def test_tables_share_a_pass(asked, tmp_path):
     assert "## Table 7" in page
 
 
-def test_records_of_other_benchmarks_are_cells(tmp_path):
-    seeds = [{"glove": 0.985}, {"glove": 0.995}]
-    result = {
-        "context": 3,
-        "seeds": seeds,
-        "glove": 0.99,
-        "smt": 0.98,
-        "configuration": {"dictionary": 4096},
-    }
-    command = shlex.join(["python", "-m", "benchmarks.words.mnist_glove", "--test", "5000"])
-    record = {"date": "2020-01-01", "command": command, "machine": {"cores": 2}, "result": result}
-    (tmp_path / "2020-01-01-mnist-glove-60000-K4096.json").write_text(json.dumps(record))
-    (cell,) = markdown.newest({}, earlier.measured(tmp_path))
-    assert (cell["row"], cell["column"], cell["paper"]) == ("3 pixels", "GloVe 100K", 99.0)
-    assert cell["ours"]["n_test"] == 5000
-    page = markdown.rendered([cell], [("1", "3 pixels", "GloVe 100K")])
-    assert "99.00 | - | 98.7 to 99.2" in page
-    assert "mean of 2 seeds; the transform on the same atoms 98.00" in page
-
-
-def test_cells_that_two_records_hold_are_compared_once(tmp_path):
-    """Records of one folder repeat its cells; a probe has no votes, and a comparison of it names none."""
-    pair = {
-        "table": "7",
-        "best": "500",
-        "other": "350",
-        "points": 1.7,
-        "interval": [0.3, 3.1],
-        "votes": "paper",
-    }
-    compared = [{**pair, "group": "linear probe"}, {**pair, "group": "k-NN"}]
-    record = {"result": {"compared": compared}}
-    found = {tmp_path / f"2020-01-01-quality-7{name}.json": record for name in ("", "-more")}
-    told = "500 is ahead of 350 by 1.7 (0.3 to 3.1) ([2020-01-01-quality-7](../results/2020-01-01-quality-7.json))"
-    assert markdown.differences(found) == {
-        "7": [f"- linear probe: {told}", f"- k-NN, the paper's votes: {told}"]
-    }
-
-
 def test_the_page_is_what_the_records_say(tmp_path):
     order = [(cell.table, cell.row, cell.column) for make in tables().values() for cell in make()]
     markdown.write(quality.PAGE.parents[1] / "results", tmp_path / "page.md", order)
     assert (tmp_path / "page.md").read_text() == quality.PAGE.read_text()
-
-
-def test_codes_of_lossless_images_alone_are_told(tmp_path):
-    """Records of L1 codes of the JPEG copy are no cells of a table of lossless images."""
-    part = {"knn": 0.5, "seconds": 1.0}
-    result = {"l1": part, "gq": part, "train": 10, "test": 10, "units": 4}
-    for name, data in (("sparse-cifar", "cifar10_jpeg.h5"), ("sparse-cifar-2", "cifar10_lossless.h5")):
-        command = f"python -m benchmarks.sparse.cifar --data {data}"
-        record = {"date": "2020-01-01", "command": command, "machine": {"cores": 2}, "result": result}
-        (tmp_path / f"2020-01-01-{name}.json").write_text(json.dumps(record))
-    cells = markdown.newest({}, earlier.measured(tmp_path))
-    assert [cell["record"] for cell in cells] == ["2020-01-01-sparse-cifar-2.json"] * 2
 
 
 def test_patches_that_are_apart(data, tmp_path):
@@ -764,50 +622,6 @@ def test_a_row_about_votes_keeps_its_votes():
     assert [cell.mirrored for cell in scaled[:2]] == [False, True]
     assert [(cell.k, cell.temperature) for cell in scaled[2:4]] == [(30, 0.03), (30, 0.06)]
     assert (scaled[0].k, scaled[0].temperature) == (50, 0.06)
-
-
-def test_a_cell_says_which_images_judge():
-    row = next(tables()["6"]())
-    found = {
-        "table": row.table, "row": row.row, "column": row.column, "paper": None, "deviation": None, "record": "r.json",
-        "ours": {"top1": 0.5, "interval": [0.4, 0.6], "n_train": 10, "n_test": 5, "dictionary": 8, "seconds": 1.0,
-                 "peak_bytes": 10**9, "device": "CPU"},
-    }  # fmt: skip
-    place = (row.table, row.row, row.column)
-    found["ours"] |= {"judged_by": JUDGES[BATCH_5]}
-    said = f"10 images, K = 8 | {JUDGES[BATCH_5]} (5) |"
-    assert said in markdown.rendered([found], [place])
-
-
-def test_a_figure_says_which_settings_are_not_the_papers(tmp_path):
-    (cell,) = (one for one in tables()["6"]() if one.column == "8,000")
-    (paper,) = (one for one in tables("paper")["6"]() if one.column == "8,000")
-    today, printed = cell.parts[0].drop, paper.parts[0].drop
-    assert today != printed
-    own = {"top1": 0.5, "interval": [0.4, 0.6], "n_train": 8000, "n_test": 5, "dictionary": 8}
-    for name, mean, drop, said in (
-        ("a", "context", today, "our votes"),
-        ("b", "context", today, f"drop={today}, our votes"),
-        ("c", "level", 3, "our votes"),
-        ("d", "context", printed, "the paper's votes"),
-    ):
-        settings = cell.parts[0].fit.settings.to_dict() | {"mean": mean, "drop": drop}
-        ours = {**own, "configurations": [settings], "said": said}
-        row = {
-            "table": cell.table,
-            "row": cell.row,
-            "column": cell.column,
-            "paper": cell.paper,
-            "ours": ours,
-        }
-        record = {"date": "2020-01-01", "command": name, "result": {"cells": [row]}}
-        (tmp_path / f"2020-01-01-quality-6-{name}.json").write_text(json.dumps(record))
-    found = [(one["command"], one["ours"]["said"]) for one in markdown.newest(markdown.read(tmp_path))]
-    assert found == [
-        ("b", f"drop={today}, our votes"),
-        ("c", "mean=level, drop=3, our votes"),
-        ("d", "the paper's votes"),
-    ]
 
 
 def test_two_runs_beside_each_other(tmp_path, capsys):

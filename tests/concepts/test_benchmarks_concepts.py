@@ -1,37 +1,9 @@
-"""The benchmarks of concepts run, on small data, so that they cannot rot."""
+"""Scores of concepts, and searches for them that were cut short."""
 
-import json
-
-import h5py
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
-from benchmarks.concepts import analograms, mnist, optimum, recovery, scale, synthetic, words
-
-
-@pytest.mark.benchmark
-def test_recovery(tmp_path):
-    rows = recovery.main(
-        [
-            *["--points", "32", "--seeds", "2", "--snr", "20", "--methods", "rejection", "hybrid-present"],
-            "--json",
-            str(tmp_path),
-        ]
-    )
-    assert {(row["kind"], row["method"]) for row in rows} == {
-        (kind, method) for kind in synthetic.KINDS for method in ("rejection", "hybrid-present")
-    }
-    assert all(row["cka"] > 0.7 for row in rows)
-    (record,) = tmp_path.glob("*.json")
-    assert len(json.loads(record.read_text())["result"]["rows"]) == len(rows)
-
-
-@pytest.mark.benchmark
-def test_optimum(tmp_path):
-    result = optimum.main(["--parts", "rejection", "--seeds", "1", "--json", str(tmp_path)])
-    assert all(row["least"] >= 5 for row in result["defaults"]["rejection"])
-    assert len(list(tmp_path.glob("*-concepts-optimum.json"))) == 1
+from benchmarks.concepts import mnist, recovery, synthetic
 
 
 def test_scores_of_a_perfect_and_of_an_empty_answer():
@@ -45,71 +17,12 @@ def test_scores_of_a_perfect_and_of_an_empty_answer():
     )
 
 
-def test_analograms():
-    result = analograms.main(["--trees", "5", "--largest", "30", "--cubes", "5", "--small"])
-    assert result["trees_recovered"] == 5
-    assert result["partial_cubes"][0]["exact"] == 5
-
-
-@pytest.mark.benchmark
-def test_words(tmp_path):
-    rng = np.random.default_rng(0)
-    names = ["king", "queen", "man", "woman", *(f"w{i}" for i in range(196))]
-    with h5py.File(tmp_path / "words.h5", "w") as file:
-        file["words"], file["vectors"] = names, rng.normal(size=(200, 12)).astype(np.float32)
-        file["is_person"], file["wordnet_count"] = np.ones(200, bool), np.arange(200, 0, -1)
-    small = ["--concepts", "6", "12", "--rank", "8", "--sweeps", "10"]
-    result = words.main(["--data", str(tmp_path / "words.h5"), *small, "--figures", str(tmp_path)])
-    assert [row["asked"] for row in result["curve"]] == [6, 12]
-    assert result["curve"][0]["cka"] < result["curve"][1]["cka"]
-    assert result["four"]["exact"]
-
-
-@pytest.mark.benchmark
-def test_mnist(tmp_path):
-    digits = load_digits()
-    with h5py.File(tmp_path / "digits.h5", "w") as file:
-        for group, rows in (("train", slice(0, 800)), ("test", slice(800, 1200))):
-            file[f"{group}/images"] = (digits.images[rows] * 15).astype(np.uint8)
-            file[f"{group}/labels"] = digits.target[rows]
-    small = [
-        "--train",
-        "800",
-        "--test",
-        "400",
-        "--concepts",
-        "12",
-        "--rank",
-        "20",
-        "--raw",
-        "--sweeps",
-        "20",
-    ]
-    result = mnist.main(["--data", str(tmp_path / "digits.h5"), *small])
-    assert result["mean_test_f1"] > 0.4
-    assert all(len(row["concepts"]) == 3 for row in result["formulas"])
-
-
 def test_a_formula_is_the_best_of_its_triple():
     rng = np.random.default_rng(1)
     S = (rng.random((300, 4)) < 0.5).astype(np.uint8)
     labels = (S[:, 0] & (1 - S[:, 2]) | S[:, 3]).astype(np.int64)
     rows = mnist.formulas(S, labels, S, labels)
     assert [row["test_f1"] for row in rows] == [1, 1]
-
-
-@pytest.mark.benchmark
-def test_scale(tmp_path):
-    for what, more in (
-        ("iteration", ["--points", "6000", "--block", "32", "--workers", "0"]),
-        ("sweep", ["--points", "3000", "--concepts", "8", "--sweeps", "2", "--workers", "0"]),
-        ("equal", ["--points", "1500", "--workers", "1", "--kill-after", "0.5"]),
-    ):
-        result = scale.main([what, *more, "--rank", "6", "--scratch", str(tmp_path)])
-        if what == "iteration":
-            assert result["ratio"] > 0
-        if what == "equal":
-            assert result["1"] == result["killed"] == [True, True]
 
 
 SMALL_RECOVERY = ["--points", "32", "--seeds", "1", "--snr", "20", "--kinds", "independent"]

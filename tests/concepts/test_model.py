@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import reference_concepts as oracle
-import xarray as xr
 from data_sets import embedded, hierarchical, independent
 from sklearn.datasets import load_digits
 
@@ -14,7 +13,7 @@ from smtdist.concepts.model import features_of, split_sizes
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import DataError
 
 CHEAP = {"candidates": 64, "rounds": 2, "sweeps": 30, "penalty": 0.0}
 
@@ -85,30 +84,6 @@ def test_the_square_of_independent_concepts_is_pca():
 def test_sizes_are_split_where_they_part():
     assert 10 < split_sizes(np.array([1, 2, 3, 4, 10, 200, 210, 500])) < 200
     assert split_sizes(np.array([5, 5])) == pytest.approx(5)
-
-
-def test_files_open_with_xarray_and_load_again(tmp_path, table):
-    _, X = table
-    found = BinaryConcepts(n_concepts=8, rank=8, features="procrustes", **CHEAP).fit(X)
-    path = tmp_path / "c.h5"
-    found.save(path)
-    with xr.open_dataset(path, engine="h5netcdf") as opened:
-        assert opened["concepts"].dims == ("point", "concept")
-        np.testing.assert_array_equal(opened["concepts"], found.concepts_)
-    again = BinaryConcepts.from_file(path)
-    np.testing.assert_array_equal(again.concepts_, found.concepts_)
-    np.testing.assert_array_equal(again.transform(X[:20]), found.transform(X[:20]))
-    assert again.configuration == found.configuration
-    assert again.model_.history == found.model_.history
-
-
-def test_wrong_settings_are_refused_in_a_fit():
-    defaults = ConceptSettings()
-    for wrong in ({"method": "guess"}, {"features": "none"}, {"items": 1}, {"candidates": 0}):
-        with pytest.raises(ConfigurationError):
-            BinaryConcepts(**wrong).fit(np.eye(4))
-    with pytest.raises(ConfigurationError, match="no setting 'colour'"):
-        defaults.replace(colour=1)
 
 
 def test_a_tree_is_matched_closely(table):

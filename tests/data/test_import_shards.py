@@ -6,10 +6,9 @@ import os
 import h5py
 import numpy as np
 import pytest
+from calling import run, told
 from importing import ALL, pixels, png, shard, tree
-from typer.testing import CliRunner
 
-from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.importers.detect import open_listing
 from smtdist.data.importers.run import ImportOptions, import_images
@@ -183,15 +182,9 @@ def test_what_stands_in_the_way(source, tmp_path):
     assert not [name for name in listed(tmp_path) if name.startswith(".")]
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stderr if code else json.loads(result.stdout)
-
-
 def test_the_command(source, tmp_path):
     common = ["--shard-samples", "10", "--workers", "0"]
-    found = run("import", source, "--out", tmp_path / "train.json", *common, "--json")
+    found = told("import", source, "--out", tmp_path / "train.json", *common)
     assert (found["n_samples"], found["n_classes"]) == (33, 3)
     assert open_source(tmp_path / "train.json", "train").n_samples == 33
     assert "end in .json" in run("import", source, "--out", tmp_path / "x.h5", *common, code=2)

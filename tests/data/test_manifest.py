@@ -8,10 +8,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from calling import call, run, told
 from encoding import pillow_bytes, write_encoded
-from typer.testing import CliRunner
 
-from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.data.locations import resolved
@@ -21,12 +20,6 @@ from smtdist.errors import DataError
 from smtdist.models.store import load
 
 RNG = np.random.default_rng(5)
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stderr if code else json.loads(result.stdout)
 
 
 def write_plain(path, images, group="train", **options):
@@ -240,47 +233,43 @@ def test_every_command_takes_a_manifest_and_many_files(plain, tmp_path):
     paths = paths_of(plain)
     fits = {"manifest": [plain], "files": paths, "pattern": [plain.parent / "shards" / "*.h5"]}
     for name, data in fits.items():
-        run("fit", *data, "--dataset", "train", *SETTINGS, "--out", tmp_path / f"{name}.h5", "--json")
+        told("fit", *data, "--dataset", "train", *SETTINGS, "--out", tmp_path / f"{name}.h5")
     models = [load(tmp_path / f"{name}.h5") for name in fits]
     assert len({model.provenance["fingerprint"] for model in models}) == 1
     assert np.array_equal(models[0].statistics.second_moment, models[1].statistics.second_moment)
     model = tmp_path / "manifest.h5"
-    found = run(
-        "evaluate", model, plain, "--train", "train", "--test", "test", "--neighbours", "3", "--json"
-    )
+    found = told("evaluate", model, plain, "--train", "train", "--test", "test", "--neighbours", "3")
     assert (found["n_train"], found["n_test"]) == (63, 5)
-    run("transform", model, plain, "--dataset", "train", "--out", tmp_path / "z.h5", "--json")
+    told("transform", model, plain, "--dataset", "train", "--out", tmp_path / "z.h5")
     with h5py.File(tmp_path / "z.h5") as file:
         assert len(file["z"]) == 63
-    planned = run("plan", plain, "--dataset", "train", *SETTINGS, "--json")
+    planned = told("plan", plain, "--dataset", "train", *SETTINGS)
     assert planned["data"]["kind"] == "shards"
     assert planned["data"]["n_files"] == 3
     grid = ["--grid", "ridge=0.1,0.01", "--neighbours", "3", "--validation", "test"]
-    tuned = run("tune", plain, "--train", "train", *SETTINGS, *grid, "--json")
+    tuned = told("tune", plain, "--train", "train", *SETTINGS, *grid)
     assert tuned["n_train"] == 63
 
 
 def test_a_stopped_fit_resumes_on_many_files(plain, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     paths = paths_of(plain)
-    first = run(
-        *("fit", *paths, "--dataset", "train", *SETTINGS, "--out", tmp_path / "a.h5"),
-        *("--checkpoint", checkpoint, "--json"),
-    )
-    again = run("resume", checkpoint, "--overwrite", "--json")
+    fit = ["fit", *paths, "--dataset train", *SETTINGS, "--out", tmp_path / "a.h5"]
+    first = told(*fit, "--checkpoint", checkpoint)
+    again = told("resume", checkpoint, "--overwrite")
     assert again["fingerprint"] == first["fingerprint"]
     assert all(record["resumed_leaves"] == 3 for record in again["passes"][:3])
 
 
 def test_the_command_writes_and_checks(plain, tmp_path):
     shards = plain.parent / "shards" / "*.h5"
-    found = run("manifest", shards, "--out", tmp_path / "new.json", "--json", "--dataset", "train")
+    found = told("manifest", shards, "--out", tmp_path / "new.json", "--dataset", "train")
     assert found["sets"]["train/images"] == {"kind": "plain", "files": 3, "samples": 63, "bytes": 63 * 36}
-    assert run("manifest", tmp_path / "new.json", "--json")["hashes_checked"] >= 3
+    assert told("manifest", tmp_path / "new.json")["hashes_checked"] >= 3
     assert "exists already" in run("manifest", shards, "--out", tmp_path / "new.json", code=1)
     assert "end in .json" in run("manifest", shards, "--out", tmp_path / "new.h5", code=2)
     assert "--out DATA.json" in run("manifest", shards, code=2)
     assert "is a manifest already" in run("manifest", plain, "--out", tmp_path / "x.json", code=2)
-    lines = CliRunner().invoke(app, ["manifest", str(plain)]).stdout
+    lines = call("manifest", plain).stdout
     assert "train/images: 63 plain images in 3 files" in lines
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]

@@ -6,12 +6,11 @@ import json
 import h5py
 import numpy as np
 import pytest
+from calling import ended as run
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
 from PIL import Image
-from typer.testing import CliRunner
 
-from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.opening import open_source
 from smtdist.engine.events import EventStream
@@ -175,12 +174,6 @@ def test_a_corrupt_first_header_does_not_hide_the_others(tmp_path):
         open_source(path, "train")
     model, _ = fitted(path, name="train")
     assert model.provenance["skipped"][0]["ranges"] == [[0, 1]]
-
-
-def run(*words, code=0):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == code, result.stderr
-    return result
 
 
 def test_the_commands_skip_say_so_and_go_on_from_a_run_that_ended(tmp_path):

@@ -16,7 +16,7 @@ from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Finished, SerialExecutor, TaskLost
 from smtdist.engine.passes import Engine
-from smtdist.errors import CheckpointError, InterruptedRun, MemoryBudgetError, SmtdistError
+from smtdist.errors import InterruptedRun, MemoryBudgetError, SmtdistError
 
 IMAGES = random_images(0, 203)
 
@@ -264,12 +264,6 @@ def test_a_run_resumes_with_tasks_of_another_size(tmp_path, monkeypatch, tasks, 
     assert record["resumed_leaves"] > 0
     want, _ = total(Engine(SerialExecutor(1)), Total(False))
     np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
-
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="one"))
-    with pytest.raises(CheckpointError, match="belongs to another run"):
-        total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="two"))
 
 
 def test_partials_on_disk_stay_few(tmp_path, monkeypatch):

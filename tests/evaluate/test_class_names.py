@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
+from calling import call, sets
 from PIL import Image
 from representation_files import made
 from representation_files import write as write_rows
-from typer.testing import CliRunner
 
 from smtdist import SMT
-from smtdist.cli import app
 from smtdist.data import checksums
 from smtdist.data.opening import named_labels, open_source
 from smtdist.errors import DataError, DataWarning
@@ -60,15 +59,15 @@ def write(path, group, texts, classes, kind="attribute", seed=0):
     return path
 
 
-def run(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exit_code:
-        raise DataError(" ".join(result.stderr.replace("smtdist: ", "").split()))
-    return result.stdout
+def run(*words):
+    done = call(*words)
+    if done.exit_code:
+        raise DataError(" ".join(done.stderr.replace("smtdist: ", "").split()))
+    return done.stdout
 
 
-def found(*arguments):
-    return json.loads(run(*arguments, "--json", "--quiet"))
+def found(*words):
+    return json.loads(run(*words, "--json --quiet"))
 
 
 @pytest.fixture(scope="module")
@@ -76,23 +75,11 @@ def at(tmp_path_factory):
     """Training images, their representations, and models of them."""
     folder = tmp_path_factory.mktemp("names")
     train = write(folder / "train.h5", "train", TRAIN, ALIKE)
-    settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    run("fit", train, "--dataset", "train", "--out", folder / "m.h5", *settings, "--quiet")
-    kernel = ["--set", "n_components=8", "--set", "features=fourier", "--set", "n_features=64"]
-    how = ["--model", "kernel-autoencoder", "--out", folder / "k.h5", *kernel, "--quiet"]
-    run("fit", "--model", "kernel-contrastive", train, "--dataset", "train/x", *how)
+    run("fit", train, "--dataset", "train", "--out", folder / "m.h5", sets(**SMALL), "--quiet")
+    how = f"--model kernel-autoencoder {sets(n_components=8, features='fourier', n_features=64)} --quiet"
+    run("fit", train, "--dataset train/x", how, "--out", folder / "k.h5")
     run("transform", folder / "m.h5", train, "--dataset", "train", "--out", folder / "z.h5", "--quiet")
-    run(
-        "fit",
-        "--model",
-        "head",
-        folder / "z.h5",
-        "--set",
-        "landmarks=30",
-        "--out",
-        folder / "head.h5",
-        "--quiet",
-    )
+    run("fit --model head", folder / "z.h5", "--set landmarks=30 --quiet --out", folder / "head.h5")
     smt = SMT(**SMALL).fit((train, "train"))
     return SimpleNamespace(
         train=train,
@@ -170,9 +157,10 @@ def by_a_kernel_model_of_two_files(at, test, tmp_path):
 
 def in_tuning(at, test, tmp_path):
     grid = ("--grid", "ridge=0.01", "--neighbours", 5)
-    settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     data = both(at, test, tmp_path)
-    return found("tune", data, "--train", "train", "--validation", "test", *grid, *settings)["best"]["top1"]
+    return found("tune", data, "--train", "train", "--validation", "test", *grid, sets(**SMALL))["best"][
+        "top1"
+    ]
 
 
 def in_a_report(at, test, tmp_path):

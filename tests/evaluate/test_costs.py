@@ -7,11 +7,10 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from calling import ended as run
 from drawing import small_images
-from typer.testing import CliRunner
 
 import smtdist
-from smtdist.cli import app
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -47,12 +46,6 @@ def given(tmp_path_factory):
 def words(folder, command, *more):
     groups = ("--dataset", "train") if command == "transform" else ("--train", "train", "--test", "test")
     return [command, str(folder / "model.h5"), str(folder / "data.h5"), *groups, *map(str, more)]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
 
 
 JOBS = {

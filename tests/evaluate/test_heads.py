@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
-from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError, OutputExistsError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from smtdist.evaluate import kernel_head, stored
 from smtdist.evaluate.cosine_rows import parts_of
 from smtdist.evaluate.kernel_head import KernelHead
@@ -58,35 +58,6 @@ def same(left, right):
             if not np.array_equal(a, b) or np.asarray(a).dtype != np.asarray(b).dtype:
                 return False
     return len(pairs) > 3
-
-
-def test_a_round_trip_keeps_every_bit(data, fitted, kept):
-    rows, _ = data
-    found = store.load(kept)
-    assert type(found) is type(fitted)
-    assert same(fitted, found)
-    assert found.get_params()["layout"] == fitted.get_params()["layout"]
-    assert (found.decision_function(rows) == fitted.decision_function(rows)).all()
-    assert (found.predict_proba(rows) == fitted.predict_proba(rows)).all()
-    assert type(fitted).load(kept).n_rows == N
-    # what is written again is what was written
-    found.save(kept.with_name("again.h5"))
-    with h5py.File(kept) as one, h5py.File(kept.with_name("again.h5")) as other:
-        names = []
-        one.visit(names.append)
-        arrays = [name for name in names if isinstance(one[name], h5py.Dataset)]
-        assert len(arrays) > 8
-        assert all((one[name][()] == other[name][()]).all() for name in arrays)
-        assert {key: one.attrs[key] for key in one.attrs if key[0] != "_"}.items() >= {
-            "head": found.KIND
-        }.items()
-
-
-def test_a_file_is_replaced_only_if_asked(fitted, kept):
-    with pytest.raises(OutputExistsError):
-        fitted.save(kept)
-    fitted.save(kept, overwrite=True)
-    assert [path.name for path in kept.parent.iterdir()] == ["head.h5"]
 
 
 @pytest.mark.parametrize("name", ["linear", "landmarks"])

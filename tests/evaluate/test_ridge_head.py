@@ -10,7 +10,7 @@ from sklearn.linear_model import RidgeClassifier
 from smtdist.data.table import as_table
 from smtdist.data.views import WithLabels
 from smtdist.engine.plan import WorkerLimits, plan_pass
-from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.ridge_head import LeftOut, RidgeHead
 from smtdist.models.readout import Block, Columns
@@ -89,20 +89,6 @@ def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
     with pytest.raises(DataError, match="Fewer than two classes"):
         head.withdraw(rows[:500], labels[:500])
     assert (head.coef_ == before[1]).all()
-
-
-def test_a_killed_fit_goes_on(data, fitted, tmp_path):
-    again = RidgeHead(checkpoint=str(tmp_path / "c")).fit(*data)
-    resumed = RidgeHead(checkpoint=tmp_path / "c").fit(*data)
-    assert (again.coef_ == fitted.coef_).all()
-    assert (resumed.coef_ == fitted.coef_).all()
-    rows, labels = data
-    resumed.set_params(checkpoint=None).partial_fit(rows[:9], labels[:9], allow_repeats=True).withdraw(
-        rows[:9], labels[:9]
-    )
-    assert (resumed.coef_ == fitted.coef_).all()
-    with pytest.raises(CheckpointError, match="the labels have changed"):
-        RidgeHead(checkpoint=tmp_path / "c").fit(rows, labels[::-1])
 
 
 def test_what_does_not_fit_is_refused(data, fitted):
@@ -225,14 +211,6 @@ def test_a_row_that_is_a_landmark_stays(data, tmp_path, again):
     ):
         head.withdraw(rows[drawn[:1]], labels[drawn[:1]])
     assert head.withdraw(rows[others], labels[others]).n_rows == N - 30
-
-
-def test_rows_that_are_in_are_refused_unless_they_are_meant(data):
-    rows, labels = data
-    head = RidgeHead().fit(rows, labels)
-    with pytest.raises(ModelError, match="are in the sums already"):
-        head.partial_fit(rows[:40], labels[:40])
-    assert head.partial_fit(rows[:40], labels[:40], allow_repeats=True).n_rows == N + 40
 
 
 class Wide:

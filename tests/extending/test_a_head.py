@@ -8,12 +8,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from brought import install, run, run_stopped, same
+from brought import install, run, run_stopped
+from calling import call, same_sums
 from sklearn.base import clone
-from typer.testing import CliRunner
 
 import smtdist
-from smtdist.cli import app
 from smtdist.errors import DataError, ModelError, SmtdistError
 from smtdist.models import jobs, readout, representations
 
@@ -80,7 +79,7 @@ def test_in_python(nearest):
 def test_from_the_command_line(installed):
     listed = json.loads(run("settings nearest-mean --json"))["settings"]
     assert listed.keys() == {"unit", "shrink", "bits", "mirrored"}
-    done = CliRunner().invoke(app, f"plan {FIT[4:]}".split())
+    done = call(f"plan {FIT[4:]}")
     assert (done.exit_code, "A head has no plan" in done.stderr) == (2, True)
     fitted = json.loads(run(f"{FIT} --checkpoint c --out a-head.h5 --json"))
     for one in fitted["passes"]:
@@ -88,7 +87,7 @@ def test_from_the_command_line(installed):
     run("watch c --quiet")
     run("update a-head.h5 b.h5 --out ab.h5")
     run("withdraw ab.h5 b.h5 --out back.h5")
-    same("a-head.h5", "back.h5")
+    same_sums("a-head.h5", "back.h5")
     run("transform ab.h5 c.h5 --out p.h5")
     run("transform ab.h5 c.h5 --csv --out p.csv")
     with h5py.File("p.h5") as file:
@@ -100,7 +99,7 @@ def test_from_the_command_line(installed):
     assert (about["kind"], about["head"], about["n_samples"]) == ("head", "nearest-mean", 600)
     assert "nearest-mean" in run("info ab.h5")
     run("check ab.h5")
-    done = CliRunner().invoke(app, ["merge", "ab.h5", "a-head.h5", "--out", "m.h5"])
+    done = call("merge ab.h5 a-head.h5 --out m.h5")
     assert (done.exit_code, "There is no merge of a head" in done.stderr) == (1, True)
 
 
@@ -111,8 +110,8 @@ def test_killed_and_resumed_it_is_the_same(installed):
     with smtdist.watch("c") as view:
         assert view.status == "stopped"
     run("resume c")
-    same("one.h5", "again.h5")
-    done = CliRunner().invoke(app, f"{FIT} --set bits=9 --checkpoint c --out other.h5".split())
+    same_sums("one.h5", "again.h5")
+    done = call(f"{FIT} --set bits=9 --checkpoint c --out other.h5")
     assert done.exit_code == 1
     assert "bits is 9, was 16" in " ".join(done.stderr.split())
 

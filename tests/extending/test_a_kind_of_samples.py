@@ -1,16 +1,14 @@
 """A kind of samples that another package brings: windows of signals, which differ from those before and after them."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
-from brought import install, run
+from brought import install, lived
+from calling import told
 
 from smtdist import PointSMT
 from smtdist.models.points.sites import SiteKind
 from smtdist.settings import setting, whole
-from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Temporal
 from smtdist.testing import check_sites
 
@@ -59,26 +57,8 @@ def test_it_gets_every_command(features, order, tmp_path, monkeypatch):
         f"--model points --set sites=windows --set length=10 --set feature_map={features} --set size=12 "
         f"--set n_components=3 --set difference_order={order}"
     )
-    plan = json.loads(run(f"plan d.h5 --dataset a {asked} --json"))
-    assert [one["name"] for one in plan["passes"]] == ["statistics", "solve"]
-    run(f"fit d.h5 --dataset a {asked} --checkpoint c --out a.h5")
-    run("resume c --overwrite")
-    run("update a.h5 d.h5 --dataset b --out ab.h5")
-    run("update a.h5 d.h5 --dataset b --alone --out b.h5")
-    run("merge a.h5 b.h5 --out sum.h5")
-    run("withdraw ab.h5 d.h5 --dataset b --out back.h5")
-    run("report ab.h5 --out r.html")
-    assert json.loads(run("info ab.h5 --json"))["configuration"]["of_sites"] == {"length": 10}
-    run("points transform ab.h5 d.h5 --dataset b --out z.h5")
+    lived(asked)
+    assert told("info ab.h5")["configuration"]["of_sites"] == {"length": 10}
     with h5py.File("z.h5") as file:
         assert file["z"].shape == (60, 8 * 3)
         assert list(file.attrs["feature_shape"]) == [8, 3]
-    found = {}
-    for name in ("a", "back", "ab", "sum"):
-        with h5py.File(f"{name}.h5") as file:
-            limbs = (
-                file[f"statistics/context_scatter_{one}"][()].astype(np.int64) for one in ("high", "low")
-            )
-            found[name] = exact(*limbs)
-    np.testing.assert_array_equal(found["a"], found["back"])
-    np.testing.assert_array_equal(found["ab"], found["sum"])

@@ -1,16 +1,14 @@
 """An encoder that another package brings: command line, plan, resume, update, withdrawal, merge, report, from 20 lines."""
 
-import json
 from dataclasses import dataclass
 
+import calling
 import h5py
 import numpy as np
 import pytest
-from brought import install, run
+from brought import install, lived, run
 from drawing import small_images
-from typer.testing import CliRunner
 
-from smtdist.cli import app
 from smtdist.codes.encoder import EncoderSettings, PatchEncoder
 from smtdist.settings import number, setting
 from smtdist.testing import check_encoder
@@ -60,9 +58,7 @@ def test_a_package_that_makes_other_codes_now_is_refused(folder, monkeypatch, tm
     code = Rectified.code
     monkeypatch.setattr(Rectified, "code", lambda self, rows: 2 * code(self, rows))
     for words in ("update m.h5 {} --dataset b --out x.h5", "transform m.h5 {} --dataset b --out x.h5"):
-        done = CliRunner().invoke(app, words.format(data).split())
-        assert done.exit_code == 1
-        said = done.stderr
+        said = calling.run(words.format(data), code=1)
         assert "was fitted with other codes than the encoder rectified" in said
         assert "install the version of its package" in said
 
@@ -71,18 +67,6 @@ def test_it_gets_every_command(folder, monkeypatch):
     install(monkeypatch, folder, "smtdist.encoders", "rectified", f"{__name__}:Rectified")
     monkeypatch.chdir(folder)
     assert "threshold" in run("settings --feature rectified --json")
-    plan = json.loads(run(f"plan d.h5 --dataset a {FIT} --no-calibrate --json"))
-    fitted = json.loads(run(f"fit d.h5 --dataset a {FIT} --checkpoint c --out a.h5 --json"))
-    assert [one["name"] for one in plan["passes"]] == [one["name"] for one in fitted["passes"]]
-    run("resume c --overwrite")
-    run("update a.h5 d.h5 --dataset b --out ab.h5")
-    run("fit d.h5 --dataset b --from-model a.h5 --out b.h5")
-    run("merge a.h5 b.h5 --out both.h5")
-    run("withdraw both.h5 d.h5 --dataset b --out back.h5")
-    with h5py.File("a.h5") as one, h5py.File("back.h5") as other:
-        for name in ("statistics/context_scatter_low", "embedding/components"):
-            np.testing.assert_array_equal(one[name][()], other[name][()])
+    lived(FIT)
     run("evaluate ab.h5 d.h5 --train a --test b --neighbours 5 --mirrored --components 2")
-    run("transform ab.h5 d.h5 --dataset b --out z.h5 --with a.h5")
-    run("info ab.h5")
-    run("report ab.h5 --out r.html")
+    run("transform ab.h5 d.h5 --dataset b --out both.h5 --with a.h5")

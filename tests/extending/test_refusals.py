@@ -6,11 +6,10 @@ import h5py
 import numpy as np
 import pytest
 from brought import install, run
+from calling import call
 from drawing import small_images
-from typer.testing import CliRunner
 
 import smtdist
-from smtdist.cli import app
 from smtdist.codes.encoder import EncoderSettings, PatchEncoder
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.points.sites import SiteKind
@@ -197,78 +196,51 @@ def here(tmp_path, monkeypatch):
 
 def refused(words):
     """Return what a command says that ends with an error, and no traceback."""
-    done = CliRunner().invoke(app, [*words.split(), "-q"])
+    done = call(words, "-q")
     assert done.exit_code in (1, 2), (words, done.output, done.exception)
     assert isinstance(done.exception, SystemExit)
     return " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "value", "words", "message"),
+    ("brought", "words", "message"),
     [
-        ("encoders", "wide", "Wide", "", "Wide makes codes of the shape"),
-        ("encoders", "holed", "Holed", "", "makes codes that are not finite"),
-        ("encoders", "forgetful", "Forgetful", "", "has learned gain, but its ARRAYS name none"),
-        ("encoders", "failing", "Failing", "", "Failing.code failed (ZeroDivisionError('of mine'))"),
-        ("encoders", "complex", "Complex", "", "makes codes of the type complex128, not of real numbers"),
-        ("encoders", "named", "Named", "", "has arrays with names that files need: components"),
+        ("encoders wide Wide", "", "Wide makes codes of the shape"),
+        ("encoders holed Holed", "", "makes codes that are not finite"),
+        ("encoders forgetful Forgetful", "", "has learned gain, but its ARRAYS name none"),
+        ("encoders failing Failing", "", "Failing.code failed (ZeroDivisionError('of mine'))"),
+        ("encoders complex Complex", "", "makes codes of the type complex128, not of real numbers"),
+        ("encoders named Named", "", "has arrays with names that files need: components"),
         (
-            "encoders",
-            "short",
-            "Short",
+            "encoders short Short",
             "",
             "has learned gain of the shape (11,), but its ARRAYS say ('atom',), with 8 atoms",
         ),
-        ("encoders", "alone", "Alone", "", "Alone.learn returned dict; it must return what it has learnt"),
-        ("encoders", "bound", "Bound", "", "has a learn that is no class method"),
+        ("encoders alone Alone", "", "Alone.learn returned dict; it must return what it has learnt"),
+        ("encoders bound Bound", "", "has a learn that is no class method"),
         (
-            "encoders",
-            "loose",
-            "Loose",
+            "encoders loose Loose",
             "",
             "has settings that are not declared with smtdist.settings.setting: twice",
         ),
-        ("encoders", "clash", "Clash", "", "has settings that the transform has too: context_size"),
-        (
-            "contexts",
-            "halves",
-            "Halves",
-            "",
-            "factors of the context halves has numbers that are not whole",
-        ),
-        ("contexts", "narrow", "Narrow", "", "factors of the context narrow has the shape"),
-        ("contexts", "raising", "Raising", "", "The context raising failed (KeyError('mine'))"),
-        ("contexts", "stretched", "Stretched", "", "has the scale 1.5"),
-        ("encoders", "unfinished", "Unfinished", "", "does not define code"),
-        (
-            "encoders",
-            "misnaming",
-            "Misnaming",
-            "",
-            "Misnaming.learn returned gain, which Misnaming has no field",
-        ),
-        ("contexts", "empty", "forgets_to_return", "", "The context empty returned None"),
-        ("encoders", "other", "Plain", "", "has the NAME 'plain'; give both one name"),
-        ("encoders", "number", "FEW", "", "no subclass of smtdist.codes.encoder.PatchEncoder"),
-        ("encoders", "plain", "Plain", "--set twice=maybe", "twice is 'maybe'; it must be true or false"),
-        (
-            "encoders",
-            "plain",
-            "Plain",
-            "--set dictionary=16.5",
-            "n_atoms is 16.5; it must be a whole number",
-        ),
-        (
-            "encoders",
-            "plain",
-            "Plain",
-            "--set start=foo",
-            "start is 'foo'; it must be one of patches, random",
-        ),
-        ("contexts", "mine", "no_context", "--set positions=9", "takes all positions of an image"),
+        ("encoders clash Clash", "", "has settings that the transform has too: context_size"),
+        ("contexts halves Halves", "", "factors of the context halves has numbers that are not whole"),
+        ("contexts narrow Narrow", "", "factors of the context narrow has the shape"),
+        ("contexts raising Raising", "", "The context raising failed (KeyError('mine'))"),
+        ("contexts stretched Stretched", "", "has the scale 1.5"),
+        ("encoders unfinished Unfinished", "", "does not define code"),
+        ("encoders misnaming Misnaming", "", "Misnaming.learn returned gain, which Misnaming has no field"),
+        ("contexts empty forgets_to_return", "", "The context empty returned None"),
+        ("encoders other Plain", "", "has the NAME 'plain'; give both one name"),
+        ("encoders number FEW", "", "no subclass of smtdist.codes.encoder.PatchEncoder"),
+        ("encoders plain Plain", "--set twice=maybe", "twice is 'maybe'; it must be true or false"),
+        ("encoders plain Plain", "--set dictionary=16.5", "n_atoms is 16.5; it must be a whole number"),
+        ("encoders plain Plain", "--set start=foo", "start is 'foo'; it must be one of patches, random"),
+        ("contexts mine no_context", "--set positions=9", "takes all positions of an image"),
     ],
 )
-def test_what_packages_bring(here, monkeypatch, group, name, value, words, message):
+def test_what_packages_bring(here, monkeypatch, brought, words, message):
+    group, name, value = brought.split()
     install(monkeypatch, here, f"smtdist.{group}", name, f"{__name__}:{value}")
     asked = (
         f"--set feature={name}"
@@ -336,3 +308,12 @@ def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
     install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:no_context")
     assert "no subclass of smtdist.models.points.sites.SiteKind" in refused(f"{fit} sites=ragged")
     assert not (here / "p.h5").exists()
+
+
+@pytest.mark.parametrize(("group", "own"), [("models", "STORED_AS"), ("heads", "KIND")])
+def test_what_is_no_model_or_head_of_its_name(group, own, tmp_path, monkeypatch):
+    install(monkeypatch, tmp_path, f"smtdist.{group}", "mine", "math:sqrt")
+    done = call("settings mine")
+    assert done.exit_code == 2
+    assert f"The entry point mine of the group smtdist.{group} is <built-in function sqrt>" in done.stderr
+    assert f"which has no {own} of that name; fix or uninstall its package" in " ".join(done.stderr.split())

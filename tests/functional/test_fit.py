@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from executors import engine
 from scipy.optimize import nnls
 
 from examples.point_fits import fit_points
 from examples.unit_disc import Triangulated, disc_landmarks, fit_sequences, moving_points
 from smtdist.data.array import ArraySamples
 from smtdist.data.table import as_table
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import RadialBasis
 from smtdist.models.functional.dictionary import learn_dictionary
@@ -18,10 +17,6 @@ from smtdist.models.functional.fit import SparseCoder, Whitening, fit_whitening
 from smtdist.models.points.contexts import temporal_context
 from smtdist.models.points.table import in_context
 from smtdist.statistics.sequences import DictionarySums
-
-
-def engine():
-    return Engine(SerialExecutor())
 
 
 def walks(count=300, length=5, seed=0):

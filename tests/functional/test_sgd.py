@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.linalg
+from executors import engine
 
 from examples.unit_disc import Triangulated, disc_landmarks, moving_points
 from smtdist.data.array import ArraySamples
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models.functional.sgd import (
     SgdSettings,
@@ -26,10 +25,6 @@ from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import ValueSums, finish
 
 SETTINGS = SgdSettings(n_components=10, rounds=60, batch=256, steps=20, memory=1.0, moment="second", seed=1)
-
-
-def engine():
-    return Engine(SerialExecutor())
 
 
 @pytest.fixture(scope="module")
@@ -125,20 +120,6 @@ def test_codes_that_never_vary_take_no_part_and_the_inverse_is_one():
         orthogonalised(np.ones((2, 3)), np.eye(3))
     with pytest.raises(DataError, match="moves"):
         largest_eigenvalue(np.zeros((2, 2)), np.eye(2))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"rate": 1.5}, "rate"),
-        ({"rounds": 0}, "rounds"),
-        ({"moment": "third"}, "moment"),
-        ({"sparsity": -1.0}, "sparsity"),
-    ],
-)
-def test_settings_without_a_meaning_are_refused(changes, words):
-    with pytest.raises(ConfigurationError, match=words):
-        SgdSettings(**changes)
 
 
 def test_starts_of_another_shape_are_refused(moving):

@@ -5,17 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calling import refused, run, told
 from executors import LossyExecutor, ThreadsExecutor
 from functional_clips import SMALL, make_clips
-from typer.testing import CliRunner
 
 from benchmarks.functional.common import rows_of
-from examples import video_dictionary
-from smtdist.cli.app import app
 from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import fit_video, sequences_of
@@ -157,58 +155,30 @@ def test_pca_is_the_best_of_its_rank():
     assert error == pytest.approx((s[2:] ** 2).sum())
 
 
-def test_settings_that_mean_nothing_are_refused():
-    for changes, words in (
-        ({"n_components": 90, "atoms": 80}, "at most atoms"),
-        ({"whiten": "pca"}, "one of zca, fourier"), ({"length": 2}, "must be at least 3"), ({"penalty": 0.0}, "above 0"),
-        ({"atoms": 0}, "at least 1"), ({"seed": -1}, "a whole number from 0 on"), ({"atom": 3}, "did you mean atoms"),
-    ):  # fmt: skip
-        with pytest.raises(ConfigurationError, match=words):
-            FunctionalSettings().replace(**changes)
-    assert FunctionalSettings.from_json(SMALL.to_json()) == SMALL
-
-
-def test_commands(path, tmp_path):
-    def call(*arguments):
-        return CliRunner().invoke(app, [*map(str, arguments)])
-
-    small, out, picture = tmp_path / "small.h5", tmp_path / "model.h5", tmp_path / "groups.png"
-    made = call("import", path, "--kind", "video", "--out", small, "--crop", 20, "--json")
-    assert made.exit_code == 0, made.output
-    assert [one["frames"] for one in json.loads(made.stdout)["clips"]] == [[33, 20, 20]] * 3
-    sets = [f"{name}={str(value).lower()}" for name, value in json.loads(SMALL.to_json()).items()]
-    fitted = call("fit", small, "--model", "video", "--out", out, "--clip", "one", "--clip", "two", "--json", "-q",
-                  *(part for one in sets for part in ("--set", one)))  # fmt: skip
-    assert fitted.exit_code == 0, fitted.output
-    names = [one["name"] for one in json.loads(fitted.stdout)["passes"]]
-    assert names == [
-        "whitening",
-        "start",
-        "dictionary-1",
-        "dictionary-2",
-        "dictionary-3",
-        "statistics",
-        "solve",
+def test_layers_are_stacked_by_commands(path, tmp_path):
+    small, lower, upper = (tmp_path / f"{name}.h5" for name in ("small", "lower", "upper"))
+    made = told("import", path, "--kind video --crop 20 --out", small)
+    assert [one["frames"] for one in made["clips"]] == [[33, 20, 20]] * 3
+    fit = [
+        "fit",
+        small,
+        "--model video --clip one --clip two --quiet --set patch=6 --set length=4 --set places=4",
     ]
-    told = call("evaluate", out, small, "--clip", "three", "--sequences", 30, "--json")
-    assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout)["n_sequences"] == 30
-    assert "embedding" in call("evaluate", out, small, "--sequences", 10).output
-    upper = tmp_path / "upper.h5"
-    stacked = call("fit", small, "--model", "video", "--out", upper, "--below", out, "--clip", "one", "--clip", "two", "--quiet",
-                   "--set", "atoms=20", "--set", "n_components=5", "--set", "rounds=1", "--set", "penalty=0.2")  # fmt: skip
-    assert stacked.exit_code == 0, stacked.output
-    assert "One round does not show whether the objective has settled; raise rounds." in stacked.output
-    told = json.loads(call("evaluate", upper, small, "--sequences", 12, "--json").stdout)
-    assert {"codes", "PCA"} <= set(told["reconstruction"])
-    drawn = video_dictionary.main([str(upper), str(small), "--out", str(picture), "--groups", "3"])
-    assert [len(group) for group in drawn["groups"]] == [6, 6, 6]
-    assert len(drawn["layers"]["reconstruction"]) == 2
-    assert drawn["figure_4b"]["atoms"] == 10
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert (
-        call("fit", small, "--model", "video", "--out", tmp_path / "y.h5", "--set", "atomz=3").exit_code
-        == 2
+    run(*fit, "--set atoms=40 --set rounds=1 --set n_components=8 --out", lower)
+    more = "--set atoms=20 --set n_components=5 --set rounds=1 --set penalty=0.2"
+    said = run(
+        "fit", small, "--model video --clip one --clip two --quiet", more, "--below", lower, "--out", upper
+    )
+    assert "One round does not show whether the objective has settled; raise rounds." in said
+    assert "embedding" in run("evaluate", lower, small, "--sequences 10")
+    judged = told("evaluate", upper, small, "--clip three --sequences 12")
+    assert judged["n_sequences"] == 12
+    assert {"codes", "PCA"} <= set(judged["reconstruction"])
+    refused(
+        [*fit, "--set n_components=90 --set atoms=80 --out", tmp_path / "y.h5"],
+        tmp_path,
+        "at most atoms",
+        2,
     )
 
 

@@ -3,7 +3,6 @@
 import json
 import warnings
 
-import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -127,14 +126,6 @@ def test_bad_input_is_one_sentence(make, rows):
         make().fit(rows[:1])
     with pytest.raises(ConfigurationError, match="There is no kernel 'gausian'; choose one of gaussian"):
         make(kernel="gausian").fit(rows)
-    with pytest.raises(ConfigurationError, match="bandwidth is -1; it must be a number above 0, or median"):
-        make(bandwidth=-1).fit(rows)
-    with pytest.raises(
-        ConfigurationError, match="n_components is 0; it must be a whole number of at least 1"
-    ):
-        make(0).fit(rows)
-    with pytest.raises(ConfigurationError, match="feature_map is 'fast'; it must be one of fourier"):
-        make(features="fast").fit(rows)
 
 
 def test_singular_matrices_and_too_few_eigenvalues(rows):
@@ -274,29 +265,6 @@ def test_files_hold_the_model(make, features, kernel, rows, tmp_path):
         np.testing.assert_array_equal(loaded.reconstruct(z), fitted.inverse_transform(z))
     with xr.open_dataset(path, group="encoder", engine="h5netcdf") as group:
         assert group.sizes["output"] == 2
-
-
-def test_files_that_are_no_models(rows, tmp_path):
-    path = tmp_path / "model.h5"
-    store.save(ContrastiveKernel().fit(rows).model_, path)
-    with h5py.File(path, "r+") as file:
-        file["encoder/coefficients"][0, 0] = np.nan
-        del file.attrs["smtdist_checksums"]  # of an earlier version
-    with pytest.raises(
-        ModelError, match=r"not a complete kernel model \(coefficients holds numbers that are not finite\)"
-    ):
-        store.load(path, kind="kernel")
-
-
-def test_settings_are_refused_by_name():
-    with pytest.raises(
-        ConfigurationError,
-        match="There is no setting 'bandwith' of kernel models; did you mean bandwidth",
-    ):
-        KernelSettings().replace(bandwith=1)
-    with pytest.raises(ConfigurationError, match="not settings of kernel models"):
-        KernelSettings.from_json("nonsense")
-    assert KernelSettings.from_json(KernelSettings(noise=0.2).to_json()) == KernelSettings(noise=0.2)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -165,18 +165,6 @@ def test_the_same_bits_from_any_executor(name, features, stored):
     assert len(set(found)) == 1
 
 
-def test_the_same_bits_with_a_checkpoint(stored, tmp_path):
-    wanted = KernelSettings(features="fourier", n_features=64, pool=64)
-    plain, _ = fit_model(as_table((stored, "x")), wanted, Engine(SerialExecutor(1)))
-    engine = Engine(ThreadsExecutor(2), checkpoint=tmp_path, key="k")
-    kept, _ = fit_model(as_table((stored, "x")), wanted, engine)
-    again, records = fit_model(as_table((stored, "x")), wanted, engine)
-    assert (
-        plain.encoder.weights.tobytes() == kept.encoder.weights.tobytes() == again.encoder.weights.tobytes()
-    )
-    assert records[1]["resumed_leaves"] > 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_same_bits_on_dask_workers(workers, stored):

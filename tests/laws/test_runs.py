@@ -8,12 +8,11 @@ from collections import Counter
 import h5py
 import numpy as np
 import pytest
-from calling import arrays, call, run, same, sets
+from calling import arrays, call, run, same, sets, watched
 from drawing import small_images
 from representation_files import made, write
 
 import smtdist
-from smtdist.engine.passes import WATCHERS
 
 ROWS = np.random.default_rng(1).standard_normal((200, 6))
 IMAGES = small_images(0, 300, 12, 12, 3)
@@ -73,16 +72,6 @@ def command(name, data, out, folder):
     }
     words = " ".join(places.get(word, word) for word in RUNS[name].split())
     return f"{words} --out {out} --checkpoint {folder} --quiet"
-
-
-def watched(*words, watcher=None):
-    """Call the command; `watcher` is called with each engine that it makes."""
-    before = WATCHERS.get()
-    WATCHERS.set((*before, watcher) if watcher else before)
-    try:
-        return call(*words)
-    finally:
-        WATCHERS.set(before)
 
 
 @pytest.fixture(scope="module", params=RUNS)

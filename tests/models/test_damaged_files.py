@@ -6,11 +6,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from test_bad_input import refused
-from typer.testing import CliRunner
+from calling import refused, run
 
 from benchmarks.same_bits.data import make_data
-from smtdist.cli import app
 from smtdist.errors import ModelError
 from smtdist.report.facts import facts_of
 
@@ -58,11 +56,6 @@ def spoilt(values, number):
     values = values.copy()
     values[(-1,) * values.ndim] = number
     return values
-
-
-def run(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, (result.output, result.exception)
 
 
 @pytest.fixture(scope="module")

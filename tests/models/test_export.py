@@ -1,7 +1,6 @@
 """Exported encoders: ONNX Runtime gives the codes of the kernels and the representations of `transform`."""
 
 import io
-import json
 import os
 import sys
 from itertools import pairwise
@@ -9,17 +8,15 @@ from itertools import pairwise
 import h5py
 import numpy as np
 import pytest
+from calling import run, told
 from drawing import small_images
+from executors import engine
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from typer.testing import CliRunner
 
 import smtdist
-from smtdist.cli import app
 from smtdist.data.array import as_source
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.codes import encode
 from smtdist.models.export import as_graph, export, model_of, tables
@@ -31,18 +28,14 @@ TOLERANCE = 1e-4
 POLICIES = ("keep", "leave_out", "activate_best")
 
 
-def engine():
-    return Engine(SerialExecutor())
-
-
 def fitted(images, **changes):
     given_settings = {"patch": 3, "dictionary": 12, "n_components": 3, "pool_size": 2, "pool_stride": 1}
     settings_of_model = smtdist.Configuration().replace(**{**given_settings, **changes})
     return fit(as_source(images), settings_of_model, engine())[0]
 
 
-def represented(model, images, **choice):
-    pieces = sorted(transform(model, as_source(images), engine(), **choice), key=lambda piece: piece[0])
+def represented(model, images):
+    pieces = sorted(transform(model, as_source(images), engine()), key=lambda piece: piece[0])
     return np.concatenate([values.reshape(len(values), -1) for _, values in pieces])
 
 
@@ -250,36 +243,30 @@ def test_onnx_states_what_it_is(model, tmp_path):
 
 
 def test_fewer_components_are_those_of_transform(model, colour):
-    graph = as_graph(model, 2, 3)
-    (found,) = run_onnx(graph, colour, "representation")
-    np.testing.assert_allclose(found, represented(model, colour, n_components=2, drop=3), atol=TOLERANCE)
+    few = with_readout(model, None, n_components=2, drop=3)
+    (found,) = run_onnx(as_graph(few), colour, "representation")
+    np.testing.assert_allclose(found, represented(few, colour), atol=TOLERANCE)
     with pytest.raises(ModelError, match="stores 5 components"):
-        as_graph(model, 5, 3)
-
-
-def run(*words, code=0):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stdout, result.stderr
+        as_graph(with_readout(model, None, n_components=5, drop=3))
 
 
 def test_command(model_file, tmp_path):
     pytest.importorskip("onnx")
     out = tmp_path / "m.onnx"
     words = ("export", model_file, "--format", "onnx", "--out", out, "--components", 2, "--drop", 3)
-    result = json.loads(run(*words, "--json")[0])
+    result = told(*words)
     assert (result["format"], result["feature_shape"], result["n_features"]) == ("onnx", [5, 4, 2], 40)
     assert result["bytes"] == out.stat().st_size
-    assert "exists already" in run(*words, code=1)[1]
-    assert "40 features" in run(*words, "--overwrite")[0]
+    assert "exists already" in run(*words, code=1)
+    assert "40 features" in run(*words, "--overwrite")
     assert os.listdir(tmp_path) == [out.name]
 
 
 def test_command_says_what_is_wrong(model_file, tmp_path):
     words = ("export", model_file, "--out", tmp_path / "m", "--format")
     run(*words, "csv", code=2)
-    assert "holds words" in run(*words, "word2vec", code=2)[1]
-    assert "stores 5 components" in run(*words, "onnx", "--components", 9, code=1)[1]
+    assert "holds words" in run(*words, "word2vec", code=2)
+    assert "stores 5 components" in run(*words, "onnx", "--components", 9, code=1)
     assert os.listdir(tmp_path) == []
 
 

@@ -1,14 +1,11 @@
 """Colour and grey side by side: the bits of two models, through fit, file, update, merge, transform and evaluate."""
 
-import json
-
 import h5py
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from calling import run, told
 
 import smtdist
-from smtdist.cli.app import app
 from smtdist.configuration import JOINED, presets
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
@@ -50,12 +47,6 @@ def data(tmp_path):
     return tmp_path / "d.h5"
 
 
-def run(*words, code=0):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == code, result.output + result.stderr
-    return json.loads(result.stdout) if "--json" in words else " ".join(result.stderr.split())
-
-
 def require_equal(joined, models):
     for part, model in zip(joined.parts, models, strict=True):
         assert np.array_equal(part.components(), model.components())
@@ -77,12 +68,12 @@ def test_their_representation_is_those_of_both_one_after_the_other(together, apa
     source = as_source(IMAGES[30:])
 
     def seen(model):
-        return with_readout(model, features, mirrored=features is not None)
+        return with_readout(model, features, n_components=3, mirrored=features is not None)
 
-    found = represented(seen(together), source, engine(), n_components=3)
-    each = [represented(seen(model), source, engine(), n_components=3) for model in apart]
+    found = represented(seen(together), source, engine())
+    each = [represented(seen(model), source, engine()) for model in apart]
     assert np.array_equal(found, np.concatenate([one.reshape(len(one), -1) for one in each], axis=1))
-    assert width(layout_of(seen(together), 3)) == found.shape[1]
+    assert width(layout_of(seen(together))) == found.shape[1]
 
 
 def test_they_grow_and_merge_as_each_does_alone(together, apart):
@@ -112,20 +103,18 @@ def test_a_run_that_was_stopped_between_two_models_goes_on_there(together, tmp_p
 
 def test_one_command_fits_both_and_others_take_the_file(data, tmp_path):
     model, train = tmp_path / "j.h5", ["--train", "train", "--test", "test"]
-    fitted = run("fit", data, "--dataset", "train/images", *FLAGS, "--out", model, "--json", "-q")
+    fitted = told("fit", data, "--dataset", "train/images", *FLAGS, "--out", model, "-q")
     assert list(fitted["models"]) == ["colour", "grey"]
     assert [one["name"] for one in fitted["passes"]][4:6] == ["grey-whitening", "grey-dictionary"]
     for name, one in zip(fitted["models"], smtdist.load(model).parts, strict=True):
         store.save(one, tmp_path / f"{name}.h5")
     beside = [tmp_path / "colour.h5", "--with", tmp_path / "grey.h5"]
     for metric in ("knn", "kernel"):
-        ask = [data, *train, "--metric", metric, "--json", "-q"]
-        both, apart = (run("evaluate", *words, *ask) for words in ([model], beside))
+        ask = [data, *train, "--metric", metric, "-q"]
+        both, apart = (told("evaluate", *words, *ask) for words in ([model], beside))
         assert {**both, "model": ""} == {**apart, "model": ""}
-    assert list(run("info", model, "--json")["models"]) == ["colour", "grey"]
-    assert list(
-        run("plan", data, "--dataset", "train/images", *FLAGS, "--no-calibrate", "--json")["models"]
-    )
+    assert list(told("info", model)["models"]) == ["colour", "grey"]
+    assert list(told("plan", data, "--dataset", "train/images", *FLAGS, "--no-calibrate")["models"])
     run("update", model, data, "--dataset", "test/images", "-q", "--out", tmp_path / "more.h5")
     run("check", model)
     run("report", model, "--out", tmp_path / "r.html")

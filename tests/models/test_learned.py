@@ -30,37 +30,12 @@ def test_every_setting_that_is_documented_is_a_parameter():
     assert set(smtdist.SMT().get_params()) == parameters
 
 
-@pytest.mark.parametrize("feature", configuration.CODED)
-def test_every_learned_code_is_embedded(feature):
-    smt = learned(feature, random_state=3)
-    z = clone(smt).fit_transform(X)
-    assert z.shape == (60, smt.fit(X).n_features_out_) == (60, len(smt.get_feature_names_out()))
-
-
 def test_it_is_kept_and_read_again(fitted, tmp_path):
     fitted.save(tmp_path / "l1.h5")
     again = smtdist.SMT.from_file(tmp_path / "l1.h5")
     assert (again.code, again.n_atoms, again.settings["max_iter"]) == ("l1", 12, 2)
     np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
     np.testing.assert_array_equal(clone(again).fit(X).components_, fitted.components_)
-
-
-def test_samples_come_and_go_and_it_is_solved_again(fitted):
-    smt = learned().fit(X)
-    before = smt.components_
-    more = RNG.integers(0, 256, (8, 8, 8), dtype=np.uint8)
-    assert smt.partial_fit(more).model_.summary()["fingerprint"] != fitted.model_.summary()["fingerprint"]
-    smt.withdraw(more)
-    np.testing.assert_array_equal(smt.components_, before)
-    assert smt.set_params(n_components=3).refit().transform(X).shape == (60, 48)
-
-
-def test_it_is_planned_judged_and_tuned(fitted):
-    plan = learned().plan(X, calibrate=False)
-    assert [cost.name for cost in plan.costs][-2:] == ["statistics", "solve"]
-    assert fitted.evaluate(X[:40], Y[:40], X[40:], Y[40:], neighbours=5).n_test == 20
-    found = smtdist.tune(learned(), {"ridge": [0.1, 0.2]}, X, Y, neighbours=5)
-    assert [set(trial.changes) for trial in found.trials] == [{"ridge"}] * 2
 
 
 def test_a_run_that_was_stopped_goes_on(fitted, tmp_path):

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from executors import engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.data.array import as_source
-from smtdist.data.fingerprint import fingerprint, sample_digests
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models.fit import fit
 from smtdist.models.merge import merged, refit, update
@@ -31,10 +29,6 @@ SETTINGS["vq-kmeans"] = BASE.replace(
     feature="vq", mean="patch", dictionary_method="kmeans", dictionary_rounds=2, drop=1
 )
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-def engine():
-    return Engine(SerialExecutor(1))
 
 
 def fitted(images, configuration, base=None):
@@ -105,28 +99,6 @@ def test_ten_updates_are_one_fit_bit_for_bit(base, tmp_path):
     np.testing.assert_array_equal(model.embedding.eigenvalues, once.embedding.eigenvalues)
     assert model.provenance["fingerprint"] == once.provenance["fingerprint"]
     assert [entry["n_samples"] for entry in model.provenance["audit"]] == [20] + [6] * 10
-
-
-def test_withdrawing_what_was_added_leaves_no_trace_but_the_audit(base):
-    more, _ = update(base, as_source(IMAGES[20:50]), engine())
-    # any of them, from wherever they lie now: a sample is known by its content
-    some = IMAGES[[49, 33, 21]]
-    less, _ = update(more, as_source(some), engine(), withdraw=True)
-    kept = [i for i in range(50) if i not in (49, 33, 21)]
-    assert_equal(less.statistics, sums_of(IMAGES[kept], base))
-    actions = [(entry["action"], entry["n_samples"]) for entry in less.provenance["audit"]]
-    assert actions == [("added", 20), ("added", 30), ("withdrawn", 3)]
-    assert less.provenance["audit"][2]["fingerprint"] == fingerprint(sample_digests(some))
-
-
-def test_merged_models_are_those_of_all_samples(base, tmp_path):
-    parts = [part_of(IMAGES[a:b], base) for a, b in ((20, 45), (45, 80))]
-    for number, part in enumerate(parts):
-        save(part, tmp_path / f"{number}.h5")
-    first, total = merged(("base", base), (("part", load(tmp_path / f"{n}.h5")) for n in range(2)))
-    assert_equal(total, sums_of(IMAGES, base))
-    _, rest = merged(("base", replace(first, statistics=total)), withdrawn=[("part", parts[0])])
-    assert_equal(rest, sums_of(IMAGES[[*range(20), *range(45, 80)]], base))
 
 
 def test_samples_that_supplied_atoms_cannot_be_withdrawn(base):

@@ -295,13 +295,14 @@ def test_codes_of_mirror_images_are_the_same_on_a_device(model, monkeypatch):
 
 @pytest.mark.parametrize("together", [False, True])
 def test_votes_of_mirror_images_are_those_of_images_that_are_mirrored(model, together, monkeypatch):
-    seen, labels = side_by_side(model, [model] if together else []), np.arange(24) % 3
+    seen = with_readout(side_by_side(model, [model] if together else []), None, n_components=2)
+    labels = np.arange(24) % 3
     known, asked = run.Labelled(as_source(IMAGES), labels), run.Labelled(as_source(IMAGES[:9]), labels[:9])
     both = np.concatenate([IMAGES, IMAGES[:, :, ::-1]])
     twice = run.Labelled(as_source(both), np.tile(labels, 2))
     kept = []
     monkeypatch.setattr(run, "classified", lambda near, *rest: kept.append((np.array(near), rest[0])))
     for part in (known.and_mirrored(), twice):
-        run.evaluated(seen, part, asked, engine(), knn.SoftNeighbours(k=3), 2)
+        run.evaluated(seen, part, asked, engine(), knn.SoftNeighbours(k=3))
     assert np.array_equal(kept[0][0], kept[1][0])
     assert np.array_equal(kept[0][1], kept[1][1])

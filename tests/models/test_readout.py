@@ -5,9 +5,9 @@ import json
 import h5py
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from calling import call
+from calling import ended as run
 
-from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.views import First
@@ -111,8 +111,10 @@ def test_blocks_say_where_parts_are(model, images):
         ("embedding", (2, 2, 5)),
         ("codes", (2, 2, 20)),
     ]
-    assert [block.shape for block in seen.blocks(3)] == [(2, 2, 3), (2, 2, 20)]
-    layout = layout_of(side_by_side(with_readout(model, "both", 2, mirrored=True), [model]), 3)
+    seen = ModelReadout(model, Readout(grid=2, n_components=3))
+    assert [block.shape for block in seen.blocks()] == [(2, 2, 3), (2, 2, 20)]
+    both = with_readout(model, "both", 2, n_components=3, mirrored=True)
+    layout = layout_of(side_by_side(both, [with_readout(model, None, n_components=3)]))
     assert [[(one.start, one.block.size, one.mirrored) for one in columns] for columns in layout] == [
         [(0, 12, 92), (12, 80, 104)],
         [(184, 90, None)],
@@ -154,12 +156,6 @@ def stored(model, images, tmp_path_factory):
         for name, chosen in (("train", np.s_[:20]), ("test", np.s_[20:])):
             file[f"{name}/images"], file[f"{name}/labels"] = images[chosen], labels[chosen]
     return folder, labels
-
-
-def run(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def on_images(folder):
@@ -227,10 +223,7 @@ def test_evaluate_by_the_kernel(model, images, stored):
     text = run(*common, "--metric", "kernel", "--not-mirrored").stdout
     assert "kernel ridge (T = 0.5" in text
     assert "mirrored" not in text
-    refused = CliRunner().invoke(
-        app, [str(word) for word in (*common, "--metric", "kernel", "--neighbours", "3")]
-    )
-    assert refused.exit_code == 2
+    run(*common, "--metric kernel --neighbours 3", code=2)
 
 
 def test_evaluate_by_the_kernel_with_few_labels(stored):
@@ -302,7 +295,7 @@ def test_files_as_the_model_pools_them(written):
 
 def test_files_that_do_not_go_together_are_refused(written):
     def refused(*words):
-        result = CliRunner().invoke(app, ["evaluate", *(str(word) for word in words)])
+        result = call("evaluate", *words)
         assert result.exit_code in (1, 2)
         return result.stderr
 

@@ -105,11 +105,8 @@ def test_without_events_the_files_of_partial_sums_tell(tmp_path):
         assert passes["statistics"]["status"] == "finished"
         assert passes["statistics"]["samples"] == len(IMAGES)
         assert "keeps no events" in repr(view)
-    assert [one["name"] for one in stored_passes(tmp_path / "c")] == [
-        "dictionary",
-        "statistics",
-        "whitening",
-    ]
+    found = [one["name"] for one in stored_passes(tmp_path / "c")]
+    assert found == ["dictionary", "statistics", "whitening"]
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -198,12 +195,8 @@ def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
     assert code == 0
     assert json.loads(out)["status"] == "finished"
     code, out, _ = called("watch", folder)
-    assert [line.split(":")[0] for line in out.splitlines()] == [
-        "whitening",
-        "dictionary",
-        "statistics",
-        "solve",
-    ]
+    found = [line.split(":")[0] for line in out.splitlines()]
+    assert found == ["whitening", "dictionary", "statistics", "solve"]
     code, out, _ = called("watch", folder, "--json")
     assert json.loads(out.splitlines()[-1])["kind"] == "run_finished"
     code, out, _ = called("watch", folder, "--once")
@@ -214,15 +207,7 @@ def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
 def test_events_on_standard_error_take_the_place_of_progress(tmp_path):
     with h5py.File(tmp_path / "d.h5", "w") as file:
         file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
-    fit = [
-        "fit",
-        str(tmp_path / "d.h5"),
-        "--dataset",
-        "x",
-        "--out",
-        str(tmp_path / "m.h5"),
-        "--set=patch=3",
-    ]
+    fit = f"fit {tmp_path}/d.h5 --dataset x --out {tmp_path}/m.h5 --set=patch=3".split()
     code, _, error = called(*fit, "--set=dictionary=16", "--set=n_components=4", "--events", "-")
     assert code == 0
     assert {json.loads(line)["kind"] for line in error.splitlines()} >= {
@@ -240,17 +225,8 @@ def test_events_take_the_place_of_nothing_but_events(tmp_path):
     with h5py.File(data, "w") as file:
         file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
     before = data.read_bytes()
-    fit = [
-        "fit",
-        str(data),
-        "--dataset",
-        "x",
-        "--out",
-        str(tmp_path / "m.h5"),
-        "--overwrite",
-        "--set=patch=3",
-    ]
-    fit += ["--set=feature=vq", "--set=dictionary=16", "--set=n_components=4", "--events"]
+    fit = f"fit {data} --dataset x --out {tmp_path}/m.h5 --overwrite --set=patch=3 --set=feature=vq".split()
+    fit += ["--set=dictionary=16", "--set=n_components=4", "--events"]
     code, _, error = called(*fit, str(data))
     assert code == 1
     assert "holds something other than events and is not replaced" in error

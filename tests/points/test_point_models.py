@@ -5,13 +5,12 @@ import json
 import numpy as np
 import pytest
 import scipy.linalg
+from executors import engine
 from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding
 
 from examples.point_fits import fit_points
 from examples.spirals import fit_spirals, judged, main, two_spirals
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
 from smtdist.models.points.contexts import (
     locally_linear_context,
@@ -20,10 +19,6 @@ from smtdist.models.points.contexts import (
     temporal_context,
 )
 from smtdist.models.points.table import in_context, noisy_pairs
-
-
-def engine():
-    return Engine(SerialExecutor())
 
 
 def angle(left, right):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from coding import everywhere, on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
+from coding import everywhere, stored_images
 from drawing import small_images
 from executors import ThreadsExecutor
 from sklearn.linear_model import Lasso
@@ -22,7 +22,6 @@ from smtdist.kernels.grid_pool import grid_pool
 from smtdist.kernels.sparse_codes import dictionary_step, omp1, soft_threshold
 from smtdist.kernels.spike_slab import PARAMETERS, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.models.coders.estimators import SpikeSlabCoder
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
@@ -60,17 +59,6 @@ def test_the_same_bits_from_any_executor(stored, model, m_step):
     assert np.isfinite(coder.trace).all()
 
 
-def small(source):
-    return lambda engine: fit_coder(PatchCoder, source, SMALL, engine)
-
-
-def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path):
-    resumed, records = stopped_and_resumed(small(stored), tmp_path, "round-2")
-    assert bits(resumed) == bits(plain(small(stored))[0])
-    # whitening, start and two rounds were there already
-    assert all(one["resumed_leaves"] > 0 for one in records[:2])
-
-
 def test_learning_raises_the_energy_functional(stored):
     # in closed form with blocks β rises until twelve iterations from the prior are too few, and the functional falls again
     ways = (
@@ -103,6 +91,8 @@ def test_the_e_step_is_algorithm_1_unless_blocks_are_asked_for():
     for text in ("[", "3"):
         with pytest.raises(ConfigurationError, match="not settings of patch coders"):
             S3CSettings.from_json(text)
+    with pytest.raises(ConfigurationError, match="always split by sign"):
+        S3CSettings(model="omp", feature="h")
     with pytest.raises(ConfigurationError, match="block is -1"):
         S3CSettings(block=-1)
 
@@ -266,32 +256,6 @@ def test_passes_over_whole_images_stay_within_their_projections(start):
         assert record["peak_bytes"] <= record["projected_bytes"], record["name"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": "rbm"}, "must be one of s3c, omp, sc"),
-        ({"units": 0}, "n_atoms is 0; it must be a whole number of at least 1"),
-        ({"rate": -1.0}, "rate is -1.0; it must be a number of at least 0"),
-        ({"alpha_bounds": [2.0, 1.0]}, "must be two numbers, the lower one first"),
-        ({"beta_start": 0.0}, "beta_start is 0.0; it must be a number above 0"),
-        ({"pooling": []}, "it must be grids such as"),
-        ({"model": "omp", "feature": "h"}, "always split by sign"),
-        ({"h_damping": [0.5]}, "damping of h has 1 steps"),
-        ({"colour": 1}, "There is no setting 'colour'"),
-    ],
-)
-def test_settings_that_have_no_meaning(changes, message):
-    with pytest.raises(ConfigurationError, match=message):
-        S3CSettings().replace(**changes)
-
-
-def test_settings_survive_json():
-    settings_ = SMALL.replace(pooling=[1, 3], h_damping=[0.1, 0.2], s_damping=[0.3, 0.4])
-    assert S3CSettings.from_json(settings_.to_json()) == settings_
-    with pytest.raises(ConfigurationError, match="These are not settings of patch coders"):
-        S3CSettings.from_json("[1]")
-
-
 def test_data_that_cannot_be_coded(stored, images):
     engine = Engine(SerialExecutor())
     with pytest.raises(ConfigurationError, match="patch_size is 11, but"):
@@ -305,27 +269,3 @@ def test_data_that_cannot_be_coded(stored, images):
         coder.represent(images[:, :8])
     with pytest.raises(ModelError, match="give images like those it was fitted on"):
         represented(representing(coder), ArraySource(images[:, :8]), engine)
-
-
-def test_the_estimator(images):
-    fitted = SpikeSlabCoder(n_atoms=16, patch=3, pooling=(2,), rounds=2, images=256).fit(images[:300])
-    assert fitted.transform(images[:5]).shape == (5, 64)
-    assert len(fitted.get_feature_names_out()) == 64
-    assert [one["name"] for one in fitted.passes_][-1] == "round-2"
-
-
-def all_images(source):
-    return lambda engine: fit_coder(PatchCoder, source, SMALL.replace(images=0), engine)[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_the_same_bits_on_dask_workers(workers, stored):
-    assert bits(on_workers(all_images(stored), workers)) == bits(plain(all_images(stored)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
-    found = with_a_killed_worker(all_images(stored), "round-2", tmp_path if checkpointed else None)
-    assert bits(found) == bits(plain(all_images(stored)))

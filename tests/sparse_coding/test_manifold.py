@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coding import on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
+from coding import plain, stopped_and_resumed, stored_images
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
@@ -238,19 +238,6 @@ def test_a_transform_on_spike_and_slab_codes_is_the_same_stopped_and_resumed(tmp
     expected = plain(fit)
     for after in ("round-1", "statistics"):
         assert stopped_and_resumed(fit, tmp_path / after, after) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_it_is_the_same_on_dask_workers(workers, tmp_path):
-    fit = fit_s3c(stored_images(tmp_path))
-    assert on_workers(fit, workers) == plain(fit)
-
-
-@pytest.mark.slow
-def test_a_killed_worker_changes_nothing(tmp_path):
-    fit = fit_s3c(stored_images(tmp_path))
-    assert with_a_killed_worker(fit, "statistics", tmp_path / "c") == plain(fit)
 
 
 @pytest.mark.parametrize("context", [Whole(), Window(12, 7, 2, 2)])

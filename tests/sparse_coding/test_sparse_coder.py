@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from coding import everywhere, on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
+from coding import everywhere, stored_images
 from drawing import small_images
 from executors import ThreadsExecutor
 from sparse_coding.oracle_sparse import objective
@@ -15,7 +15,6 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import set_threads, threads
-from smtdist.models.coders.estimators import SparseCoding
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
@@ -155,16 +154,6 @@ def test_the_same_bits_from_any_executor(stored, learning):
     assert len({bits(coder) for coder, _ in found}) == 1
 
 
-@pytest.mark.parametrize("learning", ["gradient", "sums"])
-def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path, learning):
-    def fit(engine):
-        return fit_coder(SparseCoder, stored, SMALL.replace(learning=learning), engine)
-
-    resumed, records = stopped_and_resumed(fit, tmp_path, "round-2")
-    assert bits(resumed) == bits(plain(fit)[0])
-    assert all(one["resumed_leaves"] > 0 for one in records[:2])
-
-
 def test_threads_change_no_bit(stored):
     before, found = threads(), set()
     try:
@@ -217,37 +206,6 @@ def test_features_are_pooled_codes(stored, images, changes, width):
     assert ways[0] == ways[1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"learning": "lars"}, "must be one of gradient, sums"),
-        ({"units": 0}, "n_atoms is 0; it must be a whole number of at least 1"),
-        ({"penalty": 0.0}, "penalty is 0.0; it must be a number above 0"),
-        ({"ridge": -1.0}, "whitening_reg is -1.0; it must be a number of at least 0"),
-        ({"memory": 1.0}, "memory is 1.0; it must be a number of at least 0 and below 1"),
-        ({"pooling": []}, "it must be grids such as"),
-        ({"pixel_range": [1.0, 0.0]}, "must be two numbers, the lower one first"),
-        ({"colour": 1}, "There is no setting 'colour'"),
-    ],
-)
-def test_settings_that_have_no_meaning(changes, message):
-    with pytest.raises(ConfigurationError, match=message):
-        SparseSettings().replace(**changes)
-
-
-def test_settings_survive_json():
-    wanted = SMALL.replace(pooling=[1, 3], positive=False)
-    assert SparseSettings.from_json(wanted.to_json()) == wanted
-    with pytest.raises(ConfigurationError, match="These are not settings of sparse coding"):
-        SparseSettings.from_json("[1]")
-
-
-def test_the_estimator(images):
-    fitted = SparseCoding(n_atoms=16, patch=3, rounds=2, images=256).fit(images[:300])
-    assert fitted.transform(images[:5]).shape == (5, 64)
-    assert len(fitted.get_feature_names_out()) == 64
-
-
 def test_gabor_functions_are_told_from_noise():
     rng = np.random.default_rng(5)
     v, u = np.mgrid[:12, :12].astype(float)
@@ -263,23 +221,6 @@ def test_gabor_functions_are_told_from_noise():
     noise, _ = gabor_fits(rng.standard_normal((5, 12, 12)))
     assert (noise < 0.5).all()
     assert gabor_fits(np.ones((1, 5, 5)))[0].tolist() == [0.0]
-
-
-def all_images(source):
-    return lambda engine: fit_coder(SparseCoder, source, SMALL.replace(images=0), engine)[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_the_same_bits_on_dask_workers(workers, stored):
-    assert bits(on_workers(all_images(stored), workers)) == bits(plain(all_images(stored)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
-    found = with_a_killed_worker(all_images(stored), "round-2", tmp_path if checkpointed else None)
-    assert bits(found) == bits(plain(all_images(stored)))
 
 
 def test_what_cannot_be_coded(stored, images):

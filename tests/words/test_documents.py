@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from executors import engine
 
 from smtdist.data.text import BLOCK, TextSource
 from smtdist.data.text_cut import line_bytes
-from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import store
@@ -18,10 +18,6 @@ from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
 SETTINGS = WordSettings(vocabulary=60, window=3, n_components=5, max_words=4096)
-
-
-def engine():
-    return Engine(SerialExecutor(1))
 
 
 @pytest.fixture(scope="module")

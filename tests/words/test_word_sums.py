@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
 from smtdist.kernels.tokens import BASIC, GIVEN, Lookup, Normalisation
-from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import TokenCounts, most_frequent
 from smtdist.statistics.word_pairs import WordPairs, finish, most_pairs
 
@@ -156,28 +155,3 @@ def test_limits_are_kept_and_said():
         statistic(1, "drop")
     with pytest.raises(ConfigurationError, match="not a normalisation"):
         Normalisation("english")
-
-
-def test_a_document_is_withdrawn_to_the_bit():
-    documents = ["a b c a\nb b", "c c a b . '", "a a a b"]
-    one = statistic()
-    sums = [
-        finish(
-            summed(one, rows([text])),
-            Origin(one.basis, np.array([n + 1], np.uint64), np.zeros(0, np.uint64), ()),
-        )
-        for n, text in enumerate(documents)
-    ]
-    everything = sums[0] + sums[1] + sums[2]
-    left, want = everything - sums[1], sums[0] + sums[2]
-    for name in ("n_samples", "n_positions"):
-        assert getattr(left, name) == getattr(want, name)
-    for name in ("activity", "pair", "count"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(want, name), strict=True)
-    with pytest.raises(ModelError, match="not in the sums"):
-        left - sums[1]
-    with pytest.raises(ModelError, match="count twice"):
-        everything + sums[0]
-    other = statistic(3)
-    assert other.basis != one.basis
-    assert statistic().basis == one.basis

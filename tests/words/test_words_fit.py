@@ -23,7 +23,6 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.pairs import largest_part
-from smtdist.models.merge import update
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings, rank_correlation, row_bounds, write_word2vec
 from smtdist.solve import iterative
@@ -133,22 +132,6 @@ def test_pairs_counted_in_parts_are_the_same(documents, fitted):
     assert_same_sums(model.statistics, fitted.statistics)
 
 
-def test_one_document_is_withdrawn_and_added_to_the_bit(documents, fitted):
-    paths, engine = documents[0], Engine(SerialExecutor())
-    rest = TextSource.open([paths[0], paths[2]])
-    want, _ = fit_words(rest, SETTINGS, engine, vocabulary=fitted.vocabulary)
-    left, _ = update(fitted, TextSource.open(paths[1]), engine, withdraw=True)
-    assert_same_sums(left.statistics, want.statistics)
-    np.testing.assert_array_equal(left.embedding.components, want.embedding.components)
-    assert [entry["action"] for entry in left.provenance["audit"]] == ["added", "withdrawn"]
-    with pytest.raises(ModelError, match="not in the sums"):
-        update(left, TextSource.open(paths[1]), engine, withdraw=True)
-    with pytest.raises(ModelError, match="count twice"):
-        update(fitted, TextSource.open(paths[1]), engine)
-    back, _ = update(left, TextSource.open(paths[1]), engine)
-    assert_same_sums(back.statistics, fitted.statistics)
-
-
 def test_words_of_a_group_are_nearest(documents, fitted):
     # four groups are told apart by three components; the others are noise
     settings = replace(fitted.settings, n_components=3)
@@ -240,21 +223,6 @@ def test_rank_correlation_takes_the_pairs_it_knows():
     value, cosine, scores = rank_correlation(vectors, {"a": 0, "b": 1, "c": 2, "d": 3}, judged)
     assert value == pytest.approx(1.0)
     assert len(cosine) == len(scores) == 3
-
-
-def test_settings_that_have_no_meaning_are_refused():
-    for changes in (
-        {"window": 0},
-        {"tokens": "english"},
-        {"unknown": "drop"},
-        {"moment": "third"},
-        {"drop": -1},
-    ):
-        with pytest.raises(ConfigurationError):
-            replace(SETTINGS, **changes)
-    with pytest.raises(ConfigurationError, match="whole number"):
-        replace(SETTINGS, window=2.5)
-    assert WordSettings.from_json(SETTINGS.to_json()) == SETTINGS
 
 
 @pytest.mark.parametrize("seed", range(20))

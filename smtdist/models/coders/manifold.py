@@ -205,14 +205,9 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
         every = np.concatenate(signs)
         return every if atoms is None else every[np.asarray(atoms, np.int64)]
 
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> RepresentPatches:
+    def representer(self, source: Source, engine: Engine) -> RepresentPatches:
         """Return what represents a batch of images within a worker's budget; sums stay behind."""
-        given = {"n_components": n_components, "drop": drop}
-        changes = {name: value for name, value in given.items() if value is not None}
-        light = replace(self, settings=self.settings.replace(**changes), statistics=None, provenance={})
-        return representer(light, source, engine)
+        return representer(replace(self, statistics=None, provenance={}), source, engine)
 
     @property
     def row_numbers(self) -> int:

@@ -121,19 +121,19 @@ class Pooled(Unscaled):
                 f"{path} holds a coder without an embedding; fit one on its codes with {command('fit', 'from-model', path)}."
             )
 
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return the shape of the pooled features of an image; a coder has no components to choose among."""
+    def with_components(self, n_components: int | None, drop: int | None) -> Pooled:
+        """Refuse to choose among components: a coder has none."""
         if n_components is not None or drop is not None:
             raise ConfigurationError(
                 "A coder has no components, only the transform on one; leave components and drop out."
             )
+        return self
+
+    def representation_shape(self) -> tuple[int, ...]:
+        """Return the shape of the pooled features of an image."""
         return self.coder.feature_shape
 
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> RepresentPatches:
+    def representer(self, source: Source, engine: Engine) -> RepresentPatches:
         """Return what represents a batch of images within a worker's budget."""
         return representer(self.coder, source, engine)
 
