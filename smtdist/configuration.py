@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, command, equals, option
 from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, seed, setting, shared, whole
 
 FEATURES: Final = ("gq", "vq")
@@ -240,8 +240,8 @@ class Configuration(Settings):
     def __post_init__(self) -> None:
         if self.code in CODED:
             raise ConfigurationError(
-                f"code={self.code} is a learned code, which has a fit of its own: smtdist fit --set "
-                f"code={self.code}, or in Python smtdist.SMT(code={self.code!r})."
+                f"{equals('code', self.code)} is a learned code, which has a fit of its own: "
+                f"{command('fit', 'set', f'code={self.code}')}, or in Python smtdist.SMT(code={self.code!r})."
             )
         super().__post_init__()
 
@@ -260,7 +260,7 @@ class Configuration(Settings):
         lacking = [name for name, there in wanted.items() if not there]
         if lacking:
             raise ConfigurationError(
-                f"dictionary_mirrored=true needs {' and '.join(lacking)}; change that, or leave dictionary_mirrored out."
+                f"dictionary_mirrored needs {' and '.join(lacking)}; change that, or leave dictionary_mirrored out."
             )
 
     @property
@@ -420,7 +420,7 @@ PRESET_NOTES: Final[dict[str, str]] = {
     "the best we tried: mean=level has 68.3 %, and threshold=0.3 67.55 %. The votes are those of cifar10-gq.",
     # records 2026-11-25-heads and 2026-11-26-heads-2
     "cifar10-gq-joined": "For smtdist fit. Colour and grey together have 79.6 % (77.0 to 82.0), colour alone 77.6 % (74.9 to "
-    "80.1), with the kernel classifier on 10,000 images (smtdist evaluate --metric kernel; 1,000 test images).",
+    "80.1), with the kernel classifier on 10,000 images (smtdist evaluate; 1,000 test images).",
     "paper-mnist-vq": "As SMT 2023 prints it (section 3, appendices C and D), but for dictionary_samples, of which it says "
     "nothing.",
     "paper-cifar10-gq": "As SMT 2023 prints it (section 3, appendices C and J): the contextual mean, 30 neighbours at T = 0.03. "
@@ -518,9 +518,9 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
     """
     changes = {}
     for text in assignments:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigurationError(f"--set takes key=value, not {text!r}.")
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise ConfigurationError(f"{option('a parameter')} takes key=value, not {text!r}.")
         changes[name] = parse_value(value)
     return changes
 

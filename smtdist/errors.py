@@ -1,82 +1,55 @@
 """The errors a user meets. Each message is one sentence: where, what was found, what was expected, what to do.
 
-Messages are written with the options of the command line, and `in_python` is the one place that says them in Python.
+A message marks the parameters that it names (`option`, `equals`, `set_to`). Each face says these in its own words
+(`rendered`): `str(error)` in those of Python, the command line in its own (`smtdist.cli.errors`).
 """
 
 import codecs
 import re
 import sys
-import threading
 import unicodedata
 import warnings
 from collections.abc import Callable
+from functools import partial
+from itertools import zip_longest
 from typing import Any, Final
 
-COMMAND_LINE: Final = threading.Event()
-"""Set while a command runs: its options are not translated."""
-
-_SWITCHES: Final = (
-    *("overwrite", "append", "allow-repeats", "withdraw", "alone", "mirrored", "insecure"),
-    *("plan", "json", "quiet"),
-)
-_NAMES: Final = {
-    "components": "n_components",
-    "workers": "n_workers",
-    "from-model": "base",
-    "with": "others",
-    "cluster-config": "config",
-    "set": "a parameter",
-    "follow": "SMTDIST_FOLLOW",
-    "dataset": "(path, dataset)",
-}
-_VALUES: Final = (
-    r"\d[\d.,]*\b|N\b|tls://\S+|\b(?:knn|linear|svm|kernel|skip|raise|none|folders|embedding|codes|both|encoded|plain"
-    r"|local|kubernetes|ssh|slurm|pbs|sge|lsf|oar|moab|time)\b"
-)
-_OPTION: Final = re.compile(rf"(?<![\w-])--(no-)?([a-z][a-z-]*)(?:[ =]({_VALUES}))?")
-_COMMAND: Final = re.compile(r"`[^`]*`|smtdist [a-z]+(?: [A-Z]+)?(?: --[a-z-]+(?: [^\s;,]+)?)*")
-_SETTING: Final = re.compile(r"(?<![\w?&/.-])([a-z_]{2,})=(?!value)([a-z]\w*)\b(?![(=.])")
+_MARK: Final = "\ufdd0"
+"""Begins and ends what is marked. Unicode keeps it for a program's own use, so no text holds it."""
+Words = Callable[[str, str, str], str]
 
 
-def in_python(message: str) -> str:
-    """Return a message with what Python calls the options of the command line; whole commands stay.
+def option(name: str, value: object = "", kind: str = "option") -> str:
+    """Return a parameter of Python, or one and its value, marked. A value in capitals is the reader's to choose.
 
-    >>> in_python("x.h5 exists already; choose another name or pass --overwrite.")
-    'x.h5 exists already; choose another name or pass overwrite=True.'
-    >>> in_python("use --metric kernel, --workers 2, --set grey=false or --components")
-    'use metric="kernel", n_workers=2, grey=False or n_components'
-    >>> in_python("allow that with --follow /data")
-    'allow that with the environment variable SMTDIST_FOLLOW=/data'
-    >>> in_python("make one with smtdist fit --model l1, or leave --atoms out")
-    'make one with smtdist fit --model l1, or leave atoms out'
+    >>> rendered(f"choose another name, or pass {option('overwrite', True)} or {option('metric', 'knn')}")
+    'choose another name, or pass overwrite=True or metric="knn"'
     """
-    parts, at = [], 0
-    for command in _COMMAND.finditer(message):
-        parts += [_translated(message[at : command.start()]), command[0]]
-        at = command.end()
-    return "".join([*parts, _translated(message[at:])])
+    text = f'"{value}"' if isinstance(value, str) and value and not value.isupper() else str(value)
+    return _MARK.join(("", kind, name, text, ""))
 
 
-def _translated(text: str) -> str:
-    text = re.sub(r"--set (?=[a-z_]+=)", "", text)
-    text = re.sub(r"--follow (?=\S)", "the environment variable SMTDIST_FOLLOW=", text)
-    return _SETTING.sub(_setting, _OPTION.sub(_option, text))
+equals: Final = partial(option, kind="equals")
+"""Returns a setting and its value, marked."""
+set_to: Final = partial(option, kind="set")
+"""Returns a setting and its value, marked as what to give."""
 
 
-def _option(found: re.Match[str]) -> str:
-    no, option, value = found.groups()
-    name = _NAMES.get(option, option.replace("-", "_"))
-    if no or option in _SWITCHES:
-        return f"{name}={'False' if no else 'True'}"
-    if value is None:
-        return name
-    return f"{name}={value}" if value[0].isdigit() or value == "N" else f'{name}="{value}"'
+def in_python(kind: str, name: str, value: str) -> str:
+    """Return what is marked in the words of Python."""
+    return f"{name}={value}" if value else name
 
 
-def _setting(found: re.Match[str]) -> str:
-    name, value = found.groups()
-    word = {"true": "True", "false": "False", "null": "None"}.get(value)
-    return f"{name}={word}" if word else f'{name}="{value}"'
+def rendered(sentence: str, words: Words = in_python) -> str:
+    """Return a sentence with what it marks as `words` say a kind, a name, and a value as Python writes it, or ""."""
+    first, *parts = sentence.split(_MARK)
+    marks = zip_longest(*(parts[at::4] for at in range(4)), fillvalue="")
+    return first + "".join(words(kind, name, value) + text for kind, name, value, text in marks)
+
+
+def command(words: str, name: str, value: object = "") -> str:
+    """Return a whole command with an option, which both faces say as it is typed."""
+    return f"smtdist {words} --{name} {value}".rstrip()
 
 
 _PLURALS: Final = {"leaf": "leaves"}
@@ -193,9 +166,13 @@ class SmtdistError(Exception):
         super().__init__(masked(message))
 
     def __str__(self) -> str:
-        """Return the sentence, with the words of Python, or of the command line while a command runs."""
-        message = super().__str__()
-        return message if COMMAND_LINE.is_set() else in_python(message)
+        """Return the sentence, in the words of Python."""
+        return rendered(self.sentence)
+
+    @property
+    def sentence(self) -> str:
+        """The sentence as it was written, for a face, or for the sentence of another error."""
+        return super().__str__()
 
 
 class DataError(SmtdistError):
@@ -275,6 +252,11 @@ class InterruptedRun(SmtdistError):
     def __init__(self, message: str, exit_code: int, at_once: bool = False) -> None:
         super().__init__(message)
         self.exit_code, self.at_once = exit_code, at_once
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return what an error says, with its marks where it is one of ours; its type where it says nothing."""
+    return getattr(error, "sentence", str(error)) or type(error).__name__
 
 
 def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:

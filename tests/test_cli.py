@@ -309,7 +309,7 @@ def test_wrong_usage_of_evaluate(data, model):
         ("svm", "validation", "0.2"),
     ):
         err = run(*common, f"--metric {metric} --{option.replace('_', '-')} {value}", code=2)
-        assert f"and --metric is {metric}; leave {option} out." in err
+        assert f", not for {metric}; leave {option} out." in err
     tune = ["tune", data, "--train train --grid ridge=0.1,1 --metric linear"]
     assert "leave n_neighbors out" in run(*tune, "--neighbours 5", code=2)
     assert "training samples, fewer than 1000 folds" in run(*common, "--metric svm --folds 1000", code=1)

@@ -208,7 +208,7 @@ def test_images_of_several_sizes_are_no_damage(root, tmp_path):
     run("import", root, "--out", tmp_path / "d.h5", "--quiet", "--workers", 0)
     told = " ".join(run("info", tmp_path / "d.h5")[0].split())
     assert "41 images" in told
-    assert "of several sizes, such as 12 x 12 and 20 x 30: a fit needs --set resize=N" in told
+    assert "of several sizes, such as 12 x 12 and 20 x 30: a fit needs resize=N" in told
     assert "written" not in told
 
 

@@ -104,7 +104,7 @@ def test_images_of_several_sizes_are_told_of(tmp_path):
     write_encoded(path, [pillow_bytes(small_images(0, 1, side, 8, 3)[0]) for side in (8, 9)])
     (group,) = facts(path)["groups"]
     assert group["shape"] == [2]
-    assert "--set resize=" in group["problem"]
+    assert "a fit needs resize=N" in group["problem"]
     assert "2 images, " in run("info", path)
 
 

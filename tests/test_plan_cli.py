@@ -13,6 +13,7 @@ import h5py
 import pytest
 from drawing import small_images
 
+from smtdist.cli.errors import in_shell
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine import calibration
@@ -21,7 +22,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
-from smtdist.errors import MemoryBudgetError
+from smtdist.errors import MemoryBudgetError, rendered
 from smtdist.models import calibrate
 from smtdist.models.calibrate import measured, probed
 from smtdist.models.fit import fit
@@ -230,7 +231,8 @@ def test_what_the_driver_keeps_in_files_is_said(data):
 def test_fewer_workers_share_the_memory_of_this_machine(monkeypatch):
     monkeypatch.setattr("smtdist.models.forecast.memory_limit", lambda: 2**31)
     crowded = planner(small_images(1, 600, 8, 8), workers=16, dictionary=2048)
-    (fewer,) = (word for word in crowded._remedies() if word.startswith("--workers"))
+    said = (rendered(remedy, in_shell) for remedy in crowded._remedies())
+    (fewer,) = (words for words in said if words.startswith("--workers"))
     count = int(fewer.split()[1])
     assert 0 < count < 16
     assert planner(small_images(1, 600, 8, 8), workers=count, dictionary=2048).costs()

@@ -1,10 +1,6 @@
 """What commands do, Python does too: functions and methods beside the estimators, short to look at, with errors in its words."""
 
-import ast
-import inspect
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -15,12 +11,9 @@ from sklearn.base import clone
 
 import smtdist
 from smtdist import errors
-from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.errors import in_python
 from smtdist.evaluate import judging
 from smtdist.evaluate import run as judge
 from smtdist.evaluate.knn import SoftNeighbours
-from smtdist.models.importing import ImportSettings
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -49,7 +42,7 @@ def test_raw_pixels_stand_beside_an_evaluation_and_win_openly(smt):
     same = smt.evaluate(X, Y, X, Y, neighbours=1)  # each image is its own neighbour, however it is seen
     assert same.raw_pixels.top1 == same.top1 == 1
     assert "Raw pixels are no worse than the model" in same._repr_html_()
-    assert 'try metric="kernel", more images' in same.advice
+    assert "try the metric kernel, more images" in same.advice
     other = replace(same, raw_pixels=replace(same.raw_pixels, top1=0.9))
     assert other.advice == ""
     assert "note" not in other.shown()
@@ -84,7 +77,7 @@ def test_all_classifiers_judge_all_estimators(smt):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"metric": "linear", "neighbours": 5}, "n_neighbors is for metric"),
+        ({"metric": "linear", "neighbours": 5}, "n_neighbors is for the metric knn"),
         ({"labels": [6]}, 'labels needs metric="svm"'),
         ({"metric": "near"}, "one of knn, linear, svm, kernel"),
         ({"folds": 1, "metric": "svm"}, "at least 2"),
@@ -300,72 +293,6 @@ def test_errors_of_python_speak_of_python_and_those_of_commands_of_options(smt, 
         smtdist.SmtdistError, match="overwrite=True"
     ):  # Python's words again after a command
         smt.save(path)
-
-
-def test_messages_keep_whole_commands_and_values():
-    assert in_python("resume with --on-bad-chunk skip, or --no-calibrate") == (
-        'resume with on_bad_chunk="skip", or calibrate=False'
-    )
-    kept = "give --tls with a folder of `smtdist tls init --hosts a,b`; or smtdist fit --model l1 makes one"
-    assert in_python(kept) == kept.replace("--tls", "tls")
-    assert in_python("set keep_statistics=true (at https://a/b?c=d, n=3)") == (
-        "set keep_statistics=True (at https://a/b?c=d, n=3)"
-    )
-    assert in_python(in_python("pass --set ridge=0.1 --workers 2")) == "pass ridge=0.1 n_workers=2"
-    assert not re.search(r"--", in_python("give --data with --metric kernel or --features embedding"))
-
-
-def messages():
-    """Yield (file, text) of the strings below the command line, without docstrings."""
-    for path in sorted(Path(smtdist.__file__).parent.rglob("*.py")):
-        if path.parts[-2] == "cli" or path.name == "errors.py":
-            continue
-        tree = ast.parse(path.read_text())
-        plain = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.JoinedStr):
-                parts = [one.value if isinstance(one, ast.Constant) else "X" for one in node.values]
-                yield path.name, "".join(map(str, parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in plain:
-                yield path.name, node.value
-
-
-def parameters():
-    """Return the names of all parameters of what is public."""
-    named = [getattr(smtdist, name) for name in smtdist.__all__]
-    classes = [one for one in named if inspect.isclass(one)] + [
-        judging.Asked,
-        ClusterChoice,
-        ImportSettings,
-    ]
-    named += [value for one in classes for _, value in inspect.getmembers(one, inspect.isfunction)]
-    named = [
-        one for one in named if inspect.isfunction(one) or hasattr(one, "__signature__") or one in classes
-    ]
-    made = (one for one in named if not (inspect.isclass(one) and issubclass(one, Exception)))
-    return {name for one in made for name in inspect.signature(one).parameters}
-
-
-def test_options_in_messages_are_parameters_of_python():
-    known = parameters() | {"a parameter", "(path, dataset)", "SMTDIST_FOLLOW"}
-    known |= {
-        "dashboard_address",
-        "protocol",
-        "test_only",
-        "noheader",
-        "jobs",
-        "std",
-        "fmad",
-        "nthreads",
-    }  # of other programs
-    found = {}
-    for file, text in messages():
-        bare = errors._COMMAND.sub("", text)
-        for option in errors._OPTION.finditer(bare):
-            name = re.sub(r"=.*", "", in_python(option[0]))
-            if name not in known:
-                found.setdefault(name, set()).add(file)
-    assert found == {}
 
 
 @pytest.mark.parametrize(

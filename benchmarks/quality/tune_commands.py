@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.quality.tune import GRID
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration
-from smtdist.models.tuning.grid import as_text, combinations, parse_grid
+from smtdist.models.tuning.grid import combinations, parse_grid, value_text
 
 
 def first_images(data: str, images: int, target: Path) -> None:
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         fit = "fit", str(data), "--dataset", "train", "--no-first-look"
         for _ in range(options.turns):
             for i in picked:
-                own = as_text(trials[i][0], "--set ").split()
+                own = [f"--set={name}={value_text(value)}" for name, value in trials[i][0].items()]
                 fits.append(seconds(*fit, *fixed, *own, "--out", str(model)))
                 model.unlink()
             asked = [word for text in grid for word in ("--grid", text)]

@@ -22,9 +22,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, load, present
-from smtdist.cli.errors import DEBUG, WrongUsage
+from smtdist.cli.errors import DEBUG, WrongUsage, in_shell
 from smtdist.errors import (
-    COMMAND_LINE,
     PLAIN,
     DataWarning,
     InterruptedRun,
@@ -32,6 +31,8 @@ from smtdist.errors import (
     OutputExistsError,
     SmtdistError,
     masked,
+    rendered,
+    sentence_of,
     visible,
 )
 
@@ -78,31 +79,26 @@ class _Group(TyperGroup):
         """Begin anew: nothing is known of a command yet."""
         GIVEN.set(None)
         CHECKPOINT.set(None)
-        with _readable(), sentences():  # help and the version are printed here
+        with sentences():  # help and the version are printed here
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with _readable(), sentences():
+        with sentences():
             return super().invoke(ctx)
 
 
 @contextlib.contextmanager
-def _readable() -> Iterator[None]:
-    """Have wrong usage quote words, which may be names of files or addresses, without control characters and credentials."""
+def sentences() -> Iterator[None]:
+    """Turn what can go wrong in a run into one line on standard error and an exit code.
+
+    Wrong usage quotes words, which may be names of files or addresses, without control characters and credentials.
+    """
+    shown, warnings.showwarning = warnings.showwarning, _show
     try:
         yield
     except UsageError as error:
         error.message = visible(masked(error.message))
         raise
-
-
-@contextlib.contextmanager
-def sentences() -> Iterator[None]:
-    """Turn what can go wrong in a run into one line on standard error and an exit code."""
-    COMMAND_LINE.set()
-    shown, warnings.showwarning = warnings.showwarning, _show
-    try:
-        yield
     except (
         SmtdistError,
         OSError,
@@ -125,7 +121,6 @@ def sentences() -> Iterator[None]:
         raise typer.Exit(code) from None
     finally:
         warnings.showwarning = shown
-        COMMAND_LINE.clear()
 
 
 def _show(
@@ -161,7 +156,7 @@ def _sentence(error: BaseException) -> tuple[str, int]:
         return f"{error.object!r} is not in UTF-8; give a name that is.", FAILED
     if isinstance(error, MemoryError):
         return f"Out of memory ({error}); use a smaller dictionary, or a machine with more memory.", FAILED
-    sentence = " ".join(str(error).split())
+    sentence = " ".join(rendered(sentence_of(error), in_shell).split())
     if isinstance(error, InterruptedRun):
         return _with_way_on(sentence, "continue with {resume}"), error.exit_code
     if isinstance(error, OutputExistsError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.errors import WrongUsage, in_shell, usage
 from smtdist.cli.session import error_console, say_result, stopping_on_signals
 from smtdist.data import locations, locking
 from smtdist.data.importers import images
@@ -36,7 +36,7 @@ VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
 @contextmanager
 def _in_sight(name: str, total: int, unit: str, quiet: bool) -> Iterator[EventStream]:
     """Yield events that are shown, of which the start of work on so many things is the first."""
-    events = EventStream()
+    events = EventStream(words=in_shell)
     with ExitStack() as stack:
         if not quiet:
             events.subscribe(stack.enter_context(ProgressView(error_console())))

@@ -10,16 +10,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from smtdist.errors import ConfigurationError, SmtdistError, UnsuitableError
+from smtdist.errors import ConfigurationError, SmtdistError, UnsuitableError, sentence_of
 
 DEBUG: Final = threading.Event()
 """Set by --debug: show the traceback of an error."""
 
+_OPTIONS: Final = {
+    "n_components": "components",
+    "n_workers": "workers",
+    "base": "from-model",
+    "others": "with",
+    "config": "cluster-config",
+    "(path, dataset)": "dataset",
+    "a parameter": "set",
+    "the environment variable SMTDIST_FOLLOW": "follow",
+}
+"""Options that are not called as the parameters of Python."""
+
+
+def in_shell(kind: str, name: str, value: str) -> str:
+    """Return what is marked in the words of the command line."""
+    value = {"True": "true", "False": "false", "None": "null"}.get(value, value.strip('"'))
+    if kind != "option":
+        return f"{'--set ' * (kind == 'set')}{name}={value}"
+    name = _OPTIONS.get(name, name.replace("_", "-"))
+    if value in ("true", "false"):
+        return f"--{'no-' * (value == 'false')}{name}"
+    return f"--{name} {value}".rstrip()
+
 
 class WrongUsage(SmtdistError):
     """Options that have no meaning, alone or together (exit code 2)."""
-
-    __str__ = Exception.__str__  # its words are those of the command line
 
 
 @contextmanager
@@ -31,4 +52,4 @@ def usage(*others: type[Exception]) -> Iterator[None]:
     except UnsuitableError:  # only the data show it
         raise
     except errors as error:
-        raise WrongUsage(str(error)) from error
+        raise WrongUsage(sentence_of(error)) from error

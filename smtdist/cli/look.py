@@ -8,9 +8,9 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from smtdist.cli.errors import usage
+from smtdist.cli.errors import in_shell, usage
 from smtdist.cli.session import result_console, say_result
-from smtdist.errors import counted
+from smtdist.errors import counted, rendered
 from smtdist.monitor import tables
 from smtdist.settings import described
 
@@ -67,7 +67,9 @@ def check(files: list[Path], json: bool = False) -> None:
     """
     from smtdist.report import checking
 
-    found = [verdict for path in files for verdict in checking.checked(path)]
+    found = [
+        one._replace(text=rendered(one.text, in_shell)) for path in files for one in checking.checked(path)
+    ]
     lines = [f"{verdict.file}: {verdict.text}" for verdict in found]
     say_result({"files": [verdict._asdict() for verdict in found]}, json, *lines)
     if any(verdict.state == checking.WRONG for verdict in found):

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from smtdist.cli.commands import CHECKPOINT, GIVEN
-from smtdist.cli.errors import usage
+from smtdist.cli.errors import in_shell, usage
 from smtdist.cli.options import Where
 from smtdist.cli.runfile import write_command
 from smtdist.data import showing
@@ -59,7 +59,7 @@ def engine_for(
     from smtdist.engine import folder, manifest
     from smtdist.monitor.previewer import Previewer
 
-    stop, events, execution = StopRequest(), EventStream(), where.execution(source)
+    stop, events, execution = StopRequest(), EventStream(words=in_shell), where.execution(source)
     workers, checkpoint = execution.n_workers, execution.checkpoint
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))

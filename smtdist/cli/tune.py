@@ -10,11 +10,11 @@ from typing import Any
 
 from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.errors import WrongUsage, in_shell, usage
 from smtdist.cli.session import engine_for, say_result
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target, whole_file
-from smtdist.errors import counted
+from smtdist.errors import counted, rendered, set_to
 from smtdist.evaluate import judging, tuning
 from smtdist.evaluate.run import Labelled
 from smtdist.models.image_jobs import for_images, learned_code, read_atoms
@@ -83,7 +83,8 @@ def tune(
     trials.require_neighbours(known, metric, neighbours)
     with engine_for(where, known.source) as engine:
         found = trials.tried(known, asked, engine, metric, neighbours, started)
-    result = found.to_dict()
+    best = " ".join(set_to(name, value) for name, value in found.best_params.items())
+    result = found.to_dict() | {"set": rendered(best, in_shell)}
     if out is not None:
         with whole_file(out, overwrite) as temporary:
             Path(temporary).write_text(json_text.dumps(result, indent=1, allow_nan=False) + "\n")

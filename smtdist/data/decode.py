@@ -22,7 +22,7 @@ from smtdist.data.pillow import (
     open_picture,
     read_other_header,
 )
-from smtdist.errors import DataError
+from smtdist.errors import DataError, set_to
 from smtdist.kernels import pixels as pixel_values
 
 DECODER: Final = "simplejpeg and Pillow"
@@ -112,12 +112,8 @@ def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
 
 
 def one_size(side: int) -> str:
-    """Return what to do about images of several sizes.
-
-    >>> one_size(32)
-    'make all 32 x 32 with --set resize=32, which cuts what is not square'
-    """
-    return f"make all {side} x {side} with --set resize={side}, which cuts what is not square"
+    """Return what to do about images of several sizes."""
+    return f"make all {side} x {side} with {set_to('resize', side)}, which cuts what is not square"
 
 
 def resized_shape(height: int, width: int, resize: int | None, crop: int | None) -> tuple[int, int]:

@@ -246,7 +246,7 @@ class EncodedReader(Reader):
                 )
             return resized(_sound(decode, part, channels, header), source.resize, source.crop)
         except DataError as error:
-            raise type(error)(f"{source.sample_name(sample)}: {error}") from error
+            raise type(error)(f"{source.sample_name(sample)}: {error.sentence}") from error
 
     def _require_planned(self, header: Header) -> None:
         height, width, limit = header.height, header.width, self.source.max_pixels
@@ -273,7 +273,7 @@ def _sound(function: Callable[..., T], *arguments: Any) -> T:
     try:
         return function(*arguments)
     except DataError as error:
-        raise UnreadableError(str(error)) from error
+        raise UnreadableError(error.sentence) from error
 
 
 def _pieces(bounds: list[int]) -> Iterator[tuple[int, int]]:

@@ -102,7 +102,7 @@ class EncodedLook:
                 if resize is None and crop is None:
                     require_size(header, first.height, first.width)
             except DataError as error:
-                raise DataError(f"{self.name}, sample {sample}: {error}") from error
+                raise DataError(f"{self.name}, sample {sample}: {error.sentence}") from error
         return shape
 
     def most_pixels(self, side: int | None) -> int:
@@ -186,7 +186,7 @@ def _headers(data: Any, offsets: Any, name: str, skip_damaged: bool) -> dict[int
         try:
             headers[sample] = read_header(bytes_of(data, start, stop, name))
         except DataError as error:
-            damage = DataError(f"{name}, sample {sample}: {error}")
+            damage = DataError(f"{name}, sample {sample}: {error.sentence}")
             if not skip_damaged:
                 raise damage from error
     if not headers:

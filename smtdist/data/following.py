@@ -2,7 +2,7 @@
 
 A file from a stranger may name any file of this machine, or any address that this machine reaches. So what
 a manifest, or an HDF5 file, says of other files is followed in its own folder and below alone, and where
-`--follow`, or the environment variable SMTDIST_FOLLOW, says: folders, and beginnings of addresses such as
+the environment variable SMTDIST_FOLLOW says: folders, and beginnings of addresses such as
 `https://data.example.org/` or `s3://`, between commas.
 """
 
@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from smtdist.data.remote import is_url
-from smtdist.errors import DataError
+from smtdist.errors import DataError, option
 
 ALLOWED: Final = "SMTDIST_FOLLOW"
 CHAIN: Final = "::"
@@ -38,8 +38,8 @@ def require(by: str, *named: str) -> None:
             scheme, url, _ = name.partition("://")
             place = f"{scheme}://" if url else os.path.dirname(os.path.realpath(name))
             raise DataError(
-                f"{by} names {name}, which lies outside its folder and is not read; if you trust it, allow that with --follow "
-                f"{place}."
+                f"{by} names {name}, which lies outside its folder and is not read; if you trust it, allow that with "
+                f"{option('the environment variable SMTDIST_FOLLOW', place)}."
             )
 
 

@@ -40,7 +40,7 @@ from smtdist.data.source import (
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, sources_of
 from smtdist.data.zarr_source import METADATA, is_zarr
-from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
+from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command, masked
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
@@ -549,8 +549,7 @@ def require_plain(stored: Any, path: str) -> None:
     if stored.is_virtual:
         raise DataError(
             f"{path}:{stored.name.strip('/')} is a virtual dataset, which is possible for plain images only; copy it to one "
-            f"dataset, or "
-            f"list its files in a manifest: smtdist manifest FILES --out DATA.json."
+            f"dataset, or list its files in a manifest: {command('manifest FILES', 'out', 'DATA.json')}."
         )
 
 

@@ -26,7 +26,7 @@ from smtdist.data.opening import EncodedSettings, refuse_scaling
 from smtdist.data.pillow import GREY_MODES
 from smtdist.data.source import aligned_samples
 from smtdist.data.zarr_source import is_zarr_array
-from smtdist.errors import DataError, DataWarning
+from smtdist.errors import DataError, DataWarning, option
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +210,7 @@ def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
         except CancelledError as error:  # its parts were kept on a cluster
             raise DataError(
                 f"{name} is a Dask array whose parts cannot be had ({error}); give the Client of the cluster that keeps them as "
-                f"--cluster while it is open, or an array that is not persisted."
+                f"{option('cluster')} while it is open, or an array that is not persisted."
             ) from error
     if isinstance(samples, np.ma.MaskedArray):
         hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))

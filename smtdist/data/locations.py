@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from smtdist.data.remote import file_size, full_path, is_url, open_url
 from smtdist.data.zarr_source import is_zarr
-from smtdist.errors import DataError
+from smtdist.errors import DataError, command
 
 Path = str | os.PathLike[str]
 Location = Path | Sequence[Path]
@@ -88,7 +88,7 @@ def _one(path: str) -> str | Files | Parsed:
         if not members:
             raise DataError(
                 f"{path} is a folder without files ending in {', '.join(SHARD_ENDINGS)}; name a file, or a folder of them, or "
-                f"bring a folder of images into a file first: smtdist import {path} --out DATA.h5."
+                f"bring a folder of images into a file first: {command(f'import {path}', 'out', 'DATA.h5')}."
             )
         return _files(path, [os.path.join(path, name) for name in members])
     if glob.has_magic(path):

@@ -184,7 +184,7 @@ def file_named(path: str | os.PathLike[str]) -> Iterator[None]:
     except DataError as error:
         if os.path.basename(masked(os.fspath(path))) in str(error):
             raise
-        raise DataError(f"{os.fspath(path)}: {error}") from error
+        raise DataError(f"{os.fspath(path)}: {error.sentence}") from error
 
 
 def _beside(path: str | os.PathLike[str], name: str, leaf: str) -> str:

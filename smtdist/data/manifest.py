@@ -30,7 +30,7 @@ from smtdist.data.pillow import Header
 from smtdist.data.remote import file_size, is_url
 from smtdist.data.source import Source, aligned_samples
 from smtdist.data.writing import whole_file
-from smtdist.errors import DataError
+from smtdist.errors import DataError, command
 from smtdist.kernels import hashing
 
 SCHEMA: Final = 1
@@ -71,7 +71,7 @@ class Manifest:
         schema = parsed.content.get(KEY)
         if not isinstance(schema, int) or not isinstance(parsed.content.get("files"), list):
             raise DataError(
-                f"{parsed.path} is not a manifest; make one with smtdist manifest FILES --out {parsed.path}."
+                f"{parsed.path} is not a manifest; make one with {command('manifest FILES', 'out', parsed.path)}."
             )
         if schema > SCHEMA:
             raise DataError(f"{parsed.path} was written by a newer smtdist; read it with that version.")
@@ -168,7 +168,7 @@ class Manifest:
                 same = content_hash(look, int(sample)) == expected
             except DataError as error:
                 raise DataError(
-                    f"{path} was changed since {self.path} was made ({error}); make the manifest again."
+                    f"{path} was changed since {self.path} was made ({error.sentence}); make the manifest again."
                 ) from error
             if not same:
                 raise DataError(

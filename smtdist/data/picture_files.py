@@ -81,7 +81,7 @@ class _FilesReader(EncodedReader):
             try:
                 data = read_whole(self.source.files[start + index])
             except DataError as error:
-                raise UnreadableError(str(error)) from error
+                raise UnreadableError(error.sentence) from error
             taken[index] = len(data)
             return data
 
@@ -119,7 +119,7 @@ def picture_files(
         try:
             headers[number] = read_header(read_whole(files[number]))
         except DataError as error:
-            raise DataError(f"{files[number]}: {error}") from error
+            raise DataError(f"{files[number]}: {error.sentence}") from error
     look = EncodedLook(
         path=label,
         group=NO_GROUP,

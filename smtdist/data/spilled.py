@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.writing import why_unwritable
-from smtdist.errors import CheckpointError
+from smtdist.errors import CheckpointError, option
 
 
 class Spill:
@@ -40,7 +40,7 @@ class Spill:
                 moved = np.memmap(file, array.dtype, "r+", shape=array.shape)
         except OSError as error:
             raise CheckpointError(
-                f"Sums could not be written to {self._folder}: {why_unwritable(error)}, or give --checkpoint a folder with room."
+                f"Sums cannot be written to {self._folder}: {why_unwritable(error)}, or name a {option('checkpoint')} with room."
             ) from error
         return np.asarray(moved)
 

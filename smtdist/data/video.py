@@ -20,7 +20,7 @@ from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
 from smtdist.data.source import Reader, Source, read_boxes
 from smtdist.data.video_frames import LOW_PASS, fourier_whitened
-from smtdist.errors import ConfigurationError, DataError, counted, masked
+from smtdist.errors import ConfigurationError, DataError, command, counted, masked
 from smtdist.kernels import hashing
 
 WHITEN: Final = ("none", "fourier")
@@ -63,7 +63,7 @@ def open_clips(path: str, names: Sequence[str] | None = None) -> tuple[Clip, ...
         if not found:
             raise DataError(
                 f"{path} holds no clips; a clip is a group with the dataset frames (time, row, column). "
-                f"Write them with smtdist import --kind video."
+                f"Write them with {command('import', 'kind', 'video')}."
             )
         missing = [name for name in names or () if name not in found]
         if missing:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from smtdist.data import locking
 from smtdist.data.locations import Location
 from smtdist.data.same_file import require_apart
-from smtdist.errors import ModelError, OutputExistsError
+from smtdist.errors import ModelError, OutputExistsError, option
 
 MOST_LINKS: Final = 40
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -406,4 +406,6 @@ def check_target(
 
 def exists_already(path: Path) -> OutputExistsError:
     """Return the refusal to replace a file that nobody has said may be replaced."""
-    return OutputExistsError(f"{path} exists already; choose another name or pass --overwrite.")
+    return OutputExistsError(
+        f"{path} exists already; choose another name or pass {option('overwrite', True)}."
+    )

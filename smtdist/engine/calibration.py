@@ -28,7 +28,7 @@ from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import Pace, Rates, SolveSpeed, solve_seconds
 from smtdist.engine.memory import settle_heap
 from smtdist.engine.stored import write_arrays
-from smtdist.errors import SmtdistError
+from smtdist.errors import SmtdistError, option
 from smtdist.solve import generalized
 
 SECONDS: Final = 10.0
@@ -374,7 +374,7 @@ def on_processes(
     good = [(ready - started, result) for ready, result in filter(None, answers)]
     if not good:
         raise SmtdistError(
-            "The calibration's processes gave no answer; plan with --no-calibrate, which gives no times."
+            f"The calibration's processes gave no answer; plan with {option('calibrate', False)}, which gives no times."
         )
     return good
 

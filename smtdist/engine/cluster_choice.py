@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, option
 
 
 class Queue(NamedTuple):
@@ -83,12 +83,12 @@ class ClusterChoice:
         if self.max_workers is not None and self.name not in SCALING:
             raise ConfigurationError(
                 f"The number of workers follows the work with {', '.join(SCALING)} only, not with {self.name}; "
-                f"leave --max-workers out."
+                f"leave {option('max_workers')} out."
             )
         if self.memory is not None and not self.is_local:
             raise ConfigurationError(
-                f"--memory is for workers of this machine, and those of {self.name} have what their cluster gives them; "
-                f"leave it out, or give it in --cluster-config."
+                f"{option('memory')} is for workers of this machine, and those of {self.name} have what their cluster gives "
+                f"them; leave it out, or give it in {option('config')}."
             )
         if self.config is not None and not self.config.is_file():
             raise ConfigurationError(
@@ -98,7 +98,7 @@ class ClusterChoice:
             raise ConfigurationError(f"There is no folder {self.tls}; make it with `smtdist tls init`.")
         if self.tls is not None and self.insecure:
             raise ConfigurationError(
-                "--tls asks for encryption and --insecure does without; give one of them."
+                f"{option('tls')} asks for encryption and {option('insecure', True)} does without; give one of them."
             )
         return self
 
@@ -121,7 +121,7 @@ def refuse_open(choice: ClusterChoice, what: str, remedy: str) -> None:
     if not choice.insecure:
         raise ConfigurationError(
             f"{what}: anyone on the network could read the data and run code on all machines; {remedy}, "
-            f"or accept that with --insecure."
+            f"or accept that with {option('insecure', True)}."
         )
 
 

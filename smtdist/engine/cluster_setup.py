@@ -14,7 +14,7 @@ from distributed.security import Security
 
 from smtdist.engine import tls
 from smtdist.engine.cluster_choice import ClusterChoice, private_folder
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.errors import ConfigurationError, SmtdistError, option
 
 
 def started(kind: str, make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -39,7 +39,7 @@ def package(module: str, name: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise SmtdistError(
-            f"--cluster {extra} needs the package {name} ({error}); pip install 'smtdist[{extra}]'."
+            f"{option('cluster', extra)} needs the package {name} ({error}); pip install 'smtdist[{extra}]'."
         ) from error
 
 
@@ -48,7 +48,7 @@ def sections(choice: ClusterChoice, required: bool = True) -> tuple[dict[str, An
     if choice.config is None:
         if required and choice.name in ("ssh", "kubernetes"):
             raise ConfigurationError(
-                f"--cluster {choice.name} needs --cluster-config; deploy/{choice.name}/ has one to start from."
+                f"{option('cluster', choice.name)} needs {option('config')}; deploy/{choice.name}/ has one to start from."
             )
         return {}, {}
     try:
@@ -86,7 +86,7 @@ def as_environment(configuration: dict[str, Any]) -> dict[str, str]:
 
 
 def security_of(choice: ClusterChoice, roles: Sequence[str] = tls.ROLES) -> Security | None:
-    """Return the certificates of --tls, else those of Dask's configuration, else None."""
+    """Return the certificates of `choice.tls`, else those of Dask's configuration, else None."""
     if choice.tls is not None:
         return tls.security_from(choice.tls, roles)
     found = Security()

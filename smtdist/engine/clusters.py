@@ -1,7 +1,7 @@
 """Clusters by kind, each with the package that knows it: one function a kind, which starts it and stops it.
 
 All start workers that run one task at a time. Whatever leaves this machine is encrypted: with the
-certificates of `--tls` or of Dask's configuration, in a batch queue else with certificates made for the run; or it
+certificates of `tls` or of Dask's configuration, in a batch queue else with certificates made for the run; or it
 is refused. On this machine certificates made for the run keep other users out.
 """
 
@@ -50,7 +50,7 @@ from smtdist.engine.local_cluster import (
     require_descriptors,
 )
 from smtdist.engine.queues import Jobs, queue_cluster
-from smtdist.errors import ConfigurationError, SmtdistError, counted
+from smtdist.errors import ConfigurationError, SmtdistError, counted, option
 
 JOB_DESCRIPTORS = 4
 """Connections of the scheduler, which is in this process, with each worker of a batch queue, some to spare."""
@@ -69,7 +69,7 @@ def executor_of(
     choice.checked()
     if choice.max_workers is not None and choice.max_workers < max(1, workers or 1):
         raise ConfigurationError(
-            f"--max-workers {choice.max_workers} is less than the {counted(workers or 0, 'worker')} to start with."
+            f"{option('max_workers', choice.max_workers)} is less than the {counted(workers or 0, 'worker')} to start with."
         )
     if choice.is_address:
         return _address(choice)
@@ -96,20 +96,20 @@ def client_of(choice: ClusterChoice, **options: Any) -> Iterator[Client]:
         encrypted = scheme in ENCRYPTED
         if encrypted and security is None:
             raise ConfigurationError(
-                f"{address} asks for certificates; give --tls with the folder of `smtdist tls init` that it was started "
-                f"with, or name your certificates in Dask's configuration (distributed.comm.tls)."
+                f"{address} asks for certificates; give {option('tls')} with the folder of `smtdist tls init` that it was "
+                f"started with, or name your certificates in Dask's configuration (distributed.comm.tls)."
             )
         if not encrypted and choice.tls is not None:
-            raise ConfigurationError(f"{address} is not encrypted, so --tls has no use; give tls://{rest}.")
-        if not encrypted and scheme != "inproc" and not is_loopback(rest.rsplit(":", 1)[0]):
-            remedy = (
-                "start the scheduler with certificates of `smtdist tls init` and give tls:// with --tls"
+            raise ConfigurationError(
+                f"{address} is not encrypted, so {option('tls')} has no use; give tls://{rest}."
             )
+        if not encrypted and scheme != "inproc" and not is_loopback(rest.rsplit(":", 1)[0]):
+            remedy = f"start the scheduler with certificates of `smtdist tls init` and give tls:// with {option('tls')}"
             refuse_open(choice, f"{address} is reached without encryption", remedy)
         security = security if encrypted else None
         if scheme != "inproc":
             remedy = (
-                "check that it is running, and that --tls is the folder it was started with and is still valid"
+                f"check that it is running, and that {option('tls')} is the folder it was started with and is still valid"
                 * encrypted
             )
             require_scheduler(address, security, remedy)
@@ -135,7 +135,7 @@ def _encrypt(choice: ClusterChoice, options: dict[str, Any]) -> None:
     security = security_of(choice)
     beyond = "interface" in options or not is_loopback(str(options.get("host", LOOPBACK)))
     if security is None and beyond:
-        remedy = "give --tls with a folder of `smtdist tls init`"
+        remedy = f"give {option('tls')} with a folder of `smtdist tls init`"
         refuse_open(choice, "A cluster beyond the loopback interface needs certificates", remedy)
     if security is None and not choice.insecure and not {"security", "protocol"} & options.keys():
         security = tls.temporary()
@@ -170,7 +170,7 @@ def _queue(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
     """Jobs of a batch queue; lost ones are submitted again."""
     if not workers:
         raise ConfigurationError(
-            f"A {QUEUES[choice.name].name} cluster needs a number of workers; give --workers."
+            f"A {QUEUES[choice.name].name} cluster needs a number of workers; give {option('n_workers')}."
         )
     with queue_cluster(choice) as (cluster, processes):
         jobs = -(-workers // processes)
@@ -201,8 +201,8 @@ def _ssh(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) ->
         )
     if workers and workers > len(hosts) - 1:
         raise ConfigurationError(
-            f"--workers asks for {workers}, but the section ssh has {counted(len(hosts) - 1, 'host')} for workers; add hosts "
-            f"(a host may stand more than once)."
+            f"{option('n_workers')} asks for {workers}, but the section ssh has {counted(len(hosts) - 1, 'host')} for workers; "
+            f"add hosts (a host may stand more than once)."
         )
     hosts = hosts[: 1 + (workers or len(hosts))]
     away = not all(is_loopback(host) for host in hosts)
@@ -221,7 +221,7 @@ def _ssh(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) ->
             refuse_open(
                 choice,
                 "The processes on the hosts would talk without encryption",
-                "copy a folder of `smtdist tls init` to the same path on all hosts and give it with --tls",
+                f"copy a folder of `smtdist tls init` to the same path on all hosts and give it with {option('tls')}",
             )
         if security is not None:
             inherited = tls.configuration_of(security)
@@ -254,10 +254,10 @@ def _kubernetes(choice: ClusterChoice, workers: int | None, waiting: Waiting | N
     resource, _ = sections(choice)
     if resource.get("kind") != "DaskCluster":
         raise ConfigurationError(
-            "--cluster kubernetes needs a DaskCluster resource; give one such as deploy/kubernetes/cluster.yaml with "
-            "--cluster-config."
+            f"{option('cluster', 'kubernetes')} needs a DaskCluster resource; give one such as deploy/kubernetes/cluster.yaml "
+            f"with {option('config')}."
         )
-    instead = "create the resource with kubectl, forward its port, and give --cluster tls://localhost:8786 with --tls"
+    instead = f"create it with kubectl, forward its port and use {option('cluster', 'tls://localhost:8786')} with {option('tls')}"
     if choice.tls is not None or _mentions_tls(resource):
         raise ConfigurationError(f"dask-kubernetes itself connects without encryption only; {instead}.")
     refuse_open(choice, "The pods of this resource would talk without encryption", instead)
@@ -284,7 +284,7 @@ def _kubernetes(choice: ClusterChoice, workers: int | None, waiting: Waiting | N
 def _mentions_tls(resource: dict[str, Any]) -> bool:
     container = resource["spec"]["scheduler"]["spec"]["containers"][0]
     words = [*container.get("command", []), *container.get("args", [])]
-    return any(str(word).startswith(("tls", "--tls", "--protocol=tls")) for word in words)
+    return any(str(word).lstrip("-").startswith(("tls", "protocol=tls")) for word in words)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from smtdist.engine.executor import Handle, TaskLost, writers
 from smtdist.engine.lastwords import NOBODY_SECONDS, Attendance
 from smtdist.engine.memory import memory_limit, process_limits, readable, settle_heap
 from smtdist.engine.window import Key, Sight, ask_aside
-from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError, counted
+from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError, counted, option
 
 TOPIC = "smtdist"
 """Where a cluster's runs tell how they are doing; the scheduler keeps the last 1,000 events."""
@@ -284,7 +284,7 @@ class DaskExecutor:
             if scheduler is not None and scheduler.address != self._address:
                 raise ConfigurationError(
                     f"{piece.name} is a Dask array that is kept on the cluster {scheduler.address}, and this runs on "
-                    f"{self._address}; give the Client that has it as --cluster, or an array that is not persisted."
+                    f"{self._address}; give the Client that has it as {option('cluster')}, or an array that is not persisted."
                 )
         with self._reachable():
             array = self.client.compute(piece.array)

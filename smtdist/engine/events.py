@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from smtdist.errors import masked
+from smtdist.errors import Words, in_python, masked, rendered
 
 Event = dict[str, Any]
 Subscriber = Callable[[Event], None]
@@ -37,10 +37,11 @@ MEMORY = ("memory_bytes", "device_bytes")
 
 
 class EventStream:
-    """Hands each event to every subscriber, one at a time, in order."""
+    """Hands each event to every subscriber, one at a time, in order; `words` are those of the face that started the run."""
 
-    def __init__(self, *subscribers: Subscriber) -> None:
+    def __init__(self, *subscribers: Subscriber, words: Words = in_python) -> None:
         self._subscribers = list(subscribers)
+        self._words = words
         self._settling: dict[Subscriber, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self.run = uuid.uuid4().hex[:12]
@@ -60,6 +61,8 @@ class EventStream:
     def emit(self, kind: str, **fields: Any) -> None:
         """Send one event to every subscriber; what the first of those raises that do ends the call after that."""
         raised: BaseException | None = None
+        if "text" in fields:
+            fields["text"] = rendered(fields["text"], self._words)
         if kind in ("run_started", "run_failed"):
             self.failed = kind == "run_failed"
         with self._lock:

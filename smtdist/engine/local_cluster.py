@@ -20,7 +20,7 @@ from smtdist.engine.adaptive import Demand
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import available_cores
 from smtdist.engine.memory import worker_limit
-from smtdist.errors import ConfigurationError, SmtdistError, counted
+from smtdist.errors import ConfigurationError, SmtdistError, counted, option
 
 LOOPBACK = "127.0.0.1"
 SILENT = 50
@@ -127,7 +127,7 @@ def require_processes(workers: int) -> None:
     if current.daemon or method not in (None, *multiprocessing.get_all_start_methods()):
         raise ConfigurationError(
             "This process may start no others: it belongs to a pool of processes, of multiprocessing or joblib, or is a "
-            "worker of Dask itself; leave --workers out here, or start the pool with one process."
+            f"worker of Dask itself; leave {option('n_workers')} out here, or start the pool with one process."
         )
     require_descriptors(DESCRIPTORS + WORKER_DESCRIPTORS * workers, counted(workers, "worker"))
 
@@ -181,7 +181,7 @@ def require_descriptors(needed: int, what: str) -> None:
         if resource.RLIM_INFINITY != hard < needed:
             raise SmtdistError(
                 f"For {what} this process must have about {needed:,} files and connections open at once, and it may open "
-                f"{hard:,} (ulimit -n); use fewer --workers, or raise that limit."
+                f"{hard:,} (ulimit -n); use fewer {option('n_workers')}, or raise that limit."
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 

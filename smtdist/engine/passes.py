@@ -37,6 +37,8 @@ from smtdist.errors import (
     DataError,
     InterruptedRun,
     counted,
+    option,
+    sentence_of,
 )
 from smtdist.kernels.device import gpu_available
 from smtdist.statistics.base import State, Statistic
@@ -190,7 +192,7 @@ class Engine:
             stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
             if not self.events.failed:
                 with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
-                    self.events.emit("run_failed", text=str(error) or type(error).__name__, stopped=stopped)
+                    self.events.emit("run_failed", text=sentence_of(error), stopped=stopped)
             raise
 
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
@@ -374,7 +376,7 @@ class Engine:
         if n_skipped and self.on_bad_chunk == "raise":
             raise DataError(
                 f"The {name} pass in {self.checkpoint} has left out samples of {source.name} that could not be read "
-                f"({retry.phrase(ranges)}); resume with --on-bad-chunk skip, or start again with undamaged data."
+                f"({retry.phrase(ranges)}); resume with {option('on_bad_chunk', 'skip')}, or start again with undamaged data."
             )
         if n_skipped == source.n_samples:
             raise DataError(f"No sample of {source.name} can be read; restore the file from a good copy.")
@@ -420,7 +422,7 @@ class Engine:
         except BaseException as error:
             stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
             with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
-                self.events.emit("pass_failed", **{"pass": name}, text=str(error), stopped=stopped)
+                self.events.emit("pass_failed", **{"pass": name}, text=sentence_of(error), stopped=stopped)
             raise
         finally:
             self.current = None
@@ -473,8 +475,8 @@ class Engine:
         """Refuse rounds that have left samples out where that is not allowed any more."""
         if self.on_bad_chunk == "raise" and any(record["n_skipped"] for record in records):
             raise DataError(
-                f"A pass in {self.checkpoint} has left out samples that could not be read; resume with --on-bad-chunk skip, "
-                f"or start again with undamaged data."
+                f"A pass in {self.checkpoint} has left out samples that could not be read; resume with "
+                f"{option('on_bad_chunk', 'skip')}, or start again with undamaged data."
             )
 
     def solve(

@@ -18,7 +18,7 @@ from distributed.core import Status
 from smtdist.engine.cluster_choice import QUEUES, ClusterChoice, Queue
 from smtdist.engine.cluster_setup import as_environment, certificates_of, package, sections, started
 from smtdist.engine.local_cluster import CONFIGURATION, LOOPBACK, SILENT, thread_environment
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.errors import ConfigurationError, SmtdistError, option
 
 LOST_WORKER: Final = {"distributed.deploy.lost-worker-timeout": "5s"}
 """How long after a worker has gone its job is given up and replaced; Dask's 15 s are for networks that blink."""
@@ -57,7 +57,7 @@ def queue_cluster(choice: ClusterChoice) -> Iterator[tuple[Any, int]]:
         if not cores or not site("memory"):
             raise ConfigurationError(
                 f"A {queue.name} job needs a size; give cores and memory in the section jobqueue.{choice.name} of "
-                f"--cluster-config."
+                f"{option('config')}."
             )
         for key in ("local-directory", "log-directory", "shared-temp-directory"):
             if (
@@ -65,7 +65,7 @@ def queue_cluster(choice: ClusterChoice) -> Iterator[tuple[Any, int]]:
             ):  # dask-jobqueue writes them into the job's script as they are
                 raise ConfigurationError(
                     f"The {key} of jobqueue.{choice.name} is {str(site(key))!r}, and a job takes none with spaces; give "
-                    f"another folder in --cluster-config."
+                    f"another folder in {option('config')}."
                 )
         extra = [str(word) for word in site("worker-extra-args", [])]
         if "--dashboard-address" not in extra:
@@ -135,7 +135,7 @@ class Jobs:
         if jobs and not taken:
             raise SmtdistError(
                 f"{self._queue.name} refused the jobs of workers ({jobs[0].refusal}); change the section jobqueue.{self._kind} "
-                f"of --cluster-config."
+                f"of {option('config')}."
             )
         before, self._gone = self._gone, [] if any(map(self._lives, taken)) else taken
         if self._gone and self._gone == before:
@@ -167,5 +167,5 @@ def _require_acceptable(queue: Queue, kind: str, script: str) -> None:
     if asked.returncode:
         said = " ".join(asked.stderr.split())
         raise SmtdistError(
-            f"{queue.name} refused a worker's job ({said}); change the section jobqueue.{kind} of --cluster-config."
+            f"{queue.name} refused a worker's job ({said}); change the section jobqueue.{kind} of {option('config')}."
         )

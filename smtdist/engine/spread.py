@@ -13,7 +13,7 @@ from smtdist.engine.executor import Executor, Handle, TaskLost
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS, count_failure
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, option
 from smtdist.kernels.threads import even_ranges, run_ranges, set_threads, single_blas
 
 Block: TypeAlias = NDArray[Any]
@@ -42,7 +42,7 @@ def spread(
     if needed > BUDGET_SHARE * limit:
         raise MemoryBudgetError(
             f"Each of {workers} workers would hold {readable(needed)} of a matrix of {size:,} rows, and may use "
-            f"{readable(limit)}; add workers, or leave out --solve-on."
+            f"{readable(limit)}; add workers, or leave out {option('solve_on')}."
         )
     return SpreadMatrix(engine, make, _bounds(size, height))
 
@@ -51,7 +51,8 @@ def require_workers(executor: Executor) -> None:
     """Refuse an executor that is this process alone; ConfigurationError."""
     if executor.slots() == 1 and executor.alone:
         raise ConfigurationError(
-            "The solve was asked to run on workers, and there are none; give --workers or --cluster, or leave out --solve-on."
+            f"The solve needs workers, and there are none; give {option('n_workers')} or {option('cluster')}, or "
+            f"leave out {option('solve_on')}."
         )
 
 

@@ -71,7 +71,7 @@ def _fragment(folder: Path) -> str:
     import json
 
     lines = [
-        "# Dask's configuration for the certificates beside this file: DASK_CONFIG, or --cluster-config, may name it",
+        "# Dask's configuration for the certificates beside this file: DASK_CONFIG, or the configuration of a run, may name it",
         "distributed:",
         "  comm:",
         "    require-encryption: true",

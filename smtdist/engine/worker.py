@@ -252,7 +252,7 @@ def located(name: str, first: int) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{name}, counting from sample {first}: {error}") from error
+        raise DataError(f"{name}, counting from sample {first}: {error.sentence}") from error
 
 
 def _require_same_skipped(job: Job, found: list[tuple[int, int]], leaf: int) -> None:

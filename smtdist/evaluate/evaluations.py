@@ -19,7 +19,7 @@ from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, command, option
 from smtdist.evaluate import judging, knn, run, stored
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import jobs, kinds, loading, readout, store
@@ -101,8 +101,8 @@ def groups_of(asking: Asking) -> tuple[str, str]:
     """Return the groups of training and test samples, without which there is nothing to judge."""
     if asking.train is None or asking.test is None:
         raise ConfigurationError(
-            "An evaluation needs --train and --test, the groups of training and test images; give both, or two files of "
-            "representations without them."
+            f"An evaluation needs {option('train')} and {option('test')}, the groups of training and test images; give both, or "
+            f"two files of representations without them."
         )
     return asking.train, asking.test
 
@@ -123,7 +123,7 @@ def of_images(asking: Asking) -> Evaluation:
         if count and count < known.source.n_samples:
             engine.note(
                 f"The model was fitted on the first {count:,} images of {train}, but all {known.source.n_samples:,} are learnt "
-                f"from here; add --limit {count} for those alone."
+                f"from here; add {option('limit', count)} for those alone."
             )
 
     def judge(engine: Engine) -> Any:
@@ -139,7 +139,7 @@ def of_images(asking: Asking) -> Evaluation:
 
 
 def fitted_on_first(model: Path, group: str) -> int | None:
-    """Return how many images of a group a model was fitted on, if only the first of them (fit --limit)."""
+    """Return how many images of a group a model was fitted on, if only the first of them (the limit of its fit)."""
     with hdf5.open_file(str(model)) as file:
         source = json.loads(file.attrs.get("provenance", "{}")).get("source", {})
     named = str(source.get("dataset", "")).strip("/") in (group.strip("/"), f"{group.strip('/')}/images")
@@ -150,8 +150,8 @@ def of_representations(asking: Asking) -> Evaluation:
     """Classify representations in one file by those in another, or by few of them."""
     how, path = judging.Asked(**asking.given), Path(asking.data[0])
     asking.require_plain(
-        "Two files of representations (training and test) are classified as they are; leave out --train, --test, other data "
-        "and options that change representations.",
+        f"Two files of representations (training and test) are classified as they are; leave out {option('train')}, "
+        f"{option('test')}, other data and options that change representations.",
         "given",
         unheeded=SEEN,
     )
@@ -170,8 +170,8 @@ def of_representations(asking: Asking) -> Evaluation:
                 )
             if isinstance(settings, knn.SoftNeighbours) and sum(map(len, near.layout)) > 1:
                 engine.note(
-                    "Rows have several parts, and k-NN compares them as one vector; --metric kernel gives each part the "
-                    "same weight"
+                    f"Rows have several parts, and k-NN compares them as one vector; {option('metric', 'kernel')} gives each "
+                    f"part the same weight"
                 )
             train: tuple[Any, NDArray[np.int64]] = near.rows, near.labels
             test: tuple[Any, NDArray[np.int64]] = far.rows, far.labels
@@ -202,11 +202,11 @@ def _views(near: stored.StoredFeatures, how: judging.Asked, path: Path) -> tuple
     settings, mirrored = how.settings(near.votes), how.mirrored
     if how.labels and not isinstance(settings, run.Kernel):
         raise ConfigurationError(
-            "With files of representations, --labels works only with --metric kernel; add --metric kernel."
+            f"With files of representations, {option('labels')} works only with {option('metric', 'kernel')}; add that."
         )
     if mirrored and not near.has_mirrored:
         raise ConfigurationError(
-            f"{path} has no features of mirror images; write it with smtdist transform --mirrored."
+            f"{path} has no features of mirror images; write it with {command('transform', 'mirrored')}."
         )
     if isinstance(settings, run.Kernel):
         mirrored = near.has_mirrored if mirrored is None else mirrored

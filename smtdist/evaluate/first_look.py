@@ -59,5 +59,5 @@ def first_look(
     except (MissingDatasetError, MemoryBudgetError):
         return None
     except DataError as error:
-        engine.note(f"No first look: {error}")
+        engine.note(f"No first look: {error.sentence}")
         return None

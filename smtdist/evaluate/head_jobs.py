@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, counted
+from smtdist.errors import ConfigurationError, DataError, counted, option
 from smtdist.evaluate import head_files, heads, predictions, run, stored
 from smtdist.evaluate.evaluations import Asking, Evaluation
 from smtdist.evaluate.head import Head
@@ -28,9 +28,7 @@ from smtdist.settings import FLAG, Settings, setting
 
 EXACT: Final = 100_000
 """Rows up to which the kernel of all pairs is made, in 2 n² bytes: 20 GB of files."""
-SERIAL: Final = (
-    "The exact kernel is computed in one process; set landmarks, or leave out --workers and --cluster."
-)
+SERIAL: Final = f"The exact kernel takes one process; set landmarks, or leave out {option('n_workers')} and {option('cluster')}."
 
 
 class Views(Settings):

@@ -19,7 +19,7 @@ from smtdist.engine import plan as pass_plan
 from smtdist.engine.events import EventStream
 from smtdist.engine.execution import Execution
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, option
 from smtdist.evaluate import knn, run
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.plan import EvaluationPlan
@@ -113,21 +113,22 @@ class Asked(ReadoutSettings):
         """Refuse what another metric would heed, and what has no meaning together."""
         refuse_idle(self.metric, **{name: getattr(self, name) for name in _OF_METRICS})
         if self.whiten is not None and self.leading is None:
-            raise ConfigurationError("--whiten needs --leading; give it too.")
+            raise ConfigurationError(f"{option('whiten')} needs {option('leading')}; give it too.")
         if self.leading is not None and self.metric == "kernel":
             raise ConfigurationError(
-                "--metric kernel uses all features; leave out --leading, or choose another metric."
+                f"{option('metric', 'kernel')} uses all features; leave out {option('leading')}, or choose another metric."
             )
         if self.labels and (self.metric in ("knn", "linear") or self.leading):
             raise ConfigurationError(
-                "--labels needs --metric svm or kernel, and cannot be combined with --leading."
+                f"{option('labels')} needs {option('metric', 'svm')} or kernel, and cannot be combined with {option('leading')}."
             )
         if self.labels and self.metric == "svm" and (self.mirrored or self.others):
             raise ConfigurationError(
-                "--metric svm with --labels cannot be combined with --mirrored or --with."
+                f"{option('metric', 'svm')} with {option('labels')} cannot be combined with {option('mirrored', True)} or "
+                f"{option('others')}."
             )
         if self.draws is not None and not self.labels:
-            raise ConfigurationError("--draws needs --labels; give it too.")
+            raise ConfigurationError(f"{option('draws')} needs {option('labels')}; give it too.")
 
     @property
     def directions(self) -> run.Directions | None:
@@ -217,7 +218,7 @@ def refuse_idle(metric: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None and metric not in _OF_METRICS[name]:
             raise ConfigurationError(
-                f"{name} is for --metric {' or '.join(_OF_METRICS[name])} and --metric is {metric}; leave {name} out."
+                f"{name} is for the metric {' or '.join(_OF_METRICS[name])}, not for {metric}; leave {name} out."
             )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.showing import Shown
-from smtdist.errors import COMMAND_LINE, DataError, in_python
+from smtdist.errors import DataError
 
 Labels = npt.NDArray[np.int64]
 Scores = npt.NDArray[Any]
@@ -132,18 +132,17 @@ class Tally:
 
 
 def advice(top1: float, raw_top1: float, metric: str = "knn") -> str:
-    """Return what to try where raw pixels have so high an accuracy, in the words of the command line or of Python.
+    """Return what to try where raw pixels have so high an accuracy.
 
     >>> advice(0.9, 0.8), advice(0.8, 0.8)[:40]
     ('', 'Raw pixels are no worse than the model: ')
     """
     if raw_top1 < top1:
         return ""
-    other = "" if metric == "kernel" else "--metric kernel, "
-    sentence = (
+    other = "" if metric == "kernel" else "the metric kernel, "
+    return (
         f"Raw pixels are no worse than the model: try {other}more images, or other settings (smtdist tune)."
     )
-    return sentence if COMMAND_LINE.is_set() else in_python(sentence)
 
 
 def hits(scores: Scores, labels: Labels, first: int) -> npt.NDArray[np.bool_]:

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from smtdist.engine import calibration
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.plan import ALLOWANCE
-from smtdist.errors import MemoryBudgetError
+from smtdist.errors import MemoryBudgetError, option
 from smtdist.models import transform_plan
 
-LESS: Final = "learn from fewer images (--limit), or pool more (--pool)"
+LESS: Final = f"learn from fewer images ({option('limit')}), or pool more ({option('pool')})"
 REMEDIES: Final = {
     "transform": LESS,
-    "directions": "ask for fewer directions (--leading), or pool more (--pool)",
+    "directions": f"ask for fewer directions ({option('leading')}), or pool more ({option('pool')})",
     "knn": LESS,
     "linear": LESS,
-    "svm": "use --metric kernel, which takes less, or fewer features (--pool), or fewer images (--limit)",
+    "svm": f"use {option('metric', 'kernel')}, which takes less, fewer features ({option('pool')}) or images ({option('limit')})",
     "kernel": LESS,
 }
 """What to do where a step does not fit in memory."""
-STORED_REMEDY: Final = "transform fewer images (--limit) or fewer features (--pool) to files"
+STORED_REMEDY: Final = f"transform fewer images ({option('limit')}) or features ({option('pool')}) to files"
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, option
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.cosine_rows import Part, parts_of
 from smtdist.evaluate.kernel_ridge import (
@@ -313,7 +313,7 @@ def announce(
     engine.events.emit(
         "note",
         text=f"The SVM on {what} takes about {low:,.0f} to {high:,.0f} CPU seconds and up to {readable(driver_bytes)} of "
-        f"memory; --metric kernel takes less, and so do fewer features (--pool)",
+        f"memory; {option('metric', 'kernel')} takes less, and so do fewer features ({option('pool')})",
     )
 
 

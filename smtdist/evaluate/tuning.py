@@ -15,7 +15,7 @@ from smtdist.data.showing import Shown, html_table
 from smtdist.engine.execution import Execution
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, rendered
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # a command that tunes needs no scikit-learn
 
 @dataclass(frozen=True)
 class Tuned(Shown):
-    """What was tried, the best first; `to_dict` is what `smtdist tune --json` prints.
+    """What was tried, the best first; `to_dict` is what `smtdist tune` prints as JSON.
 
     trials : each with `changes`, `top1`, `interval` and `within` (the interval of the best). grid : what varied.
     configuration : what did not. n_train, n_validation : samples. mirrored : whether mirror images of those to learn from
@@ -59,7 +59,7 @@ class Tuned(Shown):
     def line(self) -> str:
         """Return the best values and their accuracy."""
         best = self.trials[0]
-        return f"best of {len(self.trials):,}: {grids.as_text(best.changes)}, top-1 {100 * best.top1:.1f} %"
+        return f"best of {len(self.trials):,}: {rendered(grids.as_text(best.changes))}, top-1 {100 * best.top1:.1f} %"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -81,7 +81,6 @@ class Tuned(Shown):
             "n_validation": self.n_validation,
             "grid": self.grid,
             "best": self.trials[0].to_dict(),
-            "set": grids.as_text(self.best_params, "--set "),
             "trials": [row.to_dict() for row in self.trials],
             "configuration": self.configuration,
             "seconds": self.seconds,

@@ -46,7 +46,7 @@ def luminance(images: Array) -> Array:
     """
     if images.shape[3] != 3:
         raise DataError(
-            f"Images have {images.shape[3]} channel(s), and grey needs three; set to_grayscale=false."
+            f"Images have {images.shape[3]} channel(s), and grey needs three; leave to_grayscale out."
         )
     red, green, blue = (
         images[..., channel : channel + 1] * weight for channel, weight in enumerate(LUMINANCE)

@@ -18,7 +18,7 @@ from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, ModelError, equals
 from smtdist.models import store, valued
 from smtdist.models.coders import fit, manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
@@ -85,7 +85,7 @@ def coded_settings(code: str = "", **given: Any) -> CodedSettings:
         raise ConfigurationError("code is given twice, also as feature; leave one of them out.")
     code = code or given.pop("feature", "")
     usual = code_of(code).settings
-    names = named(given, declared(code), f"SMT with code={code}")
+    names = named(given, declared(code), f"SMT with {equals('code', code)}")
     steps = [
         one.replace(**{name: value for name, value in names.items() if name in one.declared()})
         for one in (usual, ManifoldSettings())

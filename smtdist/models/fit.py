@@ -15,7 +15,7 @@ from smtdist.data.source import Source
 from smtdist.engine import manifest
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import DataError, ModelError, equals, option
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.cpu.dictionary import body
@@ -108,12 +108,12 @@ def _checked(source: Source, settings: Configuration, engine: Engine, base: Mode
     if base is not None and geometry != base.geometry:
         raise ModelError(
             f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
-            f"{tuple(geometry)}; fit without --from-model."
+            f"{tuple(geometry)}; fit without {option('base')}."
         )
     if base is not None and scale != base.scale:
         raise ModelError(
             f"The model was fitted on pixels {base.scale}, {source.name} has {source.dtype} pixels, {scale}; convert them, "
-            f"or fit without --from-model."
+            f"or fit without {option('base')}."
         )
     if settings.dictionary_method != "given" and base is None:
         require_solvable(settings.n_atoms, settings, finished_bytes(source, settings), engine)
@@ -136,7 +136,7 @@ def require_given(settings: Configuration, atoms: object) -> None:
     """Refuse atoms that settings do not speak of, and settings that speak of atoms where there are none."""
     if (settings.dictionary_method == "given") != (atoms is not None):
         raise ModelError(
-            "Your own atoms and dictionary_method=given must be used together; give both or neither."
+            f"Your own atoms and {equals('dictionary_method', 'given')} must be used together; give both or neither."
         )
 
 

@@ -22,7 +22,7 @@ from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
-from smtdist.errors import ConfigurationError, MemoryBudgetError, counted
+from smtdist.errors import ConfigurationError, MemoryBudgetError, counted, option
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.types import Encoder
 from smtdist.models.calibrate import Asked, Measured, measured
@@ -46,7 +46,7 @@ PASSES_SHARE: Final = 0.7
 
 @dataclass(frozen=True)
 class FitPlan(Shown):
-    """A planned fit. `to_dict` is what `smtdist plan --json` says of it, and documents every figure."""
+    """A planned fit. `to_dict` is what `smtdist plan` says as JSON of it, and documents every figure."""
 
     costs: tuple[PassCost, ...]
     machines: Machines
@@ -206,7 +206,7 @@ class Planner:
             if not remedies:
                 raise
             # one number for one need: what would do is of all passes, with room for what a process may hold by then
-            sentence = error.brief or str(error).rpartition("; ")[0]
+            sentence = error.brief or error.sentence.rpartition("; ")[0]
             tiles = " Each tile is a reading of the data." if any(TILES in one for one in remedies) else ""
             raise MemoryBudgetError(
                 f"{sentence}; it would fit with {', or '.join(remedies)}.{tiles}"
@@ -303,7 +303,7 @@ class Planner:
             found.append(f"at most {counted(atoms, 'atom')} here (n_atoms={atoms}){tiles}")
         fewer = slack._fewer_workers()
         if fewer is not None:
-            found.append(f"--workers {fewer}" if fewer else "--workers 0, this process alone")
+            found.append(option("n_workers", fewer) + ", this process alone" * (not fewer))
         if self.machines.worker.device_bytes is not None and not slack._with_memory(MOST, MOST)._fits():
             return [*found, "workers without a GPU"] if slack._with(device_bytes=None)._fits() else found
         return [*found, *slack._more_memory()]
@@ -329,7 +329,7 @@ class Planner:
                 and len(needs) == 1
                 and self._with(workers=together, limit_bytes=memory // together)._fits()
             ):
-                found.append(f"--workers {together} with the memory of all {limits.workers}")
+                found.append(f"{option('n_workers', together)} with the memory of all {limits.workers}")
         if needs:
             found.insert(0, f"{' and '.join(needs)}{self._with_memory(each, driver)._in_tiles()}")
         return found
@@ -469,7 +469,7 @@ def local_machines(
 ) -> tuple[Machines, int | None]:
     """Return this machine as a cluster of so many workers, and the memory they share where none is stated for each."""
     if workers == 0 and memory and driver_memory:
-        raise ConfigurationError("Without workers there is one process; give its memory as --memory.")
+        raise ConfigurationError(f"Without workers there is one process; give {option('memory')}.")
     limit = memory_limit()
     each = memory or limit // (workers + 1)
     cores = threads or max(1, available_cores() // max(1, workers))

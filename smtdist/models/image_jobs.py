@@ -18,7 +18,7 @@ from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, equals, option
 from smtdist.kernels import convergence
 from smtdist.models import coded, kinds, plugins, store
 from smtdist.models.coders import fit as coder_fit
@@ -77,11 +77,11 @@ def job(request: Request) -> Job:
     on_coder = request.from_model is not None and store.kind_at(request.from_model) in kinds.CODERS
     if request.model == SMT and not code and not on_coder:
         return _binary(request)
-    idle = [f"--{name}" for name in ("preset", "atoms") if getattr(request, name)]
+    idle = [option(name) for name in ("preset", "atoms") if getattr(request, name)]
     if code and not on_coder and request.from_model:
-        idle.append("--from-model")
+        idle.append(option("base"))
     if idle:
-        what = f"code={code}" if code else "A learned code"
+        what = equals("code", code) if code else "A learned code"
         raise ConfigurationError(f"{what} cannot be combined with {' and '.join(idle)}; leave it out.")
     if request.model != SMT:
         return _coder(request)
@@ -103,7 +103,7 @@ def learned_code(settings: Mapping[str, Any]) -> str:
 
 def _opened(request: Request, settings: Any = None) -> Source:
     if request.dataset is None:
-        raise ConfigurationError("Missing option --dataset; name the images in the file.")
+        raise ConfigurationError(f"Missing option {option('dataset')}; name the images in the file.")
     where = locations.full_location(list(request.data))
     with suiting():
         whole = opening.open_source(where, request.dataset, settings, skip_damaged=request.skip_damaged)
@@ -163,7 +163,7 @@ def _embedding(request: Request, path: Path) -> Job:
     fixed = sorted(names.keys() & coded.names_of_the_code(coder.feature))
     if fixed:
         raise ConfigurationError(
-            f"--from-model keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) "
+            f"{option('base')} keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) "
             f"cannot be set; leave them out."
         )
     start = Manifold(coder, base.replace(**given))
@@ -184,7 +184,7 @@ def _embedding(request: Request, path: Path) -> Job:
 def _binary(request: Request) -> Job:
     """Return a fit of a transform with binary codes, or of several side by side where a preset has them."""
     if request.from_model is not None and request.atoms is not None:
-        raise ConfigurationError("--from-model brings its own dictionary; leave out --atoms.")
+        raise ConfigurationError(f"{option('base')} brings its dictionary; leave out {option('atoms')}.")
     base = (
         None if request.from_model is None else store.load(request.from_model, kind=Model, statistics=False)
     )
@@ -264,7 +264,7 @@ def settings_from(request: Request, base: Model | None, atoms: Any) -> dict[str,
     starts = configuration.presets(request.preset) if request.preset else {"": Configuration()}
     if atoms is not None and len(starts) > 1:
         raise ConfigurationError(
-            f"The models of the preset {request.preset} have an own dictionary each; leave out --atoms."
+            f"The models of the preset {request.preset} have an own dictionary each; leave out {option('atoms')}."
         )
     each = {name: start.replace(**changes) for name, start in starts.items()}
     return {
@@ -282,11 +282,11 @@ def for_images(settings: Configuration, source: Source, given: Container[str]) -
 
 def _settings_of_base(base: Model, preset: str | None, changes: dict[str, Any]) -> Configuration:
     if preset:
-        raise ConfigurationError("--from-model brings its own settings; leave out the preset.")
+        raise ConfigurationError(f"{option('base')} brings its own settings; leave out the preset.")
     fixed = sorted(set(changes) & set(FROZEN))
     if fixed:
         raise ConfigurationError(
-            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave "
+            f"{option('base')} keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave "
             f"them out."
         )
     # a mean that follows the context must not follow it to another one

@@ -15,7 +15,7 @@ from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, MissingDatasetError
+from smtdist.errors import ConfigurationError, DataError, MissingDatasetError, option
 from smtdist.models import joined, loading, provenance, readout
 from smtdist.models.jobs import Look, Seen, suiting
 from smtdist.models.representations import file_bytes, save_representation
@@ -26,9 +26,9 @@ from smtdist.models.transform_plan import TransformPlan
 def seen(look: Look) -> Seen:
     """Open images that a model represents, or several models side by side."""
     if look.csv:
-        raise ConfigurationError("--csv is for the predictions of a head; leave it out.")
+        raise ConfigurationError(f"{option('csv')} is for the predictions of a head; leave it out.")
     if look.dataset is None:
-        raise ConfigurationError("Missing option --dataset; name the samples in the file.")
+        raise ConfigurationError(f"Missing option {option('dataset')}; name the samples in the file.")
     asked, data, dataset = readout.ReadoutSettings(**look.read_out), list(look.files), look.dataset
     drop = asked.drop_components
     present = loading.load_encoder(look.model).with_changes(look.changes)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smtdist.data.source import Source
-from smtdist.errors import ConfigurationError, ModelError, UnsuitableError
+from smtdist.errors import ConfigurationError, ModelError, UnsuitableError, option
 from smtdist.models import plugins
 from smtdist.models.kinds import KINDS, OF_IMAGES, Kind
 
@@ -174,9 +174,7 @@ def job(request: Request) -> Job:
     Raises ConfigurationError for settings that make no sense and for what such a fit does not take, DataError for data.
     """
     kind = kind_of(request.model)
-    idle = [
-        f"--{name.replace('_', '-')}" for name in TAKEN if getattr(request, name) and name not in kind.takes
-    ]
+    idle = [option(name) for name in TAKEN if getattr(request, name) and name not in kind.takes]
     if idle:
         raise ConfigurationError(
             f"A fit of {request.model} takes no {' and no '.join(idle)}; leave it out."
@@ -229,7 +227,7 @@ def update_job(model: Any, change: Change) -> Job:
     """
     kind = require_verb(model.STORED_AS, "withdraw" if change.withdraw else "update")
     if change.lines and "lines" not in kind.takes:
-        raise ConfigurationError(f"A {kind.called} has no lines; leave out --lines.")
+        raise ConfigurationError(f"A {kind.called} has no lines; leave out {option('lines')}.")
     made: Job = kind.imported(kind.updated_by).update_job(model, change)
     return made
 
@@ -240,7 +238,7 @@ def suiting() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        raise UnsuitableError(str(error)) from error
+        raise UnsuitableError(error.sentence) from error
 
 
 def seen(model: Any, look: Look) -> Seen:

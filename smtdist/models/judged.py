@@ -26,7 +26,7 @@ class Evaluates:
 
         Samples are as in `fit`. Labels are numbers or names of classes, or None for a (path, group) pair whose
         file has them; names are compared with the names that a file gives its numbers. Nothing is
-        fitted but the classifier. Memory: as `smtdist evaluate --plan` states it.
+        fitted but the classifier. Memory: as the plan of `smtdist evaluate` states it.
 
         metric : "knn" (soft k-NN), "linear", "svm" or "kernel" (kernel ridge regression).
         others : estimators, models or files whose representations are appended.

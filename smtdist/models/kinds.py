@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from smtdist.errors import DataError, ModelError, SmtdistError
+from smtdist.errors import DataError, ModelError, SmtdistError, command
 from smtdist.models import plugins
 
 
 class Kind(NamedTuple):
     """A kind of file.
 
-    called : a model of the kind, in sentences. by : what writes it. holds : what such a file holds.
+    called : a model of the kind, in sentences. holds : what such a file holds.
     home : "module:class" or "module" with `stored` and `restored`; "" for a file that is no model. schema : attribute with the
     version of the layout, which files of other kinds lack. newest : the highest version. facts : the name in
     `smtdist.report.facts` of how it is described; "" for plain words. error, remedy : what a damaged file is refused with.
@@ -24,11 +24,10 @@ class Kind(NamedTuple):
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
     takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). brought : the group of entry points by
     which packages bring more such models; "" for none. texts : its data are texts, so that a .txt file is one of them, not a
-    list of files.
+    list of files. made_by : what else writes it.
     """
 
     called: str
-    by: str
     holds: str
     home: str
     schema: str
@@ -47,6 +46,12 @@ class Kind(NamedTuple):
     takes: tuple[str, ...] = ()
     brought: str = ""
     texts: bool = False
+    made_by: str = ""
+
+    @property
+    def by(self) -> str:
+        """What writes such a file."""
+        return self.made_by or command("fit", "model", self.fits[0])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,7 +87,6 @@ _CODERS: Final[dict[str, Any]] = {
 KINDS: Final[dict[str, Kind]] = {
     "words": Kind(
         "model of words",
-        "smtdist fit --model words",
         "a model of words, which smtdist near takes",
         "smtdist.models.words.model:WordModel",
         "smtdist_words_schema",
@@ -97,7 +101,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "points": Kind(
         "model of points",
-        "smtdist fit --model points",
         "a model of points, which smtdist transform takes",
         "smtdist.models.points.fit:PointModel",
         "smtdist_points_schema",
@@ -112,7 +115,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "kernel": Kind(
         "kernel model",
-        "smtdist fit --model kernel-contrastive",
         "a kernel model, which smtdist transform and smtdist evaluate take",
         "smtdist.models.kernel.model:KernelModel",
         "kernel_schema",
@@ -126,7 +128,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "concepts": Kind(
         "file of concepts",
-        "smtdist fit --model concepts",
         "concepts, which smtdist search takes",
         "smtdist.concepts.model:ConceptModel",
         "smtdist_concepts_schema",
@@ -140,7 +141,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "s3c": Kind(
         "patch coder",
-        "smtdist fit --model s3c",
         "a spike-and-slab model, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "s3c_schema",
@@ -149,7 +149,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "sparse": Kind(
         "sparse coder",
-        "smtdist fit --model l1",
         "a model of sparse codes, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "sparse_schema",
@@ -158,27 +157,26 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "encoder": Kind(
         "model of an encoder",
-        "smtdist fit",
         "a model of an encoder, which smtdist transform and smtdist evaluate take",
         "smtdist.models.coded",
         "encoder_schema",
         facts="CODERS",
+        made_by="smtdist fit",
         updated_by=BY_SUMS,
         also=("merge",),
     ),
     "joined": Kind(
         "file of models side by side",
-        "smtdist fit",
         "models side by side, which smtdist transform, evaluate, update and merge take",
         "smtdist.models.files",
         "joined_schema",
         facts="JOINED",
+        made_by="smtdist fit",
         updated_by=BY_SUMS,
         also=("merge",),
     ),
     "video": Kind(
         "transform of video",
-        "smtdist fit --model video",
         "a transform of video, which smtdist evaluate takes",
         "smtdist.models.functional.video:VideoModel",
         "video_schema",
@@ -194,17 +192,16 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "predictions": Kind(
         "file of predictions",
-        "smtdist transform",
         "predictions of a head, not a model",
         "",
         "predictions_schema",
         facts="PREDICTIONS",
         error=DataError,
+        made_by="smtdist transform",
         remedy="predict again",
     ),
     "head": Kind(
         "head",
-        "smtdist fit --model head",
         "a classifier of representations, which smtdist transform takes",
         "smtdist.evaluate.heads",
         "head_schema",
@@ -221,19 +218,18 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "representation": Kind(
         "file of representations",
-        "smtdist transform",
         "representations, not a model",
         "",
         "feature_shape",
         facts="REPRESENTATION",
         error=DataError,
+        made_by="smtdist transform",
         remedy="transform again",
         evaluated_by="smtdist.evaluate.evaluations:of_representations",
     ),
     # the last, because representations have its attribute, too
     "smt": Kind(
         "smtdist model",
-        "smtdist fit",
         "a model of images, which smtdist transform and smtdist evaluate take",
         "smtdist.models.files",
         "smtdist_schema",
@@ -242,6 +238,7 @@ KINDS: Final[dict[str, Kind]] = {
         3,
         facts="TRANSFORMS",
         fits=("smt",),
+        made_by="smtdist fit",
         fitted_by="smtdist.models.image_jobs",
         settings="smtdist.models.image_jobs:declared",
         takes=(*IMAGES, "preset", "from_model", "atoms"),

@@ -16,7 +16,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, equals, option
 from smtdist.models.jobs import Change, Job
 from smtdist.models.provenance import left_out, traced
 from smtdist.models.records import Record
@@ -186,7 +186,9 @@ def update_job(model: Any, change: Change) -> Job:
 def in_sequences(model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
     """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
     if not hasattr(model, "in_sequences"):
-        raise ConfigurationError("--lengths is for models of rows in time (context=time); leave it out.")
+        raise ConfigurationError(
+            f"{option('lengths')} is for rows in time ({equals('context', 'time')}); leave it out."
+        )
     found: Source = model.in_sequences(source, lengths)
     return found
 
@@ -243,7 +245,7 @@ def repeated(model: Any) -> int:
 def statistics_of(model: Transform, name: str) -> Any:
     """Return a model's sums, or say that it has none."""
     if model.statistics is None:
-        raise ModelError(f"{name} keeps no statistics; fit it with keep_statistics=true.")
+        raise ModelError(f"{name} keeps no statistics; fit it with {equals('keep_statistics', True)}.")
     return model.statistics
 
 
@@ -270,4 +272,4 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except ModelError as error:
-        raise ModelError(f"{name}: {error}") from error
+        raise ModelError(f"{name}: {error.sentence}") from error

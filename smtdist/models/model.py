@@ -15,7 +15,7 @@ from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.manifest import WEIGHTS, Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, equals
 from smtdist.kernels import convergence, representation
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
@@ -279,8 +279,8 @@ def code_sums(model: Model, n_samples: int) -> CodeSums:
         first, second = np.split(model.dictionary.grid, 2)
         if not np.array_equal(second, first[:, mirrored_pixels(model.geometry)]):
             raise ModelError(
-                "With dictionary_mirrored=true the second half of the atoms are the mirror images of the first, and those of "
-                "this dictionary are not; leave dictionary_mirrored out."
+                "With dictionary_mirrored the second half of the atoms are the mirror images of the first, "
+                "and those of this dictionary are not; leave dictionary_mirrored out."
             )
     return CodeSums(model.encoder, *how, mirrored=settings.dictionary_mirrored, coarse=model.coarse)
 
@@ -296,10 +296,10 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
     if settings.dictionary_mirrored and (width - settings.patch_size) % settings.patch_stride:
         raise ConfigurationError(
             f"On a stride of {settings.patch_stride} the patches of {name} lie elsewhere in its mirror images, which "
-            f"dictionary_mirrored=true does not allow; set patch_stride=1."
+            f"dictionary_mirrored does not allow; set patch_stride=1."
         )
     if settings.to_grayscale and channels != 3:
-        raise DataError(f"{name} has {channels} channel(s), and grey needs three; set to_grayscale=false.")
+        raise DataError(f"{name} has {channels} channel(s), and grey needs three; leave to_grayscale out.")
     if min(height, width) < settings.patch_size:
         raise DataError(
             f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch_size}; "
@@ -309,7 +309,7 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
     if settings.subtract_mean == "context" and geometry.positions == 1:
         raise DataError(
             f"{name} has one {settings.patch_size} x {settings.patch_size} patch in each image, of which a contextual mean would "
-            f"leave nothing; set subtract_mean=patch."
+            f"leave nothing; set {equals('subtract_mean', 'patch')}."
         )
     representation.pooled_shape(geometry.rows, geometry.columns, *pooling_of(settings, geometry))
     return geometry

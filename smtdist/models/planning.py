@@ -17,7 +17,7 @@ from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
-from smtdist.errors import MemoryBudgetError, SmtdistError
+from smtdist.errors import MemoryBudgetError, SmtdistError, option
 from smtdist.models import calibrate as calibrating
 from smtdist.models import plan as planning
 from smtdist.models.calibrate import Asked, Measured
@@ -159,7 +159,7 @@ def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[fl
         executor.release(handles)
     if not answers:
         raise SmtdistError(
-            "No worker answered the calibration; plan with --no-calibrate, which gives no times."
+            f"No worker answered the calibration; plan with {option('calibrate', False)}, which gives no times."
         )
     return answers
 

@@ -18,7 +18,7 @@ from smtdist.data.adapted import Scaling
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, equals, option
 from smtdist.kernels import representation
 from smtdist.models.represent import Block, Representer
 from smtdist.settings import NULL, Settings, one_of, setting, whole
@@ -188,7 +188,7 @@ class ImageTransform(ABC):
 
         if dataset is None:
             raise ConfigurationError(
-                f"{data[0]} needs the name of its images, a dataset or a group; give it with --dataset."
+                f"{data[0]} needs the name of its images, a dataset or a group; give it with {option('(path, dataset)')}."
             )
         return opening.open_source(data, dataset, self.scaling, fitted=True, skip_damaged=skip)
 
@@ -270,8 +270,8 @@ class ModelReadout(OnAnother):
         plain = self.readout.features == "embedding" and self.readout.grid is None
         if not plain and self.model.code_places is None:
             raise ConfigurationError(
-                "Features of codes and a pooling grid need a model with code=gq or code=vq; use features=embedding "
-                "without a grid (--features embedding, no --pool)."
+                f"Features of codes and a pooling grid need a model with {equals('code', 'gq')} or {equals('code', 'vq')}; use "
+                f"{equals('features', 'embedding')} without a grid ({option('features', 'embedding')}, no {option('pool')})."
             )
 
     @property
@@ -477,7 +477,7 @@ def with_readout(
         return model
     if features == "codes" and grid is not None:
         raise ConfigurationError(
-            "A grid (--pool) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
+            f"A grid ({option('pool')}) is for the embedding; codes are counted in 2 x 2 cells, so leave it out."
         )
     dtype = "float16" if half else None
     how = Readout(features or "embedding", grid, 2, mirrored, dtype, n_components, drop)

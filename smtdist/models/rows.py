@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, option
 from smtdist.models import representations
 from smtdist.models import transform as embedding
 from smtdist.models.jobs import Look, Seen
@@ -87,7 +87,7 @@ def table_of(data: Sequence[str], dataset: str | None) -> Source:
         )
     if dataset is None and not data[0].endswith(".npy"):
         raise ConfigurationError(
-            f"{data[0]} is not a .npy file, so --dataset must name the rows in it; give it."
+            f"{data[0]} is not a .npy file, so {option('(path, dataset)')} must name the rows in it; give it."
         )
     return as_table(data[0] if dataset is None else (data[0], dataset))
 

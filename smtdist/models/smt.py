@@ -20,7 +20,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
 from smtdist.engine import folder
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, command, equals, option
 from smtdist.kernels import convergence
 from smtdist.models import coded, forecast, image_jobs, loading, planning, plugins, readout, rehearsal
 from smtdist.models.estimating import TransformEstimator, require_columns
@@ -60,9 +60,9 @@ def _with_value_errors(method: Method) -> Method:
         try:
             return method(self, X, *arguments, **options)
         except DataError as error:
-            raise ImageError(str(error)) from error
+            raise ImageError(error.sentence) from error
         except ModelError as error:
-            raise MismatchError(str(error)) from error
+            raise MismatchError(error.sentence) from error
 
     return cast(Method, checked)
 
@@ -120,8 +120,8 @@ class SMT(
 
     settings: Any = setting(
         ANYTHING,
-        'settings of a learned code that are no parameters, such as {"penalty": 0.5, "max_iter": 20}; `smtdist settings '
-        "--code l1` lists them.",
+        'settings of a learned code that are no parameters, such as {"penalty": 0.5, "max_iter": 20}; '
+        f"`{command('settings', 'code', 'l1')}` lists them.",
         default=None,
     )
     atoms: Any = setting(
@@ -169,7 +169,7 @@ class SMT(
         return plugins.is_learned(self.code)
 
     def given_settings(self) -> dict[str, Any]:
-        """Return the settings of a learned code and its embedding, by the names that `fit --set` has for them.
+        """Return the settings of a learned code and its embedding, by the names that the settings of a fit have.
 
         Raises ConfigurationError for parameters that a learned code does not have and that are not as they are by default.
         """
@@ -180,8 +180,8 @@ class SMT(
         idle = [name for name, value in given.items() if name not in names and value != usual[name]]
         if idle:
             raise ConfigurationError(
-                f"{', '.join(idle)} is no setting of SMT with code={self.code}; leave it out, or give a setting of the code in "
-                f"`settings` (smtdist settings --code {self.code} lists them)."
+                f"{', '.join(idle)} is no setting of SMT with {equals('code', self.code)}; leave it out, or give a setting of "
+                f"the code in `settings` ({command('settings', 'code', self.code)} lists them)."
             )
         shared = {name: value for name, value in given.items() if name in names}
         return {"code": self.code, **shared, **(self.settings or {})}
@@ -190,7 +190,7 @@ class SMT(
         """Return them, checked."""
         if self.atoms is not None:
             raise ConfigurationError(
-                f"With code={self.code} atoms are learned; leave out --atoms, or choose another code."
+                f"With {equals('code', self.code)} atoms are learned; leave out {option('atoms')}, or choose another code."
             )
         return coded.coded_settings(**self.given_settings())
 
@@ -198,7 +198,7 @@ class SMT(
         """Return the settings, with these where none are given."""
         if self.settings is not None:
             raise ConfigurationError(
-                f"`settings` is for learned codes only, and the settings of code={self.code} are parameters; leave "
+                f"`settings` is for learned codes only, and the settings of {equals('code', self.code)} are parameters; leave "
                 f"`settings` out."
             )
         follow = {name: getattr(defaults, name) for name in configuration.GREY}
@@ -237,7 +237,7 @@ class SMT(
             return image_jobs.binary_job(source, {"": self.settings_for(source, base)}, self.atoms, base)
         if base is not None:
             raise ConfigurationError(
-                f"With code={self.code} whitening and dictionary are learned with the code; leave out --from-model."
+                f"With {equals('code', self.code)} whitening and dictionary are learned, too; leave out {option('base')}."
             )
         settings = self._coded()
         return image_jobs.coded_job(as_source(X, image_shape=self.image_shape), settings)

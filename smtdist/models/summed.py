@@ -99,7 +99,7 @@ class SumModel(RowModel, merge.Transform):
             cls.STORED_AS, cls.SETTINGS = kind, of
             home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
             kinds.KINDS[kind] = Kind(
-                *(called, f"smtdist fit --model {kind}", f"a {called}", home, f"{kind}_schema"),
+                *(called, f"a {called}", home, f"{kind}_schema"),
                 fits=(kind,),
                 fitted_by=home,
                 updated_by=kinds.BY_SUMS,

@@ -10,7 +10,7 @@ from smtdist.data.source import Source
 from smtdist.data.spilled import Spill
 from smtdist.engine.memory import memory_limit, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError
+from smtdist.errors import DataError, equals
 from smtdist.models.provenance import ordered_digests
 from smtdist.models.records import Record, joined
 from smtdist.models.row_tiles import TILE_COUNTS, held_beside, row_tiles
@@ -62,7 +62,8 @@ def summed(
     statistics = finish(*parts[0]) if small else finish_tiles(parts, *([spill] if spill else []))
     if not statistics.activity.any():
         raise DataError(
-            f"No patch of {source.name} has a code; fit with a lower threshold or min_contrast, or with zero_code=activate_best."
+            f"No patch of {source.name} has a code; fit with a lower threshold or min_contrast, or with "
+            f"{equals('zero_code', 'activate_best')}."
         )
     assert samples is not None
     return statistics, samples, record

@@ -22,7 +22,7 @@ from smtdist.engine.memory import (
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.spread import require_workers
-from smtdist.errors import CheckpointError, ConfigurationError, MemoryBudgetError
+from smtdist.errors import CheckpointError, ConfigurationError, MemoryBudgetError, equals, option
 from smtdist.kernels.device import gpu_available
 from smtdist.kernels.triangle import tile_height
 from smtdist.solve import generalized, pencil
@@ -109,8 +109,8 @@ def ways_to_solve(
     iterative = iterates(settings, n_atoms)
     if on_workers and not iterative:
         raise ConfigurationError(
-            f"{wanted} components of {n_atoms:,} atoms, second_moment={settings.second_moment}, are solved on the driver "
-            f"alone; leave out --solve-on."
+            f"{wanted} components of {n_atoms:,} atoms, {equals('second_moment', settings.second_moment)}, are solved on the "
+            f"driver alone; leave out {option('solve_on')}."
         )
     # a dictionary that is closed under mirroring is two problems of half the size, one after the other
     size = solved_size(n_atoms, settings)
@@ -212,5 +212,5 @@ def require_room(folder: Path, needed: int, what: str) -> None:
     if free < needed:
         raise CheckpointError(
             f"The driver keeps {what} of {readable(needed)} in {folder}, which has room for {readable(free)}; "
-            f"give --checkpoint a folder with room, or set TMPDIR to one."
+            f"give {option('checkpoint')} a folder with room, or set TMPDIR to one."
         )

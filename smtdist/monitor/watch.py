@@ -20,7 +20,7 @@ from smtdist.engine import folder as folders
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.events import Event
-from smtdist.errors import CheckpointError, ConfigurationError, SmtdistError
+from smtdist.errors import CheckpointError, ConfigurationError, SmtdistError, option
 from smtdist.monitor.state import RunState
 from smtdist.monitor.view import View
 
@@ -55,7 +55,7 @@ def watch(
         folder, file = (None if one is None else Path(one) for one in (tls, config))
         return WatchedCluster(ClusterChoice(text, file, folder, insecure=folder is None).checked())
     if tls is not None or config is not None:
-        raise ConfigurationError(f"{text} is a folder; leave out --tls and --cluster-config.")
+        raise ConfigurationError(f"{text} is a folder; leave out {option('tls')} and {option('config')}.")
     return WatchedFolder(Path(text))
 
 

@@ -41,7 +41,7 @@ def checked(path: Path) -> Iterator[Verdict]:
     try:
         known, problem = _looked_at(path)
     except SmtdistError as error:
-        known, problem = True, " ".join(str(error).split())
+        known, problem = True, " ".join(error.sentence.split())
     except hdf5.DAMAGE as error:
         known, problem = True, f"it cannot be read ({type(error).__name__}: {hdf5.reason_of(error)})"
     name = masked(str(path))

@@ -439,7 +439,7 @@ def _several_sizes(path: Path, name: str) -> str | None:
         return None
     (_, *small), (_, *large) = sizes[0], sizes[-1]
     return (
-        f"of several sizes, such as {small[0]} x {small[1]} and {large[0]} x {large[1]}: a fit needs --set resize=N, which "
+        f"of several sizes, such as {small[0]} x {small[1]} and {large[0]} x {large[1]}: a fit needs resize=N, which "
         f"scales and cuts them to N x N"
     )
 

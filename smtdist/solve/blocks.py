@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.linalg
 from isal import isal_zlib
 
-from smtdist.errors import CheckpointError, ModelError
+from smtdist.errors import CheckpointError, ModelError, option
 from smtdist.solve.streamed import Streamed
 
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -111,8 +111,8 @@ class BlockFiles:
             write_block(self._path(place), block)
         except OSError as error:
             raise CheckpointError(
-                f"The solve could not write to {self.folder} ({error.strerror or error}); free space, or give --checkpoint a "
-                f"folder with room."
+                f"The solve could not write to {self.folder} ({error.strerror or error}); free space, or give "
+                f"{option('checkpoint')} a folder with room."
             ) from error
 
     def read(self, place: Place) -> Float64:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import Digests, fingerprint
-from smtdist.errors import ModelError
+from smtdist.errors import ModelError, option
 from smtdist.kernels.context import COARSE_BITS
 from smtdist.kernels.device import to_host
 from smtdist.statistics.cooccurrence import CodeSums
@@ -59,7 +59,7 @@ class Origin:
         if not repeats and shared > REPEATED_SHARE * smaller:
             raise ModelError(
                 f"{shared:,} of {smaller:,} samples are in the sums already, so they would count twice; leave them out, or "
-                f"pass --allow-repeats if they are meant to."
+                f"pass {option('allow_repeats', True)} if they are meant to."
             )
         samples = np.concatenate([self.samples, other.samples])
         audit = (*self.audit, *other.audit)
@@ -92,7 +92,7 @@ class Origin:
         if self.basis != other.basis:
             raise ModelError(
                 "The sums were made with another whitening, dictionary, patch or code, or with second-order weights on another "
-                "grid, so they cannot be combined; make both with --from-model and the same model."
+                f"grid, so they cannot be combined; make both with {option('base')} and the same model."
             )
 
 

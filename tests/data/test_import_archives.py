@@ -59,7 +59,7 @@ def test_cifar_python(protocol, tmp_path):
     imported(folder, tmp_path / "o.h5", wanted=Selection(group="test"), group="test", append=True)
     np.testing.assert_array_equal(contents(tmp_path / "o.h5", "test")["images"], images[:3])
     (left,) = open_listing([folder]).left_out.first
-    assert left == f"{folder / 'test_batch'}: of another set; import it with --group test --append"
+    assert left == f"{folder / 'test_batch'}: of another set; import it as the group test, and append that"
     sources = [folder / "data_batch_2", folder / "data_batch_1"]
     imported(sources, tmp_path / "p.h5")
     np.testing.assert_array_equal(contents(tmp_path / "p.h5")["labels"], [*labels[10:20], *labels[:10]])

@@ -359,4 +359,4 @@ def test_a_file_tells_of_links_that_cannot_be_followed(astray):
 def test_python_is_told_of_the_variable_once(astray):
     with pytest.raises(DataError) as told:
         open_source(astray, "away/set")
-    assert str(told.value).endswith(f"the environment variable SMTDIST_FOLLOW={astray.parent.parent}.")
+    assert str(told.value).endswith(f'the environment variable SMTDIST_FOLLOW="{astray.parent.parent}".')

@@ -66,5 +66,5 @@ def test_a_disk_that_takes_nothing_is_said(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="the disk is full"):
         Spill(tmp_path)(np.ones((2, 2)))
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="could not be written"):
+    with pytest.raises(CheckpointError, match="cannot be written"):
         Spill(tmp_path / "missing")(np.ones((2, 2)))

@@ -74,7 +74,7 @@ def cifar_listing(paths: list[Path], group: str, labelled: bool = True) -> Array
             for batch in batches_in(folder, other):
                 if batch not in files:
                     listing.left_out.add(
-                        f"{batch}: of another set; import it with --group {other} --append"
+                        f"{batch}: of another set; import it as the group {other}, and append that"
                     )
     for part in parts:
         if labelled and part.coarse:

@@ -16,7 +16,7 @@ from smtdist.data.importers.items import Listing, unreadable
 from smtdist.data.importers.numpy_files import numpy_listing
 from smtdist.data.importers.parquet import ParquetListing
 from smtdist.data.importers.webdataset import TarListing
-from smtdist.errors import DataError
+from smtdist.errors import DataError, option
 
 KINDS: Final = ("folder", "npz", "idx", "cifar", "webdataset", "parquet")
 _TAR_MAGIC: Final = slice(257, 262)
@@ -103,7 +103,7 @@ def kind_of(path: Path) -> str:
         return _ENDINGS[path.suffix.lower()]
     if start[:4] == b"\x89HDF":
         raise DataError(
-            f"{path} is an HDF5 file, which is used as it is; give it to smtdist fit, with --dataset."
+            f"{path} is an HDF5 file, which is used as it is; give it to smtdist fit, with {option('(path, dataset)')}."
         )
     if path.name.lower().endswith(pillow.endings()):
         raise DataError(f"{path} is a single image; name the folder that it is in.")
@@ -113,7 +113,7 @@ def kind_of(path: Path) -> str:
         )
     raise DataError(
         f"{path} is none of what is imported, which is a folder of images, .npy and .npz, IDX, CIFAR batches, tar and Parquet; "
-        f"convert it, or give its kind with --kind {'|'.join(KINDS)} if it is one of these."
+        f"convert it, or give its kind with {option('kind')} {'|'.join(KINDS)} if it is one of these."
     )
 
 

@@ -21,7 +21,7 @@ from smtdist.data.importers.items import (
     batched,
     unreadable,
 )
-from smtdist.errors import DataError
+from smtdist.errors import DataError, option
 
 FOLDER: Final = "a folder"
 UNREAD: Final = (
@@ -111,7 +111,7 @@ class FolderListing(Listing):
         if labels and classes and loose:
             raise DataError(
                 f"{loose} lies beside the folders of classes, such as {classes[0]}; move it into one of them, or "
-                f"pass --labels-from none."
+                f"pass {option('labels_from', 'none')}."
             )
         if labels:
             twins.require_none(self.root)

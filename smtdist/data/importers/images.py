@@ -14,7 +14,7 @@ from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.same_file import require_apart
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, option
 
 FOR_KINDS: Final = {
     "labels": ("npz", "idx"),
@@ -125,7 +125,7 @@ def _require_meaning(listing: Listing, wanted: Selection) -> None:
     for name, kinds in FOR_KINDS.items():
         if getattr(wanted, name) is not None and listing.kind not in kinds:
             raise ConfigurationError(
-                f"--{name.replace('_', '-')} has no meaning for a source of the kind {listing.kind}; leave it out."
+                f"{option(name)} has no meaning for a source of the kind {listing.kind}; leave it out."
             )
 
 
@@ -133,32 +133,33 @@ def _require_one_file(
     source: Path, found: Mapping[str, Listing], group: str | None, append: bool, shard_samples: int | None
 ) -> None:
     first = next(iter(found))
+    several = f"{source} holds the sets {', '.join(found)}, which"
+    alone = f"import them one by one, first {source / first} with {option('group')} {first}"
     if group is not None:
         raise ConfigurationError(
-            f"{source} holds the sets {', '.join(found)}, which --group {group} would take for classes; import them one by one, "
-            f"first {source / first} with --group {first}, or all, each in its group, without --group."
+            f"{several} {option('group')} {group} would take for classes; {alone}, or all, each in its group, without "
+            f"{option('group')}."
         )
     if append or shard_samples is not None:
-        option = "--append" if append else "--shard-samples"
-        raise ConfigurationError(
-            f"{source} holds the sets {', '.join(found)}, which {option} cannot write together; import them one by one, first "
-            f"{source / first} with --group {first}."
-        )
+        asked = option("append", True) if append else option("shard_samples")
+        raise ConfigurationError(f"{several} {asked} cannot write together; {alone}.")
 
 
 def _group(name: str) -> str:
     group = name.strip("/")
     if not group or any(part in ("", ".", "..") for part in group.split("/")):
-        raise ConfigurationError(f"--group {name!r} is not a name of a group; use one such as train.")
+        raise ConfigurationError(
+            f"{option('group')} {name!r} is no name of a group; use one such as train."
+        )
     return group
 
 
 def _require_manifest(out: Path, append: bool) -> None:
     if out.suffix != ".json":
         raise ConfigurationError(
-            f"--out {out} is not a name of a manifest; with --shard-samples let it end in .json."
+            f"{option('out')} {out} is not a name of a manifest; with {option('shard_samples')} let it end in .json."
         )
     if append:
         raise ConfigurationError(
-            "--append adds a group to one file, --shard-samples writes many; leave out one of them."
+            f"{option('append', True)} adds a group to one file, {option('shard_samples')} writes many; leave out one of them."
         )

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.errors import DataError
+from smtdist.errors import DataError, option
 
 MOST_IMAGE_BYTES: Final = 256 * 2**20
 """An encoded image that is longer is refused before it is read."""
@@ -95,7 +95,7 @@ class Twins:
                 if other != role and (ROLE.fullmatch(other.lower()) or files == held[role]):
                     raise DataError(
                         f"The folders {role} and {other} of {origin} hold the same pictures in two roles and are no classes; "
-                        f"import one of them alone, or pass --labels-from none."
+                        f"import one of them alone, or pass {option('labels_from', 'none')}."
                     )
 
 

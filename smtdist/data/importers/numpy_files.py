@@ -29,7 +29,7 @@ from smtdist.data.importers.arrays import (
     rows_of,
 )
 from smtdist.data.importers.items import BATCH_ITEMS, Labels, LeftOut, unreadable
-from smtdist.errors import DataError, counted
+from smtdist.errors import DataError, counted, option
 
 IMAGE_NAMES: Final = ("images", "x", "data", "x_train", "train_images", "arr_0")
 LABEL_NAMES: Final = ("labels", "y", "targets", "label", "y_train", "train_labels", "arr_1")
@@ -127,14 +127,14 @@ def numpy_listing(
     wanted = labelled or labels is not None
     for path in paths:
         found = _arrays(path, left)
-        images = _chosen(found, array, IMAGE_NAMES, path, "--array")
+        images = _chosen(found, array, IMAGE_NAMES, path, option("array"))
         target: Stored | None = None
         if labels is not None and len(paths) > 1:
             raise DataError(f"{labels} cannot label {counted(len(paths), 'file')}; import them one by one.")
         if labels is not None:
-            target = _chosen(_arrays(labels, left), label_array, LABEL_NAMES, labels, "--label-array")
+            target = _chosen(_arrays(labels, left), label_array, LABEL_NAMES, labels, option("label_array"))
         elif labelled and (label_array or _named(found, LABEL_NAMES)):
-            target = _chosen(found, label_array, LABEL_NAMES, path, "--label-array")
+            target = _chosen(found, label_array, LABEL_NAMES, path, option("label_array"))
         parts.append(NumpyPart(images, target))
         taken = [images, target, *([] if wanted else _named(found, LABEL_NAMES))]
         for stored in found:
@@ -154,7 +154,7 @@ def numpy_listing(
 
 
 def _chosen(
-    found: list[Stored], asked: str | None, usual: tuple[str, ...], path: Path, option: str
+    found: list[Stored], asked: str | None, usual: tuple[str, ...], path: Path, asking: str
 ) -> Stored:
     if asked is not None:
         names = [stored for stored in found if stored.member in (asked, f"{asked}.npy")]
@@ -162,7 +162,7 @@ def _chosen(
         names = found if len(found) == 1 else _named(found, usual)[:1]
     if not names:
         listed = ", ".join(str(stored.member).removesuffix(".npy") for stored in found[:8])
-        raise DataError(f"{path} holds the arrays {listed or 'none'}; name one with {option}.")
+        raise DataError(f"{path} holds the arrays {listed or 'none'}; name one with {asking}.")
     return names[0]
 
 

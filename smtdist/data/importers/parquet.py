@@ -20,7 +20,7 @@ from smtdist.data.importers.items import (
     file_keys,
     too_long,
 )
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, option
 
 LABEL_COLUMNS: Final = ("label", "labels", "fine_label", "cls", "class", "y")
 MOST_CLASSES: Final = 2**16
@@ -92,7 +92,7 @@ class ParquetListing(Listing):
         if len(every) > MOST_CLASSES:
             raise DataError(
                 f"{path}: the column {label} has more than {MOST_CLASSES:,} names, too many for classes; name another with "
-                f"--label-column, or pass --labels-from none."
+                f"{option('label_column')}, or pass {option('labels_from', 'none')}."
             )
         self.classes = sorted(every)
 
@@ -165,7 +165,7 @@ class ParquetListing(Listing):
             missing = column.is_null().to_pylist().index(True)
             raise DataError(
                 f"{path}, row {start + missing} has no label in column {self.label}; leave it out, or pass "
-                f"--labels-from none."
+                f"{option('labels_from', 'none')}."
             )
         if self._named:
             names = np.array(self.classes, object)
@@ -222,7 +222,7 @@ def _image_column(schema: Any, path: Path) -> str:
     if len(found) != 1:
         what = "no column of image bytes" if not found else f"the columns of bytes {', '.join(found)}"
         raise DataError(
-            f"{path} has {what} among {', '.join(schema.names[:8])}; name one with --image-column."
+            f"{path} has {what} among {', '.join(schema.names[:8])}; name one with {option('image_column')}."
         )
     return str(found[0])
 
@@ -236,7 +236,7 @@ def _require_types(schema: Any, image: str, label: str | None, path: Path) -> No
     if not _holds_bytes(schema.field(image).type):
         raise DataError(
             f"{path}: the column {image} is {schema.field(image).type}, but images are bytes; name another with "
-            f"--image-column."
+            f"{option('image_column')}."
         )
     if label is None:
         return
@@ -244,7 +244,7 @@ def _require_types(schema: Any, image: str, label: str | None, path: Path) -> No
     number = kind.value_type if types.is_dictionary(kind) else kind
     if not (types.is_integer(number) or types.is_boolean(number) or _holds_names(number)):
         raise DataError(
-            f"{path}: the column {label} is {kind}, but labels are whole numbers or names; name another with --label-column."
+            f"{path}: the column {label} is {kind}, but labels are whole numbers or names; give another {option('label_column')}."
         )
 
 

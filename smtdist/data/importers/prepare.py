@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from smtdist.data import decode as decoding
 from smtdist.data.importers.items import Batch, Labels
-from smtdist.errors import DataError
+from smtdist.errors import DataError, option, rendered
 
 
 class ColourFound(Exception):
@@ -87,12 +87,12 @@ def prepare(batch: Batch, recipe: Recipe) -> Prepared:
         try:
             data = batch.data[index] if isinstance(batch.data, np.ndarray) else batch.read(index)
         except DataError as error:
-            _leave_out(str(error), recipe, result, error)
+            _leave_out(error.sentence, recipe, result, error)
             continue
         try:
             put(len(kept), data)
         except DataError as error:
-            _leave_out(f"{batch.name(index)}: {error}", recipe, result, error)
+            _leave_out(f"{batch.name(index)}: {error.sentence}", recipe, result, error)
             continue
         kept.append(index)
     if recipe.plain:
@@ -107,7 +107,7 @@ def prepare(batch: Batch, recipe: Recipe) -> Prepared:
 def _leave_out(sentence: str, recipe: Recipe, result: Prepared, error: DataError) -> None:
     if not recipe.skip:
         raise DataError(sentence) from error
-    result.skipped.append(sentence)
+    result.skipped.append(rendered(sentence))
 
 
 def _rows(count: int, recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
@@ -120,7 +120,7 @@ def _rows(count: int, recipe: Recipe, result: Prepared) -> Callable[[int, Any], 
             height, width = image.shape[:2]
             raise DataError(
                 f"the image is {width} x {height}, but the first one is {recipe.shape[1]} x {recipe.shape[0]}, and "
-                f"the plain layout holds one size; pass --resize N, or --layout encoded."
+                f"the plain layout holds one size; pass {option('resize', 'N')}, or {option('layout', 'encoded')}."
             )
         result.data[row] = image
 

@@ -23,7 +23,7 @@ from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
 from smtdist.data.writing import real_target, take_place, why_unwritable
-from smtdist.errors import DataError, InterruptedRun, counted
+from smtdist.errors import DataError, InterruptedRun, counted, option
 
 COMMIT_BYTES: Final = 64 * 2**20
 """What a killed import loses at most."""
@@ -117,8 +117,8 @@ def import_images(
             if not options.overwrite:
                 raise DataError(
                     f"{out} has an unfinished import of other images or with other options "
-                    f"({counted(file.state['progress']['items'], 'image')}); repeat that command, or pass --overwrite to give it "
-                    f"up."
+                    f"({counted(file.state['progress']['items'], 'image')}); repeat that command, or pass "
+                    f"{option('overwrite', True)} to give it up."
                 )
             note("Giving up an unfinished import of other images or with other options")
             file.restart()
@@ -213,7 +213,7 @@ class _Run:
         try:
             if state is None and self.options.group in h5:
                 raise DataError(
-                    f"{self.out} has a group {self.options.group} already; choose another with --group."
+                    f"{self.out} has a group {self.options.group} already; choose another with {option('group')}."
                 )
             writer = GroupWriter(h5, self.options.group, self.recipe, self.listing.labelled, progress)
             self._write_batches(writer, h5)
@@ -293,7 +293,7 @@ def require_room(out: Path, nbytes: int, what: str, note: Note) -> None:
     if nbytes > free:
         raise DataError(
             f"{what} take {nbytes:,} bytes in {out}, but its disk has {free:,} left; free space, choose another disk, or "
-            f"make the images smaller with --resize."
+            f"make the images smaller with {option('resize')}."
         )
     if nbytes >= SAID_FROM:
         note(f"{what} take {nbytes / 2**30:,.1f} GiB in {out}")
@@ -366,10 +366,12 @@ def check_target(out: Path, options: ImportOptions) -> None:
         raise DataError(f"The folder {out.parent} for {out.name} does not exist; make it first.")
     if options.append:
         if not out.is_file():
-            raise DataError(f"There is no file {out} to add a group to; leave out --append.")
+            raise DataError(f"There is no {out} to add a group to; leave out {option('append', True)}.")
         if not h5py.is_hdf5(out):
             raise DataError(f"{out} is not an HDF5 file; no group can be added to it.")
     elif out.is_dir():
         raise DataError(f"{out} is a folder; name a file.")
     elif out.exists() and not options.overwrite:
-        raise DataError(f"{out} exists already; choose another name, or pass --overwrite or --append.")
+        raise DataError(
+            f"{out} exists already; choose another name, or pass {option('overwrite', True)} or {option('append', True)}."
+        )

@@ -16,7 +16,7 @@ from smtdist.data.importers.folder import FolderListing, image_folders
 from smtdist.data.importers.items import LeftOut, Listing
 from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_key
 from smtdist.data.writing import real_target, take_place
-from smtdist.errors import DataError, InterruptedRun
+from smtdist.errors import DataError, InterruptedRun, option
 
 SETS: Final = ("train", "training", "test", "testing", "val", "valid", "validation")
 """What folders of sets are called, in any case of letters."""
@@ -40,8 +40,8 @@ def listed_sets(root: Path, use_labels: bool = True) -> dict[str, FolderListing]
     elif len(labelled) == 2:
         bare = next(name for name, listing in found.items() if not listing.labelled)
         raise DataError(
-            f"{root / bare} has no folders of classes, but others of {', '.join(names)} have; pass --labels-from none, or "
-            f"import them one by one."
+            f"{root / bare} has no folders of classes, but others of {', '.join(names)} have; pass "
+            f"{option('labels_from', 'none')}, or import them one by one."
         )
     name_beside(root, found, found[names[0]].left_out)
     return found

@@ -30,7 +30,7 @@ from smtdist.data.importers.writer import LISTED
 from smtdist.data.labels import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.writing import check_target, real_target, whole_file
-from smtdist.errors import DataError, counted
+from smtdist.errors import DataError, counted, option
 
 
 def shard_path(out: Path, number: int) -> Path:
@@ -185,11 +185,13 @@ class _State:
             if not overwrite:
                 raise DataError(
                     f"{out} has an unfinished import of other images or with other options; repeat that command, or pass "
-                    f"--overwrite to give it up."
+                    f"{option('overwrite', True)} to give it up."
                 )
             note("Giving up an unfinished import of other images or with other options")
         elif (others := _others(out, 0)) and not overwrite:
-            raise DataError(f"{others[0]} exists already; choose another name, or pass --overwrite.")
+            raise DataError(
+                f"{others[0]} exists already; choose another name or pass {option('overwrite', True)}."
+            )
         state.restart()
         return state
 

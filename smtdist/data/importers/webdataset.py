@@ -35,7 +35,7 @@ from smtdist.data.importers.items import (
     too_long,
     unreadable,
 )
-from smtdist.errors import DataError
+from smtdist.errors import DataError, option
 
 MOST_TEXT_BYTES: Final = 2**20
 MOST_FOLDERS: Final = 2**16
@@ -296,10 +296,10 @@ def _chosen(readings: list[_Reading], path: Path, beside: LeftOut) -> str:
     if own.lonely.count:
         raise DataError(
             f"{own.bare} has no label, and {own.lonely.first[0]}; let the members of a sample have one name and follow one "
-            f"another (`tar --sort=name`), or pass --labels-from none."
+            f"another (`tar --sort=name`), or pass {option('labels_from', 'none')}."
         )
     raise DataError(
-        f"{own.bare} has no label, but {own.with_label} has a label; fix the files, or pass --labels-from none."
+        f"{own.bare} has no label, but {own.with_label} has a label; fix the files, or pass {option('labels_from', 'none')}."
     )
 
 
@@ -321,13 +321,13 @@ def _classes(folders: dict[str, str], path: Path) -> tuple[int, list[str]]:
         return 0, []
     if len(folders) > MOST_FOLDERS:
         raise DataError(
-            f"{path} has more than {MOST_FOLDERS:,} folders, too many for classes; pass --labels-from none."
+            f"{path} has more than {MOST_FOLDERS:,} folders, too many for classes; pass {option('labels_from', 'none')}."
         )
     loose = [name for found, name in zip(parts, folders.values(), strict=True) if len(found) == depth]
     if loose:
         raise DataError(
             f"{loose[0]} lies beside the folders of classes, such as {names[0]}; move it into one of them, or "
-            f"pass --labels-from none."
+            f"pass {option('labels_from', 'none')}."
         )
     if all(name.lower() in sets.SETS for name in names):
         raise DataError(

@@ -153,7 +153,7 @@ def image_shape(source: Source, settings: PatchSettings) -> tuple[int, int, int]
         )
     if settings.to_grayscale and channels != 3:
         raise ConfigurationError(
-            f"{source.name} has {channels} channel(s), and grey needs three; set to_grayscale=false."
+            f"{source.name} has {channels} channel(s), and grey needs three; leave to_grayscale out."
         )
     if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
         raise ConfigurationError(

@@ -17,7 +17,7 @@ from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, command
 from smtdist.models.readout import ImageTransform, with_changes
 from smtdist.models.represent import Representer
 from smtdist.statistics.patch_rows import PatchRows
@@ -118,7 +118,7 @@ class Pooled(Unscaled):
         """Refuse a coder where an embedding is needed."""
         if embedded:
             raise ModelError(
-                f"{path} holds a coder without an embedding; fit one on its codes with smtdist fit --from-model {path}."
+                f"{path} holds a coder without an embedding; fit one on its codes with {command('fit', 'from-model', path)}."
             )
 
     def with_components(self, n_components: int | None, drop: int | None) -> Pooled:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.engine.memory import BUDGET_SHARE, memory_limit, readable
-from smtdist.errors import DataError, MemoryBudgetError, ModelError, counted
+from smtdist.errors import DataError, MemoryBudgetError, ModelError, counted, equals
 from smtdist.kernels.gram import Kernel
 from smtdist.solve.solution import Float64
 
@@ -52,7 +52,7 @@ def require_rows(rows: NDArray[np.generic], features: int | None = None, name: s
         )
 
 
-FEWER_SAMPLES: Final = "set features=auto, or give fewer samples"
+FEWER_SAMPLES: Final = f"set {equals('features', 'auto')}, or give fewer samples"
 FEWER_FEATURES: Final = "lower n_features"
 
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from smtdist.data.source import Source
 from smtdist.data.table import plain_rows
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels import convergence
 from smtdist.models.estimating import Estimator
 from smtdist.models.judged import Evaluates
@@ -46,7 +46,7 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
             if triplets is not None or clean is not None:
                 raise ConfigurationError(
                     "Your own positives, negatives and clean rows need rows in memory and feature_map=None; with feature_map "
-                    "give samples of (anchor, positive, negative) and triplets=given."
+                    f"give samples of (anchor, positive, negative) and {equals('triplets', 'given')}."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
             with self._engine() as engine:

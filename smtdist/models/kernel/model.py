@@ -17,7 +17,7 @@ from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.data.table import NotRows, as_table
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, equals, option
 from smtdist.kernels import convergence as endings
 from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
@@ -153,7 +153,7 @@ class KernelModel(RowModel, Shown):
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the samples, images too, of a dataset."""
         if dataset is None:
-            raise ConfigurationError("Missing option --dataset; name the samples in the file.")
+            raise ConfigurationError(f"Missing option {option('dataset')}; name the samples in the file.")
         return samples_of((data[0], dataset))
 
     def embed(self, samples: NDArray[Any]) -> NDArray[Any]:
@@ -326,8 +326,8 @@ def fit_exact(
     if settings.triplets == "given" and triplets is None:
         if rows.shape[1] % 3:
             raise ModelError(
-                f"triplets=given takes samples of anchor, positive and negative, but {rows.shape[1]} numbers a sample are "
-                f"not three times as many; reshape them to (samples, 3, features)."
+                f"{equals('triplets', 'given')} takes samples of anchor, positive and negative, but {rows.shape[1]} numbers a "
+                f"sample are not three times as many; reshape them to (samples, 3, features)."
             )
         rows, *triplets = np.split(rows, 3, axis=1)  # type: ignore[assignment]
         shape = (1, 1, rows.shape[1])

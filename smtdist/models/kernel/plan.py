@@ -12,7 +12,7 @@ from smtdist.data.views import chunk_subset
 from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, option
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import require_kernel
@@ -63,7 +63,7 @@ def job(request: Request) -> Job:
         require_kernel(name)
     if request.dataset is None or len(request.data) > 1:
         raise ConfigurationError(
-            "A kernel model is fitted on one dataset of one file; name it with --dataset."
+            f"A kernel model is fitted on one dataset of one file; name it with {option('(path, dataset)')}."
         )
     source = samples_of((remote.full_path(request.data[0]), request.dataset))
     return Job(

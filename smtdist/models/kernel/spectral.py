@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.contrastive import Triplets
@@ -90,7 +90,7 @@ def bottomless(kernel: str, ridge: float, loss: float) -> str:
     """Return the sentence for a loss that falls without end."""
     return (
         f"The spectral loss has no minimum for the kernel {kernel} with ridge {ridge:.3g}: it fell to {loss:.3g}; draw "
-        f"all negatives (negatives=all), raise ridge, or take a wider bandwidth."
+        f"all negatives ({equals('negatives', 'all')}), raise ridge, or take a wider bandwidth."
     )
 
 

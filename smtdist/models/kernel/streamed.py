@@ -13,7 +13,7 @@ from smtdist.data.source import Source, sample_lengths
 from smtdist.data.views import chunk_subset
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels import convergence as iterations
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
@@ -106,8 +106,8 @@ def row_length(source: Source, settings: KernelSettings) -> int:
     length = int(np.prod(source.shape[1:]))
     if given(settings) and length % 3:
         raise DataError(
-            f"{source.name} has {length} numbers a sample, but triplets=given takes anchor, positive and negative, three "
-            f"times as many as a row; reshape it to (samples, 3, features)."
+            f"{source.name} has {length} numbers a sample, but {equals('triplets', 'given')} takes anchor, positive and "
+            f"negative, three times as many as a row; reshape it to (samples, 3, features)."
         )
     return length
 
@@ -184,7 +184,7 @@ def _spectral(
     source: Source, settings: KernelSettings, engine: Engine, ready: _Ready
 ) -> tuple[KernelModel, list[Record]]:
     if given(settings) and settings.negatives == "all":
-        raise ConfigurationError("Given triplets bring their negatives; set negatives=one.")
+        raise ConfigurationError(f"Given triplets bring their negatives; set {equals('negatives', 'one')}.")
     features, n = ready.features, ready.n_samples
     ridge = _ridge_of(ready, settings)
     shape = (features.n_features, settings.n_components)

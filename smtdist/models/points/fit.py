@@ -18,7 +18,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError, counted
+from smtdist.errors import ConfigurationError, ModelError, counted, equals
 from smtdist.kernels import features as feature_kinds
 from smtdist.kernels.features import Features
 from smtdist.kernels.products import Ordered
@@ -163,10 +163,9 @@ class PointModel(RowModel, ValuedTransform):
     def _require_local(self) -> None:
         if self.kind is None and self._asked.context in OF_THE_WHOLE:
             raise ModelError(
-                f"With context={self._asked.context} each point's neighbours are among all points, so a new or withdrawn "
-                f"point would change the sums of others: nothing can be added or withdrawn. Fit all points again, or use "
-                f"context=noise or "
-                f"context=time."
+                f"With {equals('context', self._asked.context)} each point's neighbours are among all points, so a new or "
+                f"withdrawn point would change the sums of others: nothing can be added or withdrawn. Fit all points again, or "
+                f"use {equals('context', 'noise')} or {equals('context', 'time')}."
             )
 
     @property
@@ -312,7 +311,7 @@ def job(request: Request) -> Job:
     usual = PointSettings()
     if kind is not None and (settings.context != usual.context or settings.lengths):
         raise ConfigurationError(
-            f"Samples of the kind {settings.sites} define their own neighbours; leave out --context and --lengths."
+            f"Samples of the kind {settings.sites} define their own neighbours; leave context and lengths out."
         )
     data = list(request.data)
     source = table_of(data, request.dataset) if kind is None else kind.opened(data, request.dataset)

@@ -1,7 +1,7 @@
 """Samples of another kind, whose rows are embedded by features: what a package that brings them derives from.
 
-A package names its class as an entry point of the group `smtdist.sites`; `fit --model points --set sites=NAME` then
-finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that a class keeps its promises.
+A package names its class as an entry point of the group `smtdist.sites`; a fit of points with the setting
+`sites` of that name finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that a class keeps its promises.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROWS_OF_TABLES = "rows"
 class SiteKind(Settings, ABC):
     """Which rows of numbers a sample has, and which of them are compared.
 
-    A subclass declares its settings with `smtdist.settings.setting`; `--set` gives them. `NAME` is that of its entry point.
+    A subclass declares its settings with `smtdist.settings.setting`, which a fit takes. `NAME` is that of its entry point.
     """
 
     NAME: ClassVar[str]

@@ -11,7 +11,7 @@ import numpy as np
 
 from smtdist import configuration
 from smtdist.configuration import Configuration
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, equals, option
 
 FIXED: Final = ("resize", "center_crop", "channels", "pixel_range", "keep_statistics")
 """Settings that say how data are read or what is stored: no choice that a validation part could make."""
@@ -37,10 +37,10 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
         key = key.strip()
         if not separator or not values.strip():
             raise ConfigurationError(
-                f"--grid takes key=value,value,..., not {text!r}; give at least one value."
+                f"{option('grid')} takes key=value,value,..., not {text!r}; give at least one value."
             )
         if key in grid:
-            raise ConfigurationError(f"--grid names {key} twice; give all its values at once.")
+            raise ConfigurationError(f"{option('grid')} names {key} twice; give all its values at once.")
         grid[key] = list(dict.fromkeys(_values(values)))
     return checked_grid(grid, learnt=learnt)
 
@@ -52,7 +52,7 @@ def checked_grid(grid: Mapping[str, Sequence[Any]], *, learnt: bool = False) -> 
     for key in grid:
         if key in FIXED:
             raise ConfigurationError(
-                f"{key} cannot be tuned, since it says how data are read or stored; give it with --set."
+                f"{key} cannot be tuned, since it says how data are read or stored; give it with {option('a parameter')}."
             )
         if key in configuration.VOTING:
             raise ConfigurationError(
@@ -60,10 +60,10 @@ def checked_grid(grid: Mapping[str, Sequence[Any]], *, learnt: bool = False) -> 
                 f"evaluate."
             )
         if not len(grid[key]) or isinstance(grid[key], str):
-            raise ConfigurationError(f"--grid has no values of {key}; give a list of them.")
+            raise ConfigurationError(f"{option('grid')} has no values of {key}; give a list of them.")
     if not grid:
         raise ConfigurationError(
-            "There is nothing to tune; give --grid, such as --grid whitening_reg=0.001,0.01."
+            f"There is nothing to tune; give {option('grid')}, such as {option('grid')} whitening_reg=0.001,0.01."
         )
     return {
         key: [value.item() if isinstance(value, np.generic) else value for value in values]
@@ -106,13 +106,9 @@ def combinations(
     return found
 
 
-def as_text(changes: Mapping[str, Any], prefix: str = "") -> str:
-    """Write settings as they are given on the command line.
-
-    >>> as_text({"ridge": 0.01, "context": "whole", "flip": True}, "--set ")
-    '--set ridge=0.01 --set context=whole --set flip=true'
-    """
-    return " ".join(f"{prefix}{key}={value_text(value)}" for key, value in changes.items())
+def as_text(changes: Mapping[str, Any]) -> str:
+    """Write settings and their values, each marked for the reader's language."""
+    return " ".join(equals(key, value) for key, value in changes.items())
 
 
 def value_text(value: Any) -> str:

@@ -16,7 +16,7 @@ from smtdist.codes.coder import Coder
 from smtdist.data.source import Source
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, option
 from smtdist.models import coded as learned_codes
 from smtdist.models.coded import CodedSettings
 from smtdist.models.coders import fit
@@ -47,7 +47,7 @@ def _named(changes: Changes) -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        raise ConfigurationError(f"With {as_text(changes)}: {error}") from error
+        raise ConfigurationError(f"With {as_text(changes)}: {error.sentence}") from error
 
 
 def tune_learnt(
@@ -94,5 +94,5 @@ def _require_room(model: Manifold, known: Source, asked: Source) -> None:
     if size > memory_limit() // 2:
         raise MemoryBudgetError(
             f"The representations take {readable(size)}, more than half of the {readable(memory_limit())} here; use fewer images "
-            f"(--limit), fewer components, or larger pooling windows."
+            f"({option('limit')}), fewer components, or larger pooling windows."
         )

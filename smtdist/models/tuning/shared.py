@@ -19,7 +19,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels.nested import nests
 from smtdist.kernels.types import Encoder, Whitener
@@ -29,6 +29,7 @@ from smtdist.models import model as smt_model
 from smtdist.models import ways
 from smtdist.models.model import Whitening
 from smtdist.models.solving import solve
+from smtdist.models.tuning.grid import as_text
 from smtdist.solve.solution import Solution
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
@@ -228,7 +229,7 @@ class _Stages:
                     if not statistics.activity.any():
                         raise DataError(
                             f"No patch of {self.source.name} has a code with one of the settings; fit with a lower "
-                            f"threshold or min_contrast, or with zero_code=activate_best."
+                            f"threshold or min_contrast, or with {equals('zero_code', 'activate_best')}."
                         )
                     yield key, statistics
 
@@ -283,8 +284,8 @@ def _solved(statistics: Statistics, settings: Configuration) -> Solution:
     try:
         return solve(statistics, settings)
     except ConfigurationError as error:
-        about = f"threshold={settings.threshold}, ridge={settings.whitening_reg}, context={settings.context_size}"
-        raise ConfigurationError(f"With {about}: {error}") from error
+        about = as_text({name: settings.to_dict()[name] for name in ("threshold", "ridge", "context")})
+        raise ConfigurationError(f"With {about}: {error.sentence}") from error
 
 
 def _sketch_key(settings: Configuration, whitener: Whitener) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
 from smtdist.data.views import ChunkSubset
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, option
 from smtdist.kernels import hashing
 
 FEWEST_ROWS = 32
@@ -59,7 +59,7 @@ def split(source: Source, share: float, limit: int | None, seed: int) -> tuple[P
     left = len(order) - cut
     if left < 1:
         raise DataError(
-            f"{source.name} has too few samples for a validation share of {share}; give a group with --validation."
+            f"{source.name} has too few samples for a validation share of {share}; give a group with {option('validation')}."
         )
     return _part(source, order[cut:], min(total - judging, left * grain), grain), _part(
         source, order[:cut], judging, grain

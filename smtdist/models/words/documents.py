@@ -12,7 +12,7 @@ from smtdist.data import text_cut
 from smtdist.data.text import TextSource
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, ModelError, option
 from smtdist.models import merge as merging
 from smtdist.models import provenance
 from smtdist.models.jobs import Change, Job
@@ -65,7 +65,7 @@ def update_job(model: WordModel, change: Change) -> Job:
     if not change.lines:
         return merging.update_job(model, change)
     if not change.withdraw:
-        raise ConfigurationError("--lines say what to withdraw of a text; a text is added whole.")
+        raise ConfigurationError(f"{option('lines')} say what to withdraw; a text is added whole.")
     source = TextSource.open(list(change.data))
     return Job(
         source,

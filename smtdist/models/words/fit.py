@@ -14,7 +14,7 @@ from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, option
 from smtdist.models import store, ways
 from smtdist.models.jobs import Job, Request
 from smtdist.models.records import Record
@@ -67,7 +67,7 @@ def job(request: Request) -> Job:
     base = None if request.from_model is None else store.load(request.from_model, kind=WordModel)
     if base is not None and request.settings:
         raise ConfigurationError(
-            f"--from-model brings its own settings, so others ({', '.join(request.settings)}) cannot be set; leave them out."
+            f"{option('base')} brings its own settings, so others ({', '.join(request.settings)}) cannot be set; leave them out."
         )
     settings = WordSettings(**request.settings) if base is None else base.settings
     source = TextSource.open(list(request.data))

@@ -20,7 +20,7 @@ from smtdist.data.source import Source
 from smtdist.data.text import TextSource, text_of
 from smtdist.data.writing import whole_file
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, option
 from smtdist.kernels import tokens
 from smtdist.kernels.tokens import Normalisation
 from smtdist.models import provenance, store
@@ -318,7 +318,7 @@ class WordModel(Transform):
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the text of files; ConfigurationError for a dataset, which text has not."""
         if dataset is not None:
-            raise ConfigurationError(f"{data[0]} is text, which has no datasets; leave out --dataset.")
+            raise ConfigurationError(f"{data[0]} is text, without datasets; leave out {option('dataset')}.")
         return TextSource.open(data)
 
     def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
