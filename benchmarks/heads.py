@@ -1,7 +1,8 @@
 """How far a head gets on one model of colour and one of grey images: the commands of README, each in a process of its own.
 
     python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 2000 10000 --json benchmarks/results
-    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 50000 --half --landmarks 8192
+    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --test-data ../shared/data/cifar10_test_lossless.h5 \\
+        --work RUN --images 50000 --half --landmarks 8192
     python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 10000 --labels 100 1000 --draws 3
 
 For each number of training images: `fit --preset cifar10-gq` with the dictionary asked for, once in colour and once in grey;
@@ -87,7 +88,7 @@ def measured(arguments: argparse.Namespace, steps: Steps, count: int) -> dict[st
     files = []
     mirrored = [] if arguments.not_mirrored else ["--mirrored"]
     beside = [word for model in models[1:] for word in ("--with", model)]
-    for group, path in ((arguments.train, some), (arguments.test, arguments.data)):
+    for group, path in ((arguments.train, some), (arguments.test, arguments.test_data or arguments.data)):
         out = steps.path(f"{name}-{group.replace('/', '-')}-z.h5")
         words = [
             *("transform", models[0], str(path), "--dataset", group, *beside),
@@ -131,6 +132,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="file with the groups train and test")
+    parser.add_argument("--test-data", type=Path, help="file that holds the test group instead")
     parser.add_argument("--work", type=Path, required=True, help="folder that keeps what is done")
     parser.add_argument("--images", type=int, nargs="+", default=[2000, 10_000], help="training images")
     parser.add_argument("--dictionary", type=int, default=2048)

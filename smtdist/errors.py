@@ -11,11 +11,11 @@ import unicodedata
 import warnings
 from collections.abc import Callable
 from functools import partial
-from itertools import zip_longest
 from typing import Any, Final
 
-_MARK: Final = "\ufdd0"
-"""Begins and ends what is marked. Unicode keeps it for a program's own use, so no text holds it."""
+_BEGIN, _NEXT, _END = "\ufdd0", "\ufdd1", "\ufdd2"
+"""Around the kind, name and value of what is marked. Unicode keeps them for a program's own use; in names they mean nothing."""
+_KINDS: Final = ("option", "equals", "set")
 Words = Callable[[str, str, str], str]
 
 
@@ -26,7 +26,7 @@ def option(name: str, value: object = "", kind: str = "option") -> str:
     'choose another name, or pass overwrite=True or metric="knn"'
     """
     text = f'"{value}"' if isinstance(value, str) and value and not value.isupper() else str(value)
-    return _MARK.join(("", kind, name, text, ""))
+    return f"{_BEGIN}{kind}{_NEXT}{name}{_NEXT}{text}{_END}"
 
 
 equals: Final = partial(option, kind="equals")
@@ -42,9 +42,14 @@ def in_python(kind: str, name: str, value: str) -> str:
 
 def rendered(sentence: str, words: Words = in_python) -> str:
     """Return a sentence with what it marks as `words` say a kind, a name, and a value as Python writes it, or ""."""
-    first, *parts = sentence.split(_MARK)
-    marks = zip_longest(*(parts[at::4] for at in range(4)), fillvalue="")
-    return first + "".join(words(kind, name, value) + text for kind, name, value, text in marks)
+    said, *parts = sentence.split(_BEGIN)
+    for part in parts:
+        inside, _, after = part.partition(_END)
+        mark = inside.split(_NEXT)
+        # a name of the user's may hold any character
+        known = len(mark) == 3 and mark[0] in _KINDS
+        said += words(*mark) + after if known else _BEGIN + part
+    return said
 
 
 def command(words: str, name: str, value: object = "") -> str:
@@ -77,7 +82,7 @@ _QUERY: Final = re.compile(rf"({_SCHEME}[^\s?#]*)[?#]\S*?(?=[.,;:)\]'\"]*(\s|$))
 _FOLDERS: Final = re.compile(r"(?<![^\s(,'\"])/(?:[^/:,\s][^/:,]*/)*(?=[^/:,\s])")
 _CONTROL: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f]"
+    "\U000e0000-\U000e007f\ufdd0-\ufdef]"
 )
 """Not the two joiners, which words of some languages need."""
 

@@ -47,18 +47,22 @@ class Begun:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of an option as JSON has it, as it would be given again, without credentials of addresses."""
+    """Return the value of an option as JSON has it, as it would be given again; `MASK` for what a file cannot keep."""
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     if isinstance(value, bool | int | float):
         return value
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return MASK  # bytes that are no text
     return masked(str(value))
 
 
 def write_command(checkpoint: Path) -> bool:
     """Write the command under way, whole or not at all; without a command line nothing. Return whether it can be resumed.
 
-    Credentials in addresses are not kept, so that such a command must be started again.
+    Credentials in addresses are not kept, nor names that are not UTF-8, so that such a command must be started again.
     """
     from smtdist.engine import manifest
 
@@ -73,7 +77,7 @@ def write_command(checkpoint: Path) -> bool:
 
 def _has_mask(options: Mapping[str, Any]) -> bool:
     texts = [text for value in options.values() for text in (value if isinstance(value, list) else [value])]
-    return any(f"://{MASK}@" in text or f"?{MASK}" in text for text in map(str, texts))
+    return any(MASK in text for text in map(str, texts))
 
 
 def read_command(checkpoint: Path) -> Begun:
@@ -113,8 +117,8 @@ def read_command(checkpoint: Path) -> Begun:
         )
     if _has_mask(options):
         raise CheckpointError(
-            f"The command of the run in {checkpoint} has an address with credentials, which are not stored; start that "
-            f"command again with the same --checkpoint."
+            f"The command of the run in {checkpoint} has an address with credentials, or a name that is not UTF-8, which are "
+            f"not stored; start that command again with the same --checkpoint."
         )
     if not Path(folder).is_dir():
         raise CheckpointError(

@@ -191,10 +191,11 @@ def _recorded(
     """Yield the record of what is done, and the memory that it may take: all that is needed is loaded now."""
     needed, sentence = heads.require_memory(head, shape, n_classes, remedy)
     engine.note(sentence)
-    peaks, started, records = [0], time.perf_counter(), list[Record]()
+    peaks, stated, started, records = [0], [needed], time.perf_counter(), list[Record]()
 
     def see(event: dict[str, Any]) -> None:
         peaks.append(int(event.get("peak_bytes") or 0))
+        stated.append(int(event.get("projected_bytes") or 0))  # by a pass, once its kernels are compiled
 
     engine.events.subscribe(see)
     yield records, needed
@@ -207,7 +208,7 @@ def _recorded(
             "seconds": time.perf_counter() - started,
             "read_bytes": 0,
             "peak_bytes": max(peaks),
-            "projected_bytes": needed,
+            "projected_bytes": max(stated),
         }
     )
 

@@ -325,7 +325,7 @@ def _small_advice(height: int, width: int, channels: int) -> str:
         return "if the first of their axes is that of channels, move it to the end"
     if channels == 1 and width <= 4 < height:
         return "if this is one image, give X[None]"
-    return "lower patch"
+    return "lower patch_size"
 
 
 def pooling_of(settings: Configuration, geometry: Geometry) -> tuple[int, int]:

@@ -177,7 +177,7 @@ def test_layers_are_stacked_by_commands(path, tmp_path):
     refused(
         [*fit, "--set n_components=90 --set atoms=80 --out", tmp_path / "y.h5"],
         tmp_path,
-        "at most atoms",
+        "at most n_atoms",
         2,
     )
 

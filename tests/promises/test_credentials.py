@@ -59,7 +59,7 @@ def test_no_file_and_no_line_has_them(at, tmp_path, address, run):
     assert {"run.json", "manifest.json", "events.jsonl", "m.h5", "z.h5", "m.html"} <= {p.name for p in kept}
     assert not [path for path in kept if leaks(path.read_bytes())]
     resumed = run("resume", out / "c")
-    assert "has an address with credentials, which are not stored" in resumed.stderr
+    assert "has an address with credentials, or a name that is not UTF-8" in resumed.stderr
 
 
 def test_data_are_the_same_under_a_new_signature(address):

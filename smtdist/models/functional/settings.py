@@ -74,5 +74,5 @@ class FunctionalSettings(Settings):
             )
         if self.n_components > self.n_atoms:
             raise ConfigurationError(
-                f"n_components is {self.n_components}; it must be at most atoms, which is {self.n_atoms}."
+                f"n_components is {self.n_components}; it must be at most n_atoms, which is {self.n_atoms}."
             )
