@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, overload
 
 import h5py
 import numpy as np
@@ -30,7 +30,8 @@ from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, 
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import DataError, ModelError
 from smtdist.models import plugins
-from smtdist.models.kinds import KINDS
+from smtdist.models.kinds import KINDS, Kind
+from smtdist.settings import Settings
 from smtdist.solve.solution import Solution
 
 M = TypeVar("M")
@@ -206,6 +207,40 @@ class Array(NamedTuple):
 
 Arrays = Mapping[str, Array]
 """Declared arrays of a group, by name."""
+
+
+class Stored:
+    """What makes a dataclass with `settings`, arrays and a `provenance` a kind of model of its own, which has files.
+
+    A subclass names its kind, the class of its settings and its arrays, by the names of its fields. While its module is
+    imported, all that reads files knows it.
+    """
+
+    STORED_AS: ClassVar[str]
+    SETTINGS: ClassVar[type[Settings]]
+    ARRAYS: ClassVar[Arrays]
+    settings: Settings
+    provenance: dict[str, Any]
+
+    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays) -> None:
+        """Add the kind to the table."""
+        super().__init_subclass__()
+        cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
+        home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
+        KINDS[kind] = Kind(called, f"a {called}", home, f"{kind}_schema")
+
+    def stored(self) -> Iterator[tuple[str, Group]]:
+        """Yield what its file holds: arrays in the root, settings and provenance as JSON."""
+        about = {"configuration": self.settings.to_json(), "provenance": json.dumps(self.provenance)}
+        yield "", packed(self.ARRAYS, vars(self), version(self.STORED_AS) | about)
+
+    @classmethod
+    def restored(cls, file: Any, statistics: bool) -> Self:
+        """Read what `stored` yielded."""
+        require(file, {"": cls.ARRAYS})
+        settings = cls.SETTINGS.from_json(str(file.attrs["configuration"]))
+        about: dict[str, Any] = {"settings": settings, "provenance": json.loads(file.attrs["provenance"])}
+        return cls(**about, **arrays_in(file, cls.ARRAYS))
 
 
 def alike(names: Sequence[str], *dims: str, dtype: str = "", optional: bool = False) -> dict[str, Array]:
