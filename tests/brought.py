@@ -1,6 +1,10 @@
 """A package that brings something to smtdist, as an installed one would be found, and the life of a model of it by commands."""
 
+from pathlib import Path
+
 import calling
+
+import smtdist
 
 
 def install(monkeypatch, folder, group, name, value):
@@ -61,3 +65,17 @@ def run_stopped(words):
         engine.events.subscribe(stop)
 
     return calling.watched(words, "-q", watcher=stopping)
+
+
+def require_resumable(fit):
+    """A fit that is stopped leaves no model; resumed it is the one of a fit undisturbed, and other settings are refused."""
+    run(f"{fit} --checkpoint whole --out one.h5")
+    assert run_stopped(f"{fit} --checkpoint c --out again.h5").exit_code == 130
+    assert not Path("again.h5").exists()
+    with smtdist.watch("c") as view:
+        assert view.status == "stopped"
+    run("resume c")
+    calling.same_sums("one.h5", "again.h5")
+    done = calling.call(f"{fit} --set bits=9 --checkpoint c --out other.h5")
+    assert done.exit_code == 1
+    assert "bits is 9, was 16" in " ".join(done.stderr.split())

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from brought import install, run, run_stopped
+from brought import install, require_resumable, run
 from calling import call, same_sums
 from sklearn.base import clone
 
@@ -104,16 +104,7 @@ def test_from_the_command_line(installed):
 
 
 def test_killed_and_resumed_it_is_the_same(installed):
-    run(f"{FIT} --checkpoint whole --out one.h5")
-    assert run_stopped(f"{FIT} --checkpoint c --out again.h5").exit_code == 130
-    assert not Path("again.h5").exists()
-    with smtdist.watch("c") as view:
-        assert view.status == "stopped"
-    run("resume c")
-    same_sums("one.h5", "again.h5")
-    done = call(f"{FIT} --set bits=9 --checkpoint c --out other.h5")
-    assert done.exit_code == 1
-    assert "bits is 9, was 16" in " ".join(done.stderr.split())
+    require_resumable(FIT)
 
 
 def test_its_row_in_the_docs(installed):

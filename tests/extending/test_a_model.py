@@ -8,8 +8,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from brought import install, run, run_stopped
-from calling import call, same_sums
+from brought import install, require_resumable, run
+from calling import same_sums
 from sklearn.base import clone
 
 import smtdist
@@ -118,17 +118,7 @@ def test_from_the_command_line(installed):
 
 
 def test_killed_and_resumed_it_is_the_same(installed):
-    run(f"fit d.h5 {FIT} --checkpoint whole --out a.h5")
-
-    assert run_stopped(f"fit d.h5 {FIT} --checkpoint c --out again.h5").exit_code == 130
-    assert not Path("again.h5").exists()
-    with smtdist.watch("c") as view:
-        assert view.status == "stopped"
-    run("resume c")
-    same_sums("a.h5", "again.h5")
-    done = call(f"fit d.h5 {FIT} --set bits=9 --checkpoint c --out other.h5")
-    assert done.exit_code == 1
-    assert "bits is 9, was 16" in " ".join(done.stderr.split())
+    require_resumable(f"fit d.h5 {FIT}")
 
 
 def test_its_row_in_the_docs(installed):
