@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import h5py
@@ -592,6 +593,29 @@ def test_tables_share_a_pass(asked, tmp_path):
     page = (tmp_path / "T.md").read_text()
     assert "## Table 3" in page
     assert "## Table 7" in page
+
+
+def test_a_cell_judged_by_all_test_images_replaces_that_of_the_first():
+    def record(date, n_test, **changes):
+        own = {
+            "n_train": 50_000,
+            "n_test": n_test,
+            "dictionary": 8192,
+            "judge": "test",
+            "said": "",
+        } | changes
+        cell = {"table": "6", "row": "GQ 8192", "column": "50,000", "paper": 79.4, "ours": own}
+        return {"date": date, "command": "", "result": {"cells": [cell]}}
+
+    few, every = record("2026-11-25", 1000), record("2026-11-29", 10_000)
+    other = record("2026-11-25", 1000, dictionary=2048)
+    by_batch_5 = record("2026-11-25", 1000, judge="batch-5")
+    for order in ([few, every, other, by_batch_5], [other, by_batch_5, every, few]):
+        cells = markdown.newest({Path(f"{number}.json"): one for number, one in enumerate(order)})
+        left = [
+            (cell["ours"]["n_test"], cell["ours"]["dictionary"], cell["ours"]["judge"]) for cell in cells
+        ]
+        assert sorted(left) == [(1000, 2048, "test"), (1000, 8192, "batch-5"), (10_000, 8192, "test")]
 
 
 def test_the_page_is_what_the_records_say(tmp_path):
