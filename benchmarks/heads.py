@@ -56,8 +56,12 @@ def first_images(data: Path, group: str, count: int, out: Path) -> None:
         else:
             target["images"] = source["images"][:count]
         target["labels"] = source["labels"][:count]
-        for key, value in source.attrs.items():
-            target.attrs[key] = value
+        for kept, found in (
+            (copy, file),
+            (target, source),
+        ):  # the names of classes are the file's or the group's
+            for key, value in found.attrs.items():
+                kept.attrs[key] = value
 
 
 def fitted(
@@ -80,7 +84,7 @@ def measured(arguments: argparse.Namespace, steps: Steps, count: int) -> dict[st
     name = f"{count}-{arguments.dictionary}"
     some = steps.path(f"{name}-images.h5")
     if not some.exists():
-        first_images(arguments.data, "train", count, some)
+        first_images(arguments.data, arguments.train, count, some)
     models, took = [], {}
     for kind in arguments.kinds:
         model, took[f"fit {kind}"] = fitted(arguments, steps, name, kind, some)
