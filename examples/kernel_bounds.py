@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError, ModelError, counted
-from smtdist.models.kernel.autoencoder import KernelDecoder
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import FeatureEncoder, KernelModel
 
@@ -137,12 +136,12 @@ def generalisation_terms(model: KernelModel, delta: float = 0.05) -> dict[str, f
 
 def _autoencoder_terms(model: KernelModel, first: float, delta: float) -> dict[str, float]:
     decoder = model.decoder
-    assert isinstance(decoder, KernelDecoder)
-    n = len(decoder.bottleneck)
-    gram = decoder.kernel(decoder.bottleneck, decoder.bottleneck)
+    assert isinstance(decoder, KernelEncoder)
+    n = len(decoder.rows)
+    gram = decoder.kernel(decoder.rows, decoder.rows)
     second = math.sqrt(max(0.0, float(np.vdot(decoder.coefficients, gram @ decoder.coefficients))))
     # k(s, s) is the same all over the sphere for every kernel that can decode
-    gamma = float(decoder.kernel.diagonal(decoder.bottleneck).max())
+    gamma = float(decoder.kernel.diagonal(decoder.rows).max())
     return {
         "n": float(n),
         "omega_1": first,

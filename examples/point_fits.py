@@ -10,7 +10,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import Features
 from smtdist.models import valued
-from smtdist.models.points.fit import FINE, MOMENTS, PointModel
+from smtdist.models.points.fit import FINE, PointModel
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
 from smtdist.statistics.values import ValueSums
@@ -57,8 +57,8 @@ def fit_sums(
     sums: ValueSums, source: Source, engine: Engine, n_components: int, moment: str
 ) -> tuple[PointModel, list[dict[str, Any]]]:
     """Make a pass with some statistic of features, and solve; return the records of both too."""
-    if moment not in MOMENTS:
-        raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
+    if moment not in ("second", "centred"):
+        raise ConfigurationError(f"moment is {moment!r}; choose second or centred.")
     assert isinstance(sums.encoder, Features)
     with engine.run(("statistics", "solve")):
         statistics, record = valued.summed(sums, source, engine)

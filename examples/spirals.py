@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from examples.point_fits import fit_points
+from smtdist.data.neighbours import NoisePairs
+from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels import features as feature_kernels
 from smtdist.kernels.features import Landmarks
 from smtdist.models.points.contexts import nearest_neighbours, spread_points
 from smtdist.models.points.fit import PointModel
-from smtdist.models.points.table import noisy_pairs
 from smtdist.solve.solution import Float64
 
 TURNS = 1.5
@@ -57,7 +58,7 @@ def fit_spirals(
 ) -> tuple[PointModel, list[dict[str, Any]]]:
     """Embed the spirals from noisy pairs, with landmarks among the points ("sampling the data suffices")."""
     features = Landmarks(spread_points(spirals.points, landmarks))
-    return fit_points(noisy_pairs(spirals.points, noise, seed), features, engine, n_components=4)
+    return fit_points(NoisePairs(as_table(spirals.points), noise, seed), features, engine, n_components=4)
 
 
 def judged(model: PointModel, spirals: Spirals) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+from smtdist import settings as declarations
 from smtdist.errors import ConfigurationError, command, equals, option
 from smtdist.settings import FLAG, NULL, PAIR, Settings, number, one_of, seed, setting, shared, whole
 
@@ -22,10 +23,7 @@ CODED: Final = {
 }
 """Learned codes of patches, whose values are no bits, and the module whose `CODES` has each: `smtdist.models.coded`."""
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?|\d*\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
-MEANS: Final = ("context", "level", "patch", "channel", "global")
 POLICIES: Final = ("keep", "leave_out", "activate_best")
-DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given")
-DTYPES: Final = ("float32", "float16")
 VOTES: Final = ("exp", "linear", "hard")
 VOTING: Final = ("n_neighbors", "temperature", "vote", "mirrored_votes")
 """Settings that say how `evaluate` judges: nothing that is fitted depends on them."""
@@ -64,7 +62,7 @@ class Configuration(Settings):
     )
     difference_order: int = shared("difference_order", 1)
     subtract_mean: str = setting(
-        one_of(*MEANS),
+        one_of("context", "level", "patch", "channel", "global"),
         'what is subtracted from a patch: "context" (the mean patch of the neighbourhood, itself included), '
         '"level" (the mean pixel of those patches, one number), "patch" (its own mean, one number), "channel" '
         '(its own mean of each channel), "global" (the mean patch of the data).',
@@ -108,7 +106,7 @@ class Configuration(Settings):
     )
     n_atoms: int = setting(whole(1, 65536), "number of atoms K.", default=2048, stored="dictionary")
     dictionary_method: str = setting(
-        one_of(*DICTIONARY_METHODS),
+        one_of("random", "diverse", "kmeans", "spherical", "given"),
         'how atoms are chosen: "random" patches, "diverse" patches (random, but not too similar), "kmeans" '
         '(Euclidean), "spherical" k-means, or "given" by you.',
         default="random",
@@ -193,7 +191,10 @@ class Configuration(Settings):
     pool_size: int | None = shared("pool_size", None)
     pool_stride: int | None = shared("pool_stride", None)
     dtype: str = setting(
-        one_of(*DTYPES), "number type of representations in files.", default="float32", advanced=True
+        one_of("float32", "float16"),
+        "number type of representations in files.",
+        default="float32",
+        advanced=True,
     )
     pixel_range: tuple[float, float] | None = setting(
         _BLACK_AND_WHITE | NULL,
@@ -334,7 +335,7 @@ def described() -> dict[str, dict[str, Any]]:
     >>> described()["drop_components"]["values"], described()["drop_components"]["meaning"]
     ('a whole number of at least 0', 'number of leading dimensions that are left out.')
     """
-    found = Configuration.described()
+    found = declarations.described(Configuration.declared())
     for name, value in GREY.items():
         found[name]["meaning"] += (
             f" For grey images of at least {LEAST_GREY} x {LEAST_GREY} pixels the default is {value}; presets have their own."
@@ -344,37 +345,30 @@ def described() -> dict[str, dict[str, Any]]:
 
 _OUR_VOTES: Final = {"n_neighbors": 50, "temperature": 0.06, "mirrored_votes": True}
 _WINDOWS: Final = {"pool_size": 4, "pool_stride": 2}
-PRESETS: Final[dict[str, dict[str, Any]]] = {
-    "mnist-vq": {
-        "code": "vq", "context_size": 3, "n_atoms": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
-        "subtract_mean": "patch", "constant_patch": "activate_best", "n_components": 32, "drop_components": 1,
-        "whitening_reg": 0.3,
-        **_WINDOWS,
-    },
-    "cifar10-gq": {
-        "code": "gq", "threshold": 0.3, "context_size": "whole", "subtract_mean": "level", "n_atoms": 8192, "n_components": 384,
-        "drop_components": 32, "augment_flip": True, **_WINDOWS, **_OUR_VOTES,
-    },
-    "cifar10-gq-gray": {
-        "code": "gq", "threshold": 0.45, "context_size": "whole", "n_atoms": 8192, "n_components": 384,
-        "drop_components": 16, "augment_flip": True,
-        "to_grayscale": True, **_WINDOWS, **_OUR_VOTES,
-    },
-    # as SMT 2023 prints them (section 3, appendices C, D and J)
-    "paper-mnist-vq": {
-        "code": "vq", "context_size": 3, "n_atoms": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
-        "n_components": 32, **_WINDOWS,
-    },
-    "paper-cifar10-gq": {
-        "code": "gq", "threshold": 0.3, "context_size": "whole", "n_atoms": 8192, "n_components": 384,
-        "drop_components": 16, "augment_flip": True,
-        **_WINDOWS,
-    },
-    "paper-cifar10-gq-gray": {
-        "code": "gq", "threshold": 0.45, "context_size": "whole", "n_atoms": 8192, "n_components": 384, "augment_flip": True,
-        "to_grayscale": True, **_WINDOWS,
-    },
+_MNIST_VQ: Final = {
+    "code": "vq", "context_size": 3, "n_atoms": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
+    "n_components": 32, **_WINDOWS,
 }  # fmt: skip
+_CIFAR10_GQ: Final = {
+    "code": "gq", "threshold": 0.3, "context_size": "whole", "n_atoms": 8192, "n_components": 384, "augment_flip": True,
+    **_WINDOWS,
+}  # fmt: skip
+_GRAY: Final = {"threshold": 0.45, "to_grayscale": True}
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "mnist-vq": _MNIST_VQ
+    | {
+        "subtract_mean": "patch",
+        "constant_patch": "activate_best",
+        "drop_components": 1,
+        "whitening_reg": 0.3,
+    },
+    "cifar10-gq": {**_CIFAR10_GQ, "subtract_mean": "level", "drop_components": 32, **_OUR_VOTES},
+    "cifar10-gq-gray": {**_CIFAR10_GQ, **_GRAY, "drop_components": 16, **_OUR_VOTES},
+    # as SMT 2023 prints them (section 3, appendices C, D and J)
+    "paper-mnist-vq": _MNIST_VQ,
+    "paper-cifar10-gq": {**_CIFAR10_GQ, "drop_components": 16},
+    "paper-cifar10-gq-gray": {**_CIFAR10_GQ, **_GRAY},
+}
 
 
 class JoinedPreset(NamedTuple):
@@ -523,13 +517,3 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
             raise ConfigurationError(f"{option('a parameter')} takes key=value, not {text!r}.")
         changes[name] = parse_value(value)
     return changes
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """Read one `key=value` of the command line, and return the setting's own name with its value.
-
-    >>> parse_setting("context=3"), parse_setting("context_size=whole")
-    (('context_size', 3), ('context_size', 'whole'))
-    """
-    ((name, value),) = Configuration.named(parse_settings([text])).items()
-    return name, value

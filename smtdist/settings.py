@@ -282,16 +282,13 @@ class Settings:
         ]
 
         def __init__(self: Settings, **given: Any) -> None:
-            Settings._start(self, given)
+            values, declared = self.defaults() | self.named(given), self.declared()
+            for name, value in values.items():
+                object.__setattr__(self, name, _plain(value, declared[name].metadata["setting"]))
+            self.__post_init__()
 
         __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         cls.__init__ = __init__  # type: ignore[method-assign,assignment]
-
-    def _start(self, given: Mapping[str, Any]) -> None:
-        values, declared = self.defaults() | self.named(given), self.declared()
-        for name, value in values.items():
-            object.__setattr__(self, name, _plain(value, declared[name].metadata["setting"]))
-        self.__post_init__()
 
     def __post_init__(self) -> None:
         """Check every value, and then what does not go together."""
@@ -309,15 +306,6 @@ class Settings:
         return {name: field for name, field in fields.items() if "setting" in field.metadata}
 
     @classmethod
-    def all_names(cls) -> set[str]:
-        """Return the names of all settings, other names among them."""
-        return {
-            name
-            for own, field in cls.declared().items()
-            for name in (own, *field.metadata["setting"].aliases)
-        }
-
-    @classmethod
     def undeclared(cls) -> list[str]:
         """Return the names of attributes with a type that no `setting` declares: mistakes."""
         return [field.name for field in dataclasses.fields(cls) if field.name not in cls.declared()]  # type: ignore[arg-type]
@@ -326,15 +314,6 @@ class Settings:
     def defaults(cls) -> dict[str, Any]:
         """Return the defaults by name."""
         return {name: default_of(field) for name, field in cls.declared().items()}
-
-    @classmethod
-    def described(cls, *, advanced: bool = True) -> dict[str, dict[str, Any]]:
-        """Return every setting with its default, the values it may have and what it means; without `advanced` the main ones."""
-        return {
-            name: about
-            for name, about in described(cls.declared()).items()
-            if advanced or not cls.declared()[name].metadata["setting"].advanced
-        }
 
     @classmethod
     def stored_names(cls, names: Iterable[str]) -> tuple[str, ...]:
@@ -348,10 +327,8 @@ class Settings:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some settings changed; ConfigurationError for an unknown name or a value that is none."""
-        return type(self)(**{**self._values(), **self.named(changes)})
-
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.declared()}
+        values = {name: getattr(self, name) for name in self.declared()}
+        return type(self)(**{**values, **self.named(changes)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON types, under the names that they have in files."""

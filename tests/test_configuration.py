@@ -7,7 +7,7 @@ from smtdist.configuration import (
     PRESET_NOTES,
     PRESETS,
     Configuration,
-    parse_setting,
+    parse_settings,
     preset,
     preset_lines,
 )
@@ -67,6 +67,12 @@ def test_values_have_other_words():
 def test_json_lists_become_ranges():
     settings = Configuration(pixel_range=(-1.0, 1.0))
     assert Configuration.from_json(settings.to_json()).pixel_range == (-1.0, 1.0)
+
+
+def parse_setting(text):
+    """The setting's own name, with its value."""
+    ((name, value),) = Configuration.named(parse_settings([text])).items()
+    return name, value
 
 
 def test_unknown_names_are_refused_with_the_known_ones():

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from smtdist.concepts.analogram import _classes, _isometric, _with_hidden, analogram, is_exact
-from smtdist.concepts.partial_cube import hamming
+from smtdist.concepts.analogram import _classes, _isometric, _with_hidden, analogram, hamming, is_exact
 from smtdist.errors import DataError
 
 

@@ -21,7 +21,7 @@ from sklearn.cluster import KMeans
 
 from benchmarks.record import write_record
 from smtdist.concepts.fit import fit_concepts
-from smtdist.concepts.scores import prepare
+from smtdist.concepts.scores import leading, prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.configuration import preset
 from smtdist.data.array import as_source
@@ -110,7 +110,7 @@ def represented(options: argparse.Namespace, engine: Engine) -> tuple[Any, Any, 
             for first, values in transform(model, as_source(part), engine):
                 out[first : first + len(values)] = values.reshape(len(values), -1)
             z.append(out)
-    scores = prepare(z[0], engine, rank=options.rank)
+    scores = leading(prepare(z[0], engine), options.rank, engine)
     train = read_rows(scores.source) / scores.grid
     test = (z[1] - scores.mean) @ scores.axes
     return train.astype(np.float32), labels[0], test.astype(np.float32), labels[1]

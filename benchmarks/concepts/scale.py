@@ -26,8 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
 from smtdist.concepts.descent import descend
-from smtdist.concepts.iteration import RowPasses
-from smtdist.concepts.projection import TILE
+from smtdist.concepts.iteration import TILE, RowPasses
 from smtdist.concepts.sampling import sample
 from smtdist.concepts.scores import prepare, rows_together
 from smtdist.concepts.settings import ConceptSettings

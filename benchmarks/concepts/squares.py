@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.partial_cube import hamming
+from smtdist.concepts.analogram import hamming
 
 NEAREST: Final = 8
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from smtdist.concepts.objective import alignment, moments
+from smtdist.concepts.objective import moments, reached
 
 Concepts = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
@@ -78,7 +78,7 @@ def scored(
     return {
         "hamming": float(apart.mean() / p),
         "hamming_larger": float(apart[larger].mean() / p),
-        "cka": alignment(moments(found, noisy), weights),
-        "cka_clean": alignment(moments(found, clean), weights),
-        "cka_true": alignment(moments(found, true), np.ones(found.shape[1])),
+        "cka": reached(moments(found, noisy), weights)[1],
+        "cka_clean": reached(moments(found, clean), weights)[1],
+        "cka_true": reached(moments(found, true), np.ones(found.shape[1]))[1],
     }

@@ -15,7 +15,8 @@ from benchmarks.functional.common import engine
 from benchmarks.record import write_record
 from examples.unit_disc import FUNCTIONALS, disc_landmarks, fit_disc, judged, moving_points
 from smtdist.data.array import ArraySamples
-from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised, participation
+from smtdist.models.functional.settings import FunctionalSettings
+from smtdist.models.functional.sgd import fit_sgd, orthogonalised, participation
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -67,14 +68,13 @@ def _sgd(model: Any, paths: Any, options: Any) -> list[dict[str, Any]]:
         for start, P in (("eigenvectors", analytic.components), ("random", None))
     ]
     for start, P, sparsity in runs:
-        settings = SgdSettings(
+        settings = FunctionalSettings(
             n_components=FUNCTIONALS,
-            rounds=options.rounds,
-            batch=options.batch,
-            steps=options.steps,
-            memory=1.0,
+            n_epochs=options.rounds,
+            sgd_batch=options.batch,
+            sgd_steps=options.steps,
             sparsity=sparsity,
-            moment="second",
+            second_moment="second",
         )
         learned, _ = fit_sgd(source, model.features, engine(), settings, start=P)
         reached = orthogonalised(learned.components, sums.moment)

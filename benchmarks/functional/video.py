@@ -18,7 +18,7 @@ from examples.video_dictionary import dictionary_topology
 from smtdist.configuration import parse_settings
 from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised, participation
+from smtdist.models.functional.sgd import fit_sgd, orthogonalised, participation
 from smtdist.models.functional.video import fit_video
 from smtdist.models.functional.video_judge import judged
 
@@ -89,10 +89,7 @@ def _sgd(model: Any, clips: Any, wanted: FunctionalSettings, options: Any) -> li
     rows = [{"start": "eigenvectors", "objective": 1.0, "support": _support(model.components, sums)}]
     runs = [("random", None, 0.0), *(("eigenvectors", model.components, s) for s in options.sparsity)]
     for name, start, sparsity in runs:
-        settings = SgdSettings(
-            n_components=len(model.components), rounds=options.sgd_rounds, batch=wanted.sgd_batch, steps=wanted.sgd_steps,
-            memory=1.0, sparsity=sparsity,
-        )  # fmt: skip
+        settings = wanted.replace(n_epochs=options.sgd_rounds, sparsity=sparsity)
         learned, _ = fit_sgd(
             model.sequences(clips), model.coder, engine(), settings, start=start, sums=sums
         )

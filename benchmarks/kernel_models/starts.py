@@ -19,6 +19,7 @@ from smtdist.models.kernel import autoencoder as fitting
 from smtdist.models.kernel.descent import descend
 from smtdist.models.kernel.settings import KernelSettings
 
+SETTINGS = KernelSettings(model="autoencoder")
 SETS = ("circles", "cubes", "iris", "ionosphere", "digits", "pixels")
 
 
@@ -38,12 +39,12 @@ def plain(kernel: Kernel, rows: Any, gram: Any, ridge: float) -> tuple[float, fl
     def value(flat: Any) -> tuple[float, Any]:
         lengths = np.linalg.norm(flat.reshape(n, 2), axis=1)[:, None]
         points = flat.reshape(n, 2) / lengths
-        loss, slope = fitting._objective(points, Kernel(), inverse, rows, ridge)
+        loss, slope = fitting.autoencoder_objective(points, Kernel(), inverse, rows, ridge)
         return loss, (fitting.tangent(points, slope) / lengths).reshape(-1)
 
     started = time.perf_counter()
     inverse = fitting._roots(gram, "gaussian")[1]
-    _, found = descend(value, fitting._leading(gram, 2, 0).reshape(-1), "lbfgs", 1e-5, 1000)
+    _, found = descend(value, fitting._leading(gram, 2, 0).reshape(-1), SETTINGS)
     return found.loss, time.perf_counter() - started
 
 
@@ -58,45 +59,43 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seeds", type=int, default=1, help="of the default")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
-    settings = KernelSettings(model="autoencoder")
-    ridge, found = settings.numeric_ridge(), []
+    ridge, found = SETTINGS.numeric_ridge(), []
     for name in options.sets:
         for split in range(options.splits):
             rows = rows_of(name, options.data, options.rows, split)
             kernel = with_bandwidth(Kernel(), "median", rows)
-            gram = kernel(rows, rows) + settings.nugget * np.eye(len(rows))
+            gram = kernel(rows, rows) + SETTINGS.nugget * np.eye(len(rows))
             point = np.tile([1.0, 0.0], (len(rows), 1))
             row: dict[str, Any] = {
                 "set": name, "split": split,
-                "one_point": fitting.autoencoder_objective(point, Kernel(), gram, rows, ridge)[0],
+                "one_point": fitting.autoencoder_objective(point, Kernel(), fitting._roots(gram, "gaussian")[1], rows, ridge)[0],
                 "one_start": dict(zip(("loss", "seconds"), plain(kernel, rows, gram, ridge), strict=True)),
             }  # fmt: skip
             defaults = []
             for seed in range(options.seeds):
                 started = time.perf_counter()
-                ended = fitting.autoencoder(
-                    kernel, Kernel(), rows, 2, ridge, nugget=settings.nugget, seed=seed
-                )[2]
+                ended = fitting.autoencoder(kernel, rows, SETTINGS.replace(random_state=seed))[2]
                 defaults.append({**vars(ended), "seconds": time.perf_counter() - started})
             row["default"] = defaults
-            row["of_starts"] = of_starts(kernel, rows, gram, ridge, options.starts)
+            row["of_starts"] = of_starts(kernel, rows, gram, options.starts)
             best = min(row["of_starts"]["losses"], default=np.inf)
             row["over_the_best"] = [one["loss"] / best - 1 for one in defaults]
             found.append(row)
             print({k: v for k, v in row.items() if k != "of_starts"}, best, flush=True)
-    result = {"rows": options.rows, "starts": options.starts, "n_init": fitting.N_INIT, "found": found}
+    result = {"rows": options.rows, "starts": options.starts, "n_init": SETTINGS.n_init, "found": found}
     if options.json:
         write_record(options.json, "kernel-autoencoder-starts", result)
     return result
 
 
-def of_starts(kernel: Kernel, rows: Any, gram: Any, ridge: float, starts: int) -> dict[str, Any]:
+def of_starts(kernel: Kernel, rows: Any, gram: Any, starts: int) -> dict[str, Any]:
     """Return the losses of random starts that are each followed to the end; their seed is another than the default's."""
-    space, rng = fitting._space(gram, kernel.label, Kernel(), rows, 2, ridge), np.random.default_rng(1000)
+    _, _, value, scale = fitting._space(gram, kernel.label, rows, SETTINGS)
+    rng = np.random.default_rng(1000)
     started, losses = time.perf_counter(), []
     for _ in range(starts):
         start = rng.standard_normal(2 * len(rows))
-        losses.append(descend(space.value, start, "lbfgs", 1e-5, 1000, space.scale)[1].loss)
+        losses.append(descend(value, start, SETTINGS, scale)[1].loss)
     return {"losses": sorted(losses), "seconds": time.perf_counter() - started}
 
 

@@ -53,7 +53,7 @@ from benchmarks.quality.judged import Family, families, fits_of
 from benchmarks.quality.paired import DRAWS, ahead
 from benchmarks.record import write_record
 from benchmarks.steps import Steps
-from smtdist.configuration import parse_setting
+from smtdist.configuration import Configuration, parse_settings
 from smtdist.engine.lock import held
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
@@ -99,7 +99,7 @@ def of_table(options: argparse.Namespace) -> list[Asked]:
     """Return the cells of the table, by all votes that are asked for; rows that are about votes by the first alone."""
     made, found = tables(options.recipe), dict[tuple[Any, ...], Asked]()
     names = list(made) if "all" in options.table else list(dict.fromkeys(options.table))
-    changes = tuple(map(parse_setting, options.set))
+    changes = tuple(Configuration.named(parse_settings(options.set)).items())
     seeds = [[("seed", seed)] for seed in options.seeds] or [[]]
     for name in names:
         for printed in made[name]():

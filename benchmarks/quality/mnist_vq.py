@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from benchmarks.record import write_record
-from smtdist.configuration import Configuration, parse_setting, preset
+from smtdist.configuration import Configuration, parse_settings, preset
 from smtdist.data.array import as_source
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
@@ -42,7 +42,8 @@ def grid(texts: list[str]) -> list[dict[str, Any]]:
     columns = []
     for text in texts:
         key, values = text.split("=")
-        columns.append([parse_setting(f"{key}={value}") for value in values.split(",")])
+        each = (parse_settings([f"{key}={value}"]) for value in values.split(","))
+        columns.append([pair for one in each for pair in Configuration.named(one).items()])
     return [dict(row) for row in itertools.product(*columns)]
 
 
@@ -143,7 +144,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     choices.add_argument("--whiten", type=float, nargs="+", default=[0.25, 0.5, 0.75, 1.0])
     options = parser.parse_args(arguments)
     settings = preset("mnist-vq").replace(
-        dictionary=options.dictionary, **dict(map(parse_setting, options.set))
+        dictionary=options.dictionary, **Configuration.named(parse_settings(options.set))
     )
     result = choose(options, settings)
     if options.json:

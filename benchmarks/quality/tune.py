@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import write_record
-from smtdist.configuration import Configuration, parse_setting
+from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.array import ArraySource
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import labels_name, open_source
@@ -97,7 +97,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--grid", action="append", metavar="KEY=VALUE,VALUE")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    settings = Configuration(n_atoms=options.dictionary).replace(**dict(map(parse_setting, options.set)))
+    settings = Configuration(n_atoms=options.dictionary).replace(
+        **Configuration.named(parse_settings(options.set))
+    )
     trials = combinations(settings, parse_grid(options.grid or GRID))
     total = options.train + options.validation
     source = open_source(options.data, "train", settings)

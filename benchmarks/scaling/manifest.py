@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.record import write_record
-from smtdist.configuration import Configuration, parse_setting
+from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.locations import resolved
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
 from smtdist.data.opening import open_source
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    settings = Configuration(**{**SETTINGS, **dict(map(parse_setting, options.set))})
+    settings = Configuration(**{**SETTINGS, **Configuration.named(parse_settings(options.set))})
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         result = measure(Path(folder), options.shards, options.samples, settings)
     for name, value in result.items():

@@ -29,7 +29,7 @@ from typing import Any, Final
 import h5py
 
 from benchmarks.record import write_record
-from smtdist.configuration import Configuration, parse_setting
+from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.array import as_source
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
@@ -225,7 +225,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         if options.json:
             write_record(options.json, "checkpoint-cost" if options.cost else "peaks", {"runs": measured})
         return measured
-    settings = Configuration(**{"n_components": 32, **dict(map(parse_setting, options.set))})
+    settings = Configuration(**{"n_components": 32, **Configuration.named(parse_settings(options.set))})
     results = [
         measure(options.data, options.dataset, samples, settings, options.workers)
         for samples in options.samples

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from smtdist.configuration import Configuration, parse_setting
+from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.opening import open_source
 from smtdist.data.writing import lenient
 from smtdist.engine.local_cluster import local_executor
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    settings = Configuration(**{**SETTINGS, **dict(map(parse_setting, options.set))})
+    settings = Configuration(**{**SETTINGS, **Configuration.named(parse_settings(options.set))})
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder, "data.h5")
         started = time.perf_counter()

@@ -34,7 +34,7 @@ import psutil
 
 from benchmarks.record import write_record
 from smtdist.cli import app
-from smtdist.configuration import PRESETS, parse_setting
+from smtdist.configuration import PRESETS, Configuration, parse_settings
 from smtdist.engine import checkpoint, session
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.passes import Engine
@@ -374,7 +374,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     results = {}
     for name in options.jobs:
         job = {**JOBS[name]}
-        job["settings"] = {**job["settings"], **dict(map(parse_setting, options.set))}
+        job["settings"] = {**job["settings"], **Configuration.named(parse_settings(options.set))}
         samples = max(600, round(options.share * job["samples"]))
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder, "data.h5"))

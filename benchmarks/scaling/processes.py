@@ -25,7 +25,7 @@ from typing import Any
 import h5py
 
 from benchmarks.record import write_record
-from smtdist.configuration import Configuration, parse_setting
+from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.opening import open_source
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.local_cluster import local_executor
@@ -154,7 +154,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    settings = Configuration(**{**SETTINGS, **dict(map(parse_setting, options.set))})
+    settings = Configuration(**{**SETTINGS, **Configuration.named(parse_settings(options.set))})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths, few_images = dict[int, Path](), min(512, options.images)

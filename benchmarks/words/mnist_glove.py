@@ -32,7 +32,7 @@ from scipy.stats import binomtest
 from benchmarks.record import write_record
 from benchmarks.steps import UNFINISHED, Steps
 from examples.word_rivals import GloveSettings, glove
-from smtdist.configuration import Configuration, parse_setting, preset
+from smtdist.configuration import Configuration, parse_settings, preset
 from smtdist.data.array import as_source
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
@@ -236,7 +236,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Compare on every seed."""
     train, test = read(options.data, "train", options.train), read(options.data, "test", options.test)
     base = preset("mnist-vq").replace(
-        dictionary=options.dictionary, **dict(map(parse_setting, options.set))
+        dictionary=options.dictionary, **Configuration.named(parse_settings(options.set))
     )
     asked = {**vars(options), "data": Path(options.data).name}
     free = ("minutes", "work", "json", "workers", "seeds", "context")

@@ -4,17 +4,22 @@ Global rule: hidden nodes are the intersections of differences between items; wi
 those of items j and k meet in the majority of rows i, j and k. Local rule: between neighbours that differ
 by several concepts a path is laid that takes supersets first. Concepts that are alike on all items become
 the edges of one path.
+
+And the way back from a partial cube, a graph whose distances are those of binary vectors, to the vectors. The
+Djoković-Winkler relation puts edges of a partial cube in one class when they cut the vertices alike; each class is a concept.
+Deza and Laurent (1997), chapter 19.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csgraph
 
-from smtdist.concepts.partial_cube import concepts_of_graph, hamming, networkx
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
 
 MOST_NODES: Final = 2000
 PRUNED_UP_TO: Final = 64
@@ -95,7 +100,7 @@ def _with_paths(nodes: NDArray[np.uint8], items: NDArray[np.uint8], most: int) -
     """Lay paths between neighbours that are more than one class apart, until distances are those of S (local rule)."""
     for _ in range(nodes.shape[1] + 1):
         apart = hamming(nodes)
-        around = _path_lengths(apart == 1)
+        around = csgraph.shortest_path(apart == 1, unweighted=True)
         late = np.argwhere(np.triu(around > apart))
         if not len(late):
             break
@@ -120,7 +125,7 @@ def _with_paths(nodes: NDArray[np.uint8], items: NDArray[np.uint8], most: int) -
 def _isometric(nodes: NDArray[np.uint8]) -> bool:
     """Tell whether distances along edges of one concept are those of S."""
     apart = hamming(nodes)
-    return bool((_path_lengths(apart == 1) == apart).all())
+    return bool((csgraph.shortest_path(apart == 1, unweighted=True) == apart).all())
 
 
 def _pruned(nodes: NDArray[np.uint8], items: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -136,15 +141,6 @@ def _pruned(nodes: NDArray[np.uint8], items: NDArray[np.uint8]) -> NDArray[np.ui
         else:
             at += 1
     return nodes
-
-
-def _path_lengths(near: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the lengths of shortest paths over edges between nodes that are near (v, v); a huge number where there is none."""
-    nx = networkx()
-    lengths = np.full(near.shape, np.iinfo(np.int32).max, np.int64)
-    for node, reached in nx.all_pairs_shortest_path_length(nx.from_numpy_array(near)):
-        lengths[node, list(reached)] = list(reached.values())
-    return lengths
 
 
 def _path(u: NDArray[np.uint8], v: NDArray[np.uint8], items: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -185,3 +181,58 @@ def _expanded(
     for point, row in enumerate(s):
         graph.nodes[tuple(int(bit) for bit in row)]["points"].append(point)
     return graph
+
+
+def networkx() -> Any:
+    """Return the package of graphs; ConfigurationError where it is not installed."""
+    try:
+        import networkx
+    except ImportError:
+        raise ConfigurationError("Analograms need networkx; install smtdist[analogram].") from None
+    return networkx
+
+
+def concepts_of_graph(graph: Any) -> tuple[list[Hashable], NDArray[np.uint8]]:
+    """Return the vertices and their concepts (v, b), one for each class of edges; the first vertex has none.
+
+    Takes an edge (x, y), puts the vertices nearer to x on one side and those nearer to y on the other, and
+    goes on with an edge that no cut crosses. Exact: a graph that is not a partial cube, whose Hamming
+    distances would differ from its own, is a DataError. Memory: v² and v b numbers.
+
+    >>> nodes, S = concepts_of_graph(networkx().cycle_graph(6))
+    >>> S.shape, int((S[0] != S[3]).sum())
+    ((6, 3), 3)
+    """
+    nodes = list(graph.nodes)
+    if not nodes:
+        raise DataError("The graph has no vertex; give one with at least one.")
+    near = networkx().to_scipy_sparse_array(graph, nodes, weight=None)
+    distances = csgraph.shortest_path(near, unweighted=True)
+    if np.isinf(distances).any():
+        raise DataError(
+            "The graph is not connected, but concepts are cuts of a connected graph; join its parts."
+        )
+    place = {node: i for i, node in enumerate(nodes)}
+    edges = [(place[x], place[y]) for x, y in graph.edges if x != y]
+    sides: list[NDArray[np.uint8]] = []
+    open_edges = np.array(edges, np.int64).reshape(-1, 2)
+    while len(open_edges):
+        x, y = open_edges[0]
+        if (distances[x] == distances[y]).any():
+            raise DataError("The graph is not a partial cube: it is not bipartite.")
+        side = (distances[y] < distances[x]).astype(np.uint8)
+        sides.append(side ^ side[0])
+        crossing = side[open_edges[:, 0]] != side[open_edges[:, 1]]
+        open_edges = open_edges[~crossing]
+    concepts = np.stack(sides, 1) if sides else np.zeros((len(nodes), 0), np.uint8)
+    if (hamming(concepts) != distances).any():
+        raise DataError("The graph is not a partial cube: its distances are not those of binary vectors.")
+    return nodes, concepts
+
+
+def hamming(concepts: NDArray[np.generic], others: NDArray[np.generic] | None = None) -> NDArray[np.int64]:
+    """Return the numbers of differing concepts between rows of S and of another (v, w)."""
+    s = np.asarray(concepts, np.float64)
+    t = s if others is None else np.asarray(others, np.float64)
+    counts = s.sum(1)[:, None] + t.sum(1)[None] - 2 * s @ t.T
+    return np.asarray(np.rint(counts), np.int64)

@@ -10,7 +10,7 @@ that it is swept several times before they are looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Self
 
@@ -18,20 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.bits import Narrowed
-from smtdist.concepts.few_points import FewPoints
-from smtdist.concepts.keyed import keys_of
+from smtdist.concepts.few_points import FewPoints, are_few
+from smtdist.concepts.keyed import key_of
 from smtdist.concepts.objective import Terms, best_scale, best_weights, loss, reached
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.sampling import used_rank
-from smtdist.concepts.scores import Scores
-from smtdist.concepts.settings import ConceptSettings, Heats
+from smtdist.concepts.scores import Scores, leaves
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import (
     Concepts,
     State,
     blocks_of,
     flip_to_sparse,
-    leaves,
     pack_rows,
     prices_of,
     state_of,
@@ -93,11 +92,7 @@ class Descended:
 class _SweepJob:
     """What all blocks of a sweep share."""
 
-    packed: Concepts
-    together: Matrix
-    members: Matrix
-    crossed: Matrix
-    total: Matrix
+    sums: State  # with S as bits
     inverse2: Matrix
     weights: Matrix
     heats: Matrix  # temperatures of the sweeps on end
@@ -111,11 +106,9 @@ def _sweep_range(
     job: _SweepJob, source: Source, start: int, stop: int
 ) -> tuple[Concepts, Narrowed, Narrowed, int]:
     """Sweep a block of rows, once for each temperature; return the rows as bits, the changes of SᵀS and XᵀS, and the flips."""
-    b = len(job.members)
-    s = np.unpackbits(job.packed[start:stop], axis=1, count=b)
-    together = job.together.copy()
-    crossed = job.crossed.copy()
-    members = job.members.copy()
+    sums = job.sums
+    s = np.unpackbits(sums.concepts[start:stop], axis=1, count=len(sums.members))
+    together, crossed, members = sums.together.copy(), sums.crossed.copy(), sums.members.copy()
     x = read_rows(source, start, stop).astype(np.float64)
     flips = 0
     for heat, key in zip(job.heats, job.keys, strict=True):
@@ -125,7 +118,7 @@ def _sweep_range(
             together,
             members,
             crossed,
-            job.total,
+            sums.total,
             job.inverse2,
             job.weights,
             job.points,
@@ -135,7 +128,7 @@ def _sweep_range(
             job.scale,
             key,
         )
-    changes = Narrowed.of(together - job.together), Narrowed.of(crossed - job.crossed)
+    changes = Narrowed.of(together - sums.together), Narrowed.of(crossed - sums.crossed)
     return np.packbits(s, axis=1), *changes, int(flips)
 
 
@@ -198,12 +191,12 @@ def descend(
     sums = search.state.terms(scores)
     weights = search.fitted(sums)
     if kept is None:
-        first = search.measured(sums, weights, search.heats.start)
+        first = search.measured(sums, weights, settings.start_temperature)
         now = _Standing(0, 1, [], (first.objective, pack_rows(search.state.concepts), weights))
     else:
         now = _Standing.of(kept)
     on_end = min(max(settings.max_iter // 10, ON_END[0]), ON_END[1])
-    step_size = on_end if len(search.ranges) == 1 and search.heats.start > 0 else 1
+    step_size = on_end if len(search.ranges) == 1 and settings.start_temperature > 0 else 1
     with engine.keeping(scores.source):
         while now.done < settings.max_iter and not now.ended:
             numbers = range(now.done, min(now.done + step_size, settings.max_iter))
@@ -226,24 +219,25 @@ class _Search:
     ranges: list[tuple[int, int]]  # of the blocks
     size: float  # the unit of weights
     few: FewPoints | None
-    heats: Heats
 
     @classmethod
     def of(cls, start: Concepts, scores: Scores, settings: ConceptSettings, engine: Engine) -> Self:
-        ranges = _blocks(scores.points, settings.blocks)
-        few = FewPoints.where_they_pay(scores, start.shape[1]) if len(ranges) == 1 else None
+        count = min(scores.points, settings.blocks or max(1, scores.points // BLOCK_POINTS))
+        ranges = list(pairwise(scores.points * i // count for i in range(count + 1)))
+        pays = len(ranges) == 1 and are_few(scores.points, scores.rank, start.shape[1])
+        few = FewPoints.of(scores) if pays else None
         state = state_of(start, scores, engine)
         size = unit_weight(scores, start.shape[1])
-        return cls(state, scores, settings, engine, ranges, size, few, settings.heats)
+        return cls(state, scores, settings, engine, ranges, size, few)
 
     def sweep_once(self, weights: Matrix, now: _Standing, numbers: range) -> Matrix:
         """Do one sweep, or several on end, and note in `now` where that leads; returns the weights of the next."""
         state, settings = self.state, self.settings
-        heat = self.heats(numbers[-1])
+        heat = settings.heat(numbers[-1])
         projected = 0
-        every = settings.projected_every
+        every = settings.projection_interval if settings.method == "hybrid" else 0
         if every and (numbers.stop // every) > (numbers.start // every):
-            projected = project(state, self.scores, self.fitted, settings.rank, self.engine, heat <= CLEAR)
+            projected = self.project(heat <= CLEAR)
         flips = 0
         for group in range(now.groups):
             flips += self.swept(weights, self.ranges[group :: now.groups], numbers)
@@ -271,27 +265,58 @@ class _Search:
             now.groups = min(len(self.ranges), 2 * now.groups)
         return weights
 
+    def project(self, only_if_lower: bool) -> int:
+        """Round the concepts' projections onto the image of X, [UUᵀs̄ + mean >= ½]; returns the members changed.
+
+        Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would
+        vanish. Where asked, the projected S stays only if its loss is lower.
+        """
+        state, scores, p = self.state, self.scores, self.scores.points
+        used = used_rank(scores, self.settings.rank, len(state.members))
+        inverse = 1 / (scores.grid[:used] * scores.singular[:used])
+        centred = state.crossed[:used] - np.outer(state.total[:used], state.members) / p
+        y = centred * inverse[:, None]
+        spread = state.members - state.members**2 / p
+        inside = (y**2).sum(0) > 0.5 * np.maximum(spread, 1e-9)
+        if not inside.any():
+            return 0
+        shared = (
+            np.where(inside, y * inverse[:, None], 0.0),
+            0.5 - state.members / p,
+            inside,
+            pack_rows(state.concepts),
+        )
+        new = state.concepts.copy()
+        for (start, stop), part in self.engine.map(
+            _project_range, shared, scores.source, leaves(scores.source)
+        ):
+            new[start:stop] = np.unpackbits(part, axis=1, count=len(inside))
+        changed = int((new != state.concepts).sum())
+        if changed:
+            candidate = state_of(new, scores, self.engine)
+            sums, before = candidate.terms(scores), state.terms(scores)
+            if not only_if_lower or loss(sums, self.fitted(sums)) < loss(before, self.fitted(before)):
+                vars(state).update(vars(candidate))
+                return changed
+        return 0
+
     def swept(self, weights: Matrix, ranges: list[tuple[int, int]], numbers: range) -> int:
         """Sweep some blocks side by side and bring state up to date; returns the flips."""
         state, settings = self.state, self.settings
-        heats = np.array([self.heats(number) for number in numbers])
+        heats = np.array([settings.heat(number) for number in numbers])
         if heats[0] > FITTED:
             weights = np.maximum(weights, self.size)
         elif heats[0] > 0 and settings.weights == "concept":  # one that lost all weight may come back
             mean = weights.mean()
             weights = np.where(weights < FAINT * mean, 0.1 * mean, weights)
         prices = prices_of(weights, settings.penalty, self.size, settings.weighted_penalty)
-        keys = keys_of(settings.random_state, numbers)
+        keys = np.array([key_of(settings.random_state, number) for number in numbers], np.uint64)
         scale = 1 / (self.scores.points * self.size**2)
         if self.few is not None:
             self.engine.heed_stop()
             return self.few.sweep(state, weights, heats, keys, prices, scale)
         job = _SweepJob(
-            pack_rows(state.concepts),
-            state.together,
-            state.members,
-            state.crossed,
-            state.total,
+            replace(state, concepts=pack_rows(state.concepts)),
             1 / self.scores.grid**2,
             weights,
             heats,
@@ -333,51 +358,6 @@ class _Search:
         cost = weights @ sums.members if self.settings.weighted_penalty else self.size * sums.members.sum()
         penalised = value + self.price * float(cost) / sums.norm
         return Sweep(heat, value, penalised, cka)
-
-
-def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:
-    count = min(points, wanted or max(1, points // BLOCK_POINTS))
-    edges = [points * i // count for i in range(count + 1)]
-    return list(pairwise(edges))
-
-
-def project(
-    state: State,
-    scores: Scores,
-    fitted: Callable[[Terms], Matrix],
-    rank: int | None,
-    engine: Engine,
-    only_if_lower: bool,
-) -> int:
-    """Round the concepts' projections onto the image of X, [UUᵀs̄ + mean >= ½]; returns the members changed.
-
-    Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would
-    vanish. Where asked, the projected S stays only if its loss is lower.
-    """
-    used = used_rank(scores, rank, len(state.members))
-    p = scores.points
-    inverse = 1 / (scores.grid[:used] * scores.singular[:used])
-    centred = state.crossed[:used] - np.outer(state.total[:used], state.members) / p
-    y = centred * inverse[:, None]
-    spread = state.members - state.members**2 / p
-    inside = (y**2).sum(0) > 0.5 * np.maximum(spread, 1e-9)
-    if not inside.any():
-        return 0
-    aim = np.where(inside, y * inverse[:, None], 0.0)
-    offset = 0.5 - state.members / p
-    packed = pack_rows(state.concepts)
-    new = state.concepts.copy()
-    parts = engine.map(_project_range, (aim, offset, inside, packed), scores.source, leaves(scores.source))
-    for (start, stop), part in parts:
-        new[start:stop] = np.unpackbits(part, axis=1, count=len(inside))
-    changed = int((new != state.concepts).sum())
-    if changed:
-        candidate = state_of(new, scores, engine)
-        sums, before = candidate.terms(scores), state.terms(scores)
-        if not only_if_lower or loss(sums, fitted(sums)) < loss(before, fitted(before)):
-            vars(state).update(vars(candidate))
-            return changed
-    return 0
 
 
 def _project_range(shared: Any, source: Source, start: int, stop: int) -> Concepts:

@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from smtdist.concepts.analogram import analogram
+from smtdist.concepts.analogram import analogram, networkx
 from smtdist.concepts.model import ConceptModel
-from smtdist.concepts.partial_cube import networkx
 from smtdist.concepts.reading import SubConcept, sub_concepts
 from smtdist.data.writing import whole_file
 from smtdist.errors import DataError

@@ -16,12 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.data.table import as_table, read_rows
+from smtdist.concepts.state import blocks_of
+from smtdist.data.table import as_table
 from smtdist.errors import DataError, counted
 from smtdist.models import store
 from smtdist.models.estimating import USUAL, Estimator, require_columns
-
-ROWS = 4096
 
 
 class BinaryConcepts(
@@ -78,11 +77,8 @@ class BinaryConcepts(
                 f"{source.name} has {counted(source.shape[1], 'column')}, but the concepts were fitted on {self.n_features_in_}; "
                 f"give rows of the same kind."
             )
-        parts = [
-            self.model_.transform(read_rows(source, at, min(at + ROWS, source.n_samples)))
-            for at in range(0, source.n_samples, ROWS)
-        ]
-        return np.concatenate(parts)
+        blocks = blocks_of(source, 0, source.n_samples)
+        return np.concatenate([self.model_.transform(rows) for _, rows in blocks])
 
     def inverse_transform(self, S: Any) -> NDArray[np.float64]:
         """Return the reconstruction of rows of concepts (m, b): (m, n)."""

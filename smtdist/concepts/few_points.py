@@ -15,17 +15,17 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.rows import replace
-from smtdist.concepts.scores import Scores
-from smtdist.concepts.state import State
-from smtdist.concepts.units import (
+from smtdist.concepts.rows import (
     LANES,
     listed,
+    replace,
     set_inputs,
     update_units,
     weighed_rows,
     weighed_sums,
 )
+from smtdist.concepts.scores import Scores
+from smtdist.concepts.state import State
 from smtdist.data.table import read_rows
 from smtdist.kernels.cpu import jit
 from smtdist.kernels.threads import single_blas
@@ -48,11 +48,6 @@ class FewPoints:
 
     rows: Matrix  # (p, r) on the scores' grids
     gram: Matrix  # (p, p)
-
-    @classmethod
-    def where_they_pay(cls, scores: Scores, n_concepts: int) -> Self | None:
-        """Return them where sweeps of so many concepts are cheaper with them, else None."""
-        return cls.of(scores) if are_few(scores.points, scores.rank, n_concepts) else None
 
     @classmethod
     def of(cls, scores: Scores) -> Self:

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from smtdist.concepts import reading
 from smtdist.concepts.descent import Descended, Sweep, descend
-from smtdist.concepts.model import ConceptModel, Ending, model_of
+from smtdist.concepts.model import ConceptModel, Ending, features_of
 from smtdist.concepts.objective import best_scale, best_weights, reached
 from smtdist.concepts.relaxation import relax
 from smtdist.concepts.sampling import sample
 from smtdist.concepts.scores import (
+    Coordinates,
     Scores,
     above,
     floor_of,
     leading,
-    points_as_concepts,
     prepare,
     reliability,
 )
@@ -34,8 +34,8 @@ from smtdist.concepts.state import (
     residual_projection,
     state_of,
     tidied,
+    unit_weight,
 )
-from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -55,8 +55,6 @@ NOTABLE: Final = 1e-9
 """Relative fall of the objective that counts."""
 TIES: Final = 1e-3
 """Penalty up to which it decides between concepts that fit alike; what a larger one costs in equation (3) is wanted."""
-DESCENTS: Final = ("hopfield", "hybrid")
-"""Methods that use Algorithm 2."""
 PATIENCE: Final = 3
 """Attempts on end that bring nothing, after which those missing are given up."""
 
@@ -77,7 +75,44 @@ def fit_concepts(
     source = as_table(table)
     # small products by the dozen: threads would cost more than they save, and round differently
     with single_blas(), engine.run(STEPS, lambda: Facts.of(source, settings.to_dict())):
-        return _fitted(source, settings, engine, folder)
+        started = time.perf_counter()
+        scores = prepare(source, engine, folder=folder)
+        seconds = {"scores": time.perf_counter() - started}
+        found = _searched_above(scores, settings, engine, folder)
+        concepts = found.concepts[:, tidied(found.concepts)]
+        if not concepts.shape[1]:
+            raise ModelError(
+                f"{source.name}: no concept was found by {settings.method}; raise the tolerance, lower the penalty, or ask for "
+                f"more."
+            )
+        state = state_of(concepts, scores, engine)
+        flip_to_sparse(state)
+        sums = state.moments(scores)
+        weights = best_weights(sums)
+        distance, cka = reached(sums, weights)
+        seconds["search"] = time.perf_counter() - started - seconds["scores"]
+        return ConceptModel(
+            settings,
+            state.concepts,
+            weights,
+            scores.axes @ features_of(sums, weights, settings.feature_map),
+            state.together,
+            state.crossed,
+            state.total,
+            Coordinates(scores.grid, scores.mean, scores.axes, scores.singular),
+            cka,
+            distance / float((scores.singular**4).sum()),
+            unit_weight(scores, len(weights)),
+            found.history,
+            {
+                "source": source.describe(),
+                "points": scores.points,
+                "dimensions": source.shape[1],
+                "seconds": seconds,
+                **found.notes,
+            },
+            found.ending,
+        )
 
 
 def job(request: Request) -> Job:
@@ -102,31 +137,6 @@ def job(request: Request) -> Job:
     )
 
 
-def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: Path | None) -> ConceptModel:
-    started = time.perf_counter()
-    scores = prepare(source, engine, folder=folder)
-    seconds = {"scores": time.perf_counter() - started}
-    found = _searched_above(scores, settings, engine, folder)
-    concepts = found.concepts[:, tidied(found.concepts)]
-    if not concepts.shape[1]:
-        raise ModelError(
-            f"{source.name}: no concept was found by {settings.method}; raise the tolerance, lower the penalty, or ask for more."
-        )
-    state = state_of(concepts, scores, engine)
-    flip_to_sparse(state)
-    sums = state.moments(scores)
-    weights = best_weights(sums)
-    seconds["search"] = time.perf_counter() - started - seconds["scores"]
-    provenance = {
-        "source": source.describe(),
-        "points": scores.points,
-        "dimensions": source.shape[1],
-        "seconds": seconds,
-        **found.notes,
-    }
-    return model_of(settings, state, scores, weights, found.history, provenance, found.ending)
-
-
 @dataclass
 class _Way:
     """A search: where it began and ended, and how it came there."""
@@ -149,12 +159,12 @@ def _searched_above(scores: Scores, settings: ConceptSettings, engine: Engine, f
     """Search above the kernel's floor where it has one and Algorithm 2 is asked for; the points stand for the floor."""
     whole = scores
     scores = leading(scores, settings.kernel_rank, engine, folder=folder)
-    if settings.method not in DESCENTS:
+    if settings.method not in ("hopfield", "hybrid"):  # those that use Algorithm 2
         return _sampled(scores, settings, engine)
     floor = floor_of(scores, settings.n_concepts) if settings.singletons else 0.0
     given = np.zeros((scores.points, 0), np.uint8)
     if floor:
-        given = points_as_concepts(scores.points)
+        given = np.eye(scores.points, dtype=np.uint8)
         scores = above(scores, floor)
         settings = settings.replace(n_concepts=settings.n_concepts - scores.points)
     found = _best(scores, given, settings, engine)
@@ -215,11 +225,19 @@ def _settled(
             [found, random_projection(scores, missing, settings.random_state, engine)], 1
         )
     way = _Way(found, found, notes=notes)
-    report = None if suffix is None else _reporting(engine, settings)
-    step = None if suffix is None else f"descent{suffix}"
-    way.follow(descend(scores, found, settings, engine, on_sweep=report, step=step))
-    if suffix is not None:
-        engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.max_iter)
+    step, sweeps = None if suffix is None else f"descent{suffix}", settings.max_iter
+
+    def report(number: int, reached: Sweep) -> None:
+        engine.events.progress("sweeps", number + 1, reached.flips)
+        if (number + 1) % 10 == 0:
+            text = f"Sweep {number + 1}: loss {reached.loss:.4f}, CKA {reached.cka:.4f}, {reached.flips:,} flips"
+            engine.events.emit("note", text=text)
+
+    if step:
+        engine.events.started("sweeps", sweeps, sweeps, workers=engine.executor.slots())
+    way.follow(descend(scores, found, settings, engine, on_sweep=report if step else None, step=step))
+    if step:
+        engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=sweeps)
     _complete(way, given, scores, settings, engine, suffix)
     kept, cold = way.concepts[:, _new(way.concepts, given)], settings.cold
     if kept.shape[1]:
@@ -354,16 +372,3 @@ def _new(concepts: Concepts, given: Concepts) -> NDArray[np.int64]:
     """Return the places of concepts that are neither constant nor copies or complements of one given or before."""
     places = tidied(np.concatenate([given, concepts], 1)) - given.shape[1]
     return np.asarray(places[places >= 0])
-
-
-def _reporting(engine: Engine, settings: ConceptSettings) -> Any:
-    sweeps = settings.max_iter
-    engine.events.started("sweeps", sweeps, sweeps, workers=engine.executor.slots())
-
-    def report(number: int, reached: Sweep) -> None:
-        engine.events.progress("sweeps", number + 1, reached.flips)
-        if (number + 1) % 10 == 0:
-            text = f"Sweep {number + 1}: loss {reached.loss:.4f}, CKA {reached.cka:.4f}, {reached.flips:,} flips"
-            engine.events.emit("note", text=text)
-
-    return report

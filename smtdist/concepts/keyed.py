@@ -30,23 +30,6 @@ def key_of(seed: Any, step: Any) -> Any:
     return mix(mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(step) * _GOLDEN + _M1))
 
 
-def keys_of(seed: int, steps: range) -> NDArray[np.uint64]:
-    """Return the keys of some steps of a seed.
-
-    >>> keys_of(3, range(5, 7)).tolist() == [int(key_of(3, 5)), int(key_of(3, 6))]
-    True
-    """
-    out = np.empty(len(steps), np.uint64)
-    _keys(np.uint64(seed), steps.start, steps.step, out)
-    return out
-
-
-@jit.compiled
-def _keys(seed: Any, start: int, step: int, out: Any) -> None:
-    for k in range(len(out)):
-        out[k] = key_of(seed, start + k * step)
-
-
 @jit.compiled
 def row_key(key: Any, row: Any) -> Any:
     """Return what all draws of a row share: the first of two rounds of splitmix64."""
@@ -66,16 +49,11 @@ def number_of(word: Any) -> Any:
 
 
 @jit.compiled
-def unit(key: Any, row: Any, column: Any) -> Any:
-    """Return a number in (0, 1) for (key, row, column)."""
-    return number_of(word_of(row_key(key, row), column))
-
-
-@jit.compiled
 def _fill(key: Any, rows: Any, columns: Any, out: Any) -> None:
     for i in range(len(rows)):
+        base = row_key(key, rows[i])
         for j in range(len(columns)):
-            out[i, j] = unit(key, rows[i], columns[j])
+            out[i, j] = number_of(word_of(base, columns[j]))
 
 
 def uniforms(

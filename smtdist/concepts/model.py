@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.descent import Sweep
 from smtdist.concepts.keyed import key_of
-from smtdist.concepts.objective import Moments, alignment, loss
+from smtdist.concepts.objective import Moments
 from smtdist.concepts.rows import infer
-from smtdist.concepts.scores import Scores
+from smtdist.concepts.scores import Coordinates
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.concepts.state import State, prices_of, unit_weight
+from smtdist.concepts.state import prices_of
 from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.errors import ModelError
@@ -59,20 +59,6 @@ _GROUPS: Final[Mapping[str, store.Arrays]] = {
 }
 _NUMBERS: Final = {"cka": "cka", "loss": "loss", "unit": "unit_weight"}
 """Fields that are numbers, and the attributes that hold them."""
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """How rows become scores on the grid: `Scores` without the points."""
-
-    grid: Matrix  # (r,)
-    mean: Matrix  # (n,)
-    axes: Matrix  # (n, r)
-    singular: Matrix  # (r,)
-
-    def of(self, rows: NDArray[np.generic]) -> Matrix:
-        """Return the scores of rows (m, n) in whole steps."""
-        return np.rint(((np.asarray(rows, np.float64) - self.mean) @ self.axes) * self.grid)
 
 
 @dataclass(frozen=True)
@@ -276,33 +262,3 @@ def features_of(sums: Moments, weights: Matrix, how: str, ridge: float = 1e-8) -
     root = np.sqrt(weights)
     left, _, right = np.linalg.svd(crossed.T * root, full_matrices=False)
     return np.asarray((left @ right) * root)
-
-
-def model_of(
-    settings: ConceptSettings,
-    state: State,
-    scores: Scores,
-    weights: Matrix,
-    history: list[Sweep],
-    provenance: dict[str, Any],
-    ending: Ending,
-) -> ConceptModel:
-    """Return the model of finished concepts."""
-    sums = state.moments(scores)
-    norm = float((scores.singular**4).sum())
-    return ConceptModel(
-        settings,
-        state.concepts,
-        weights,
-        scores.axes @ features_of(sums, weights, settings.feature_map),
-        state.together,
-        state.crossed,
-        state.total,
-        Coordinates(scores.grid, scores.mean, scores.axes, scores.singular),
-        alignment(sums, weights),
-        loss(sums, weights) / norm,
-        unit_weight(scores, len(weights)),
-        history,
-        provenance,
-        ending,
-    )

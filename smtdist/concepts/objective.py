@@ -81,16 +81,15 @@ def loss(sums: Moments | Terms, weights: Matrix, penalty: float = 0.0) -> float:
     return value + penalty * float(found.members.sum())
 
 
-def alignment(sums: Moments | Terms, weights: Matrix) -> float:
-    """Return the centred kernel alignment of SΠSᵀ and XXᵀ (equation 2), in [0, 1]; 0 where either is constant."""
-    return reached(terms(sums), weights)[1]
+def reached(sums: Moments | Terms, weights: Matrix) -> tuple[float, float]:
+    """Return loss, without a penalty, and the centred kernel alignment of SΠSᵀ and XXᵀ (equation 2).
 
-
-def reached(sums: Terms, weights: Matrix) -> tuple[float, float]:
-    """Return loss, without a penalty, and alignment: what both share is worked out once."""
-    norm, pull = float(weights @ sums.overlap @ weights), float(weights @ sums.pull)
-    both = norm * sums.norm
-    return norm - 2 * pull + sums.norm, min(1.0, pull / float(np.sqrt(both))) if both > 0 else 0.0
+    That is in [0, 1], 0 where either is constant.
+    """
+    found = terms(sums)
+    norm, pull = float(weights @ found.overlap @ weights), float(weights @ found.pull)
+    both = norm * found.norm
+    return norm - 2 * pull + found.norm, min(1.0, pull / float(np.sqrt(both))) if both > 0 else 0.0
 
 
 def best_scale(sums: Moments | Terms, weights: Matrix, penalty: float = 0.0) -> float:

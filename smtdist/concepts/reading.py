@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.model import ConceptModel
-from smtdist.concepts.state import leaves
+from smtdist.concepts.scores import leaves
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.errors import ConfigurationError, DataError

@@ -7,7 +7,7 @@ a bounded quadratic program, is solved exactly by daqp, tilted by a random vecto
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import daqp
 import numpy as np
@@ -72,8 +72,11 @@ def divide(design: Matrix, goal: Matrix, weights: Matrix, tilt: Matrix) -> Matri
     return np.clip(np.asarray(solution, np.float64), 0, upper)
 
 
-def branch(data: Matrix, settings: ConceptSettings, number: int) -> tuple[Matrix, float]:
+def _branch(
+    shared: tuple[Matrix, ConceptSettings], source: Source, number: int, stop: int
+) -> tuple[Matrix, float]:
     """Return one branch's concepts (p, b) and their loss: brute force for the first items, then item by item."""
+    data, settings = shared
     items = min(settings.items, len(data))
     found, weights = brute_force(data[:items])
     concepts = found.astype(np.float64)
@@ -113,11 +116,6 @@ def relax(scores: Scores, settings: ConceptSettings, engine: Engine) -> NDArray[
     data = read_rows(scores.source).astype(np.float64) / scores.grid
     stand_in = as_table(np.zeros((settings.branches, 1)))
     ranges = [(i, i + 1) for i in range(settings.branches)]
-    ends = dict(engine.map(_branch_range, (data, settings), stand_in, ranges))
+    ends = dict(engine.map(_branch, (data, settings), stand_in, ranges))
     best = min(ranges, key=lambda one: (ends[one][1], one))
     return np.asarray(ends[best][0], np.uint8)
-
-
-def _branch_range(shared: Any, source: Source, start: int, stop: int) -> tuple[Matrix, float]:
-    data, settings = shared
-    return branch(data, settings, start)

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.bits import Packed, distinct, pack, sparse_side, unpack, words
-from smtdist.concepts.iteration import RowPasses
+from smtdist.concepts.iteration import Annealing, Passed, RowPasses, project, signs
 from smtdist.concepts.keyed import normals
 from smtdist.concepts.objective import best_weights
 from smtdist.concepts.progress import Progress
-from smtdist.concepts.projection import Annealing, project, signs
-from smtdist.concepts.scores import Scores, rank_above_noise
+from smtdist.concepts.scores import Scores, leaves, rank_above_noise
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.concepts.state import blocks_of, leaves, state_of
+from smtdist.concepts.state import blocks_of, state_of
 from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
@@ -145,7 +144,13 @@ def sample(scores: Scores, settings: ConceptSettings, engine: Engine, *, shard: 
             numbers = range(found.rounds * blocks, (found.rounds + 1) * blocks)
             ends = iterate(scores.source, rows, block, numbers, engine)
             accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
-            push = _discouraged(push, accepted, scores, block, engine)
+            if settings.duplicate_penalty and accepted.size:
+                # U <- (I - λ/p ssᵀ) U for each accepted concept, within the image: for s̄ = Uy that is U (I - λ/‖y‖² yyᵀ)
+                # up to a constant vector, which the centred image has not
+                concepts, factor = unpack(accepted, scores.points), np.eye(used)
+                for y in state_of(concepts, scores, engine).crossed[:used].T * inverse:
+                    factor = (np.eye(used) - settings.duplicate_penalty * np.outer(y, y) / (y @ y)) @ factor
+                push = factor @ push @ factor.T
             found.save(progress, push)
             engine.events.emit(
                 "note",
@@ -154,52 +159,26 @@ def sample(scores: Scores, settings: ConceptSettings, engine: Engine, *, shard: 
     return found.result(scores, used, engine)
 
 
-def _discouraged(
-    push: Matrix,
-    accepted: Packed,
-    scores: Scores,
-    block: _Block,
-    engine: Engine,
-) -> Matrix:
-    """Return D Dᵀ after U <- (I - λ/p ssᵀ) U for each accepted concept, taken within the image.
-
-    For s̄ = Uy in the image that update is U (I - λ/‖y‖² yyᵀ) up to a constant vector, which the centred
-    image has not.
-    """
-    if not block.settings.duplicate_penalty or not accepted.size:
-        return push
-    crossed = _crossed(scores.source, block.used, unpack(accepted, scores.points), engine) * block.inverse
-    factor = np.eye(block.used)
-    for y in crossed:
-        factor = (np.eye(block.used) - block.settings.duplicate_penalty * np.outer(y, y) / (y @ y)) @ factor
-    return np.asarray(factor @ push @ factor.T)
-
-
 def _by_candidates(
     source: Source, rows: NDArray[np.float32] | None, block: _Block, numbers: range, engine: Engine
 ) -> list[_Fixed]:
     """Iterate blocks where they are sent, each with all rows of U."""
     # a source of candidate numbers, so that the engine's map spreads them as it spreads samples
     stand_in = as_table(np.zeros((len(numbers), 1)))
-    ends: list[_Fixed | None] = [None] * len(numbers)
     ranges = [(i, i + 1) for i in range(len(numbers))]
     shared = (rows, leaves(source), block, numbers.start)
-    for (at, _), end in engine.map(_iterate_range, shared, stand_in, ranges):
-        ends[at] = end
-    return [end for end in ends if end is not None]
+    ends: dict[tuple[int, int], _Fixed] = dict(engine.map(_iterate_range, shared, stand_in, ranges))
+    return [ends[one] for one in ranges]
 
 
 def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed:
     rows, parts, block, first = shared
 
-    def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
-        projected = np.zeros((rows.shape[1], aim.shape[1]), np.int64)
-        total = np.zeros(aim.shape[1], np.int64)
+    def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> Passed:
+        sums = Passed.zero(rows.shape[1], aim.shape[1])
         for begin, end in parts:
-            part, count = project(rows[begin:end], aim, begin, annealing)
-            projected += part
-            total += count
-        return projected, total
+            sums.add(*project(rows[begin:end], aim, begin, annealing))
+        return sums
 
     with single_blas():  # once: each change of the limit costs as much as a small product
         return _iterated(block, first + start, len(rows), passed)
@@ -209,17 +188,16 @@ def _by_rows(
     source: Source, rows: NDArray[np.float32] | None, block: _Block, numbers: range, engine: Engine
 ) -> list[_Fixed]:
     """Iterate blocks one after another; an iteration is a pass: local products, reduced partials, broadcast back."""
-
     passes = RowPasses.of(source, block.used, block.width, engine)
-
-    def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
-        sums = passes(aim, annealing)
-        return sums.projected, sums.total
-
-    return [_iterated(block, number, source.n_samples, passed) for number in numbers]
+    return [_iterated(block, number, source.n_samples, passes) for number in numbers]
 
 
-def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
+def _iterated(
+    block: _Block,
+    number: int,
+    points: int,
+    passed: Callable[[NDArray[np.float32], Annealing | None], Passed],
+) -> _Fixed:
     """Iterate a block until its sums repeat; discouraged first, then on the image itself.
 
     S̄ lies in the image of X̄, S in that and the constant vector: s <- sign(UUᵀs + mean of s) draws a sparse
@@ -232,7 +210,8 @@ def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
     for iteration in range(ITERATIONS):
         annealing = block.annealing(number, iteration)
         aim = block.aim(y, mean, pushed)
-        projected, total = passed(aim, annealing)
+        sums = passed(aim, annealing)
+        projected, total = sums.projected, sums.total
         y, mean = projected * block.inverse[:, None], total / points
         before, last = last, np.concatenate([projected, total[None]])
         if annealing is None and before is not None and np.array_equal(last, before):
@@ -315,22 +294,17 @@ class _Accepted:
         _, firsts = np.unique(hashing.column_hashes(aims), return_index=True)
         firsts = firsts[np.argsort(-quality[good][firsts], kind="stable")]
         found = sparse_side(members(aims[:, firsts]), self.points)
-        return self._choose(found, quality[good][firsts], int(good.sum()))
-
-    def _choose(self, found: Packed, quality: Matrix, candidates: int) -> Packed:
-        """Accept in the order found; without a tolerance, the best of all rounds stay."""
         held = len(self.packed)
         pool = np.concatenate([self.packed, found])
-        worth = np.concatenate([self.quality, quality])
+        worth = np.concatenate([self.quality, quality[good][firsts]])
+        # in the order found; without a tolerance, the best of all rounds stay
         order = (
             np.argsort(-worth, kind="stable") if self.settings.tolerance is None else np.arange(len(pool))
         )
-        wanted = self.pool
-        kept = distinct(pool[order], self.points, self.settings.distinct, wanted)
-        places = order[kept]
+        places = order[distinct(pool[order], self.points, self.settings.distinct, self.pool)]
         self.packed, self.quality = pool[places], worth[places]
         new = places[places >= held]
-        self.rejected["duplicate"] += candidates - len(new)
+        self.rejected["duplicate"] += int(good.sum()) - len(new)
         better = places[: self.settings.n_concepts] >= held
         self.vain = 0 if better.any() else self.vain + 1
         return pool[new]
@@ -397,22 +371,5 @@ def _member_range(shared: Any, source: Source, start: int, stop: int) -> NDArray
     with single_blas():
         for at, rows in blocks_of(source, start, stop):
             held = np.ascontiguousarray(rows[:, :used], np.float32)
-            parts.append(np.packbits(signs(held, aim, at).T > 0, axis=1))
+            parts.append(np.packbits(signs(held, aim, at)[0].T > 0, axis=1))
     return np.concatenate(parts, 1)
-
-
-def _crossed(source: Source, used: int, concepts: NDArray[np.uint8], engine: Engine) -> Matrix:
-    """Return Sᵀ(scores on the grid), exact: (k, r)."""
-    total = np.zeros((concepts.shape[1], used))
-    for _, part in engine.map(_crossed_range, (concepts, used), source, leaves(source)):
-        total += part
-    return total
-
-
-def _crossed_range(shared: Any, source: Source, start: int, stop: int) -> Matrix:
-    concepts, used = shared
-    total = np.zeros((concepts.shape[1], used))
-    for at, rows in blocks_of(source, start, stop):
-        part = concepts[at : at + len(rows)].T.astype(np.float64)
-        total += part @ rows[:, :used].astype(np.float64)
-    return total

@@ -96,14 +96,24 @@ class TableSums(Statistic):
 
 
 @dataclass(frozen=True)
-class Scores:
-    """X̄V on a grid: `source` holds rint(X̄V grid) as float32, one row a point; X̄ ≈ source Vᵀ / grid."""
+class Coordinates:
+    """How rows become scores on a grid of whole numbers."""
 
-    source: Source  # (p, r)
     grid: Matrix  # (r,) powers of two, one a column: a weak component keeps its digits
     mean: Matrix  # (n,)
     axes: Matrix  # V (n, r), sign: the largest entry of each column is positive
     singular: Matrix  # (r,) descending
+
+    def of(self, rows: NDArray[np.generic]) -> Matrix:
+        """Return the scores of rows (m, n) in whole steps."""
+        return np.rint(((np.asarray(rows, np.float64) - self.mean) @ self.axes) * self.grid)
+
+
+@dataclass(frozen=True)
+class Scores(Coordinates):
+    """X̄V on a grid: `source` holds rint(X̄V grid) as float32, one row a point; X̄ ≈ source Vᵀ / grid."""
+
+    source: Source  # (p, r)
 
     @property
     def points(self) -> int:
@@ -115,24 +125,17 @@ class Scores:
         """Columns kept, r."""
         return len(self.singular)
 
-    def of(self, rows: NDArray[np.generic]) -> NDArray[np.float32]:
-        """Return the scores of rows (m, n) on the grid; BLAS on one thread, so that no machine's cores matter."""
-        with single_blas():
-            centred = np.asarray(rows, np.float64) - self.mean
-            return np.asarray(np.rint((centred @ self.axes) * self.grid), np.float32)
-
 
 def prepare(
     table: Any,
     engine: Engine,
     *,
-    rank: int | None = None,
     folder: Path | None = None,
     spill: int = IN_MEMORY,
 ) -> Scores:
     """Return the scores of a table (p, n) in two passes: streaming SVD of centred X, then its rows on the axes.
 
-    `rank` keeps the leading components only. Scores of more than `spill` bytes are written to `folder` as
+    Scores of more than `spill` bytes are written to `folder` as
     scores.npy, which all workers must see. Memory: 8 n² bytes a sum; 4 p r bytes for the scores unless they
     are written. Raises DataError for fewer than two points, points that are all equal, and numbers whose fourth
     powers leave float64.
@@ -141,7 +144,12 @@ def prepare(
     if source.n_samples < 2:
         raise DataError(f"{source.name} has one point; concepts need at least two.")
     shift = read_rows(source, 0, 1)[0].astype(np.float64)
-    state = _table_sums(source, TableSums(shift), engine)
+    statistic = TableSums(shift)
+    if len(leaves(source)) > 1 or not isinstance(source, ArraySource):
+        state = engine.reduce("moments", statistic, source)[0].state
+    else:  # one leaf in memory, as its task would, without the plan and the probe of a pass
+        state = statistic.zero()
+        statistic.update(state, read_rows(source), 0)
     points = int(state["points"])
     size = float(np.trace(state["gram"]))
     if not (size == 0 or SMALLEST <= size <= LARGEST):
@@ -158,26 +166,14 @@ def prepare(
     spread = float(state["largest"])
     if found == 0 or values[0] <= 1e-24 * spread * points:
         raise DataError(f"{source.name}: all points are equal; concepts need points that differ.")
-    if rank is not None and rank < 1:
-        raise ConfigurationError(f"rank is {rank}; give a whole number of at least 1.")
-    kept = min(found, points - 1, rank or found)
+    kept = min(found, points - 1)
     axes = axes[:, :kept] * np.where(axes[np.abs(axes[:, :kept]).argmax(0), np.arange(kept)] < 0, -1.0, 1.0)
     radius = math.sqrt(spread) + float(np.linalg.norm(offset))
     singular = np.sqrt(values[:kept])
     # no score of a column exceeds its singular value, nor the farthest point's norm
     grid = 2.0 ** (SCORE_BITS - np.ceil(np.log2(np.minimum(singular, radius))))
-    scores = Scores(source, grid, shift + offset, np.ascontiguousarray(axes), singular)
+    scores = Scores(grid, shift + offset, np.ascontiguousarray(axes), singular, source)
     return _gathered(scores, _score_range, engine, folder, spill, "scores.npy")
-
-
-def _table_sums(source: Source, statistic: TableSums, engine: Engine) -> State:
-    """Return the sums over all rows; of one leaf in memory, as its task would, without the plan and the probe of a pass."""
-    leaves = len(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)) - 1
-    if leaves > 1 or not isinstance(source, ArraySource):
-        return engine.reduce("moments", statistic, source)[0].state
-    state = statistic.zero()
-    statistic.update(state, read_rows(source), 0)
-    return state
 
 
 def leading(
@@ -198,6 +194,11 @@ def leading(
     return _gathered(kept, _leading_range, engine, folder, spill, "leading.npy")
 
 
+def leaves(source: Source) -> list[tuple[int, int]]:
+    """Return the ranges of a source's leaves."""
+    return list(pairwise(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)))
+
+
 def _gathered(
     scores: Scores,
     rows_of: Callable[[Scores, Source, int, int], NDArray[np.float32]],
@@ -208,8 +209,6 @@ def _gathered(
 ) -> Scores:
     """Return scores whose source holds what `rows_of` makes of each range of theirs: in memory, or in a file of that name."""
     source, r = scores.source, scores.rank
-    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
-    ranges = list(pairwise(bounds))
     if source.n_samples * r * 4 > spill:
         if folder is None:
             raise ConfigurationError(
@@ -220,7 +219,7 @@ def _gathered(
         held: NDArray[np.float32] = np.lib.format.open_memmap(path, "w+", np.float32, (source.n_samples, r))
     else:
         path, held = None, np.empty((source.n_samples, r), np.float32)
-    for (start, stop), rows in engine.map(rows_of, scores, source, ranges):
+    for (start, stop), rows in engine.map(rows_of, scores, source, leaves(source)):
         held[start:stop] = rows
     if path is not None:
         held.flush()  # type: ignore[attr-defined]  # a memory map
@@ -245,7 +244,9 @@ def rows_together(points: int, rank: int) -> int:
 
 def _score_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:
     rows = read_rows(source, start, stop)
-    return np.concatenate([scores.of(rows[at : at + TILE]) for at in range(0, len(rows), TILE)])
+    with single_blas():  # so that no machine's cores matter
+        parts = [scores.of(rows[at : at + TILE]).astype(np.float32) for at in range(0, len(rows), TILE)]
+    return np.concatenate(parts)
 
 
 def _leading_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:
@@ -328,11 +329,6 @@ def above(scores: Scores, floor: float) -> Scores:
         axes=np.ascontiguousarray(scores.axes[:, kept]),
         singular=np.sqrt(left[kept]),
     )
-
-
-def points_as_concepts(points: int) -> NDArray[np.uint8]:
-    """Return the concepts of one member each (p, p)."""
-    return np.eye(points, dtype=np.uint8)
 
 
 POINTS: Final = 1024  # points whose kernel is looked at, at most, in PIECES of neighbours

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, Self
 
 from smtdist.settings import FLAG, NULL, Settings, number, one_of, seed, setting, whole
 
-METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
 START: Final = {"hybrid": 0.05}
 """First temperature by method: a warmer hybrid would melt what Algorithm 1 has found."""
 HOT: Final = 0.15
@@ -27,20 +26,11 @@ CHEAP: Final = 4096
 """Points times concepts of a search that has one start, and up to which all exchanges are tried."""
 SETTLING: Final = 100
 """Sweeps without noise in which a search comes to rest, at least."""
-FEATURES: Final = ("least_squares", "procrustes")
-WEIGHTS: Final = ("concept", "scale")
 
 
-class Heats(NamedTuple):
-    """Temperatures of sweeps: the first, and the factor from one to the next."""
-
-    start: float
-    rate: float
-
-    def __call__(self, number: int) -> float:
-        """Return the temperature of a sweep; 0 where next to nothing is left."""
-        heat = self.start * self.rate**number
-        return heat if heat > 1e-6 else 0.0
+def rate_to(cold: float, start: float, sweeps: float) -> float:
+    """Return the factor by which a temperature falls to a colder one in so many sweeps; 1 where none is left to fall."""
+    return min(1.0, (cold / start) ** (1 / max(1.0, sweeps))) if start > 0 else 1.0
 
 
 class ConceptSettings(Settings):
@@ -50,7 +40,7 @@ class ConceptSettings(Settings):
     EARLIER: ClassVar[Mapping[str, Any]] = EARLIER
 
     method: str = setting(
-        one_of(*METHODS),
+        one_of("rejection", "hopfield", "hybrid", "convex"),
         '"rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, then 2 with projections onto the '
         'image) or "convex" (3).',
         default="hybrid",
@@ -129,7 +119,7 @@ class ConceptSettings(Settings):
     )
     max_iter: int = setting(whole(1), "of Algorithm 2: number of sweeps.", default=100, stored="sweeps")
     weights: str = setting(
-        one_of(*WEIGHTS),
+        one_of("concept", "scale"),
         'of Algorithm 2: "scale", one weight for all concepts, or "concept", one for each by least squares.',
         default="concept",
     )
@@ -233,7 +223,7 @@ class ConceptSettings(Settings):
         number(0), "of Algorithm 3: size of the random tilt.", default=0.1, advanced=True
     )
     feature_map: str = setting(
-        one_of(*FEATURES),
+        one_of("least_squares", "procrustes"),
         'how W is fitted afterwards. "procrustes" keeps its columns orthogonal if there are at most as many '
         "as dimensions.",
         default="least_squares",
@@ -253,27 +243,20 @@ class ConceptSettings(Settings):
         """The factor of the temperature from one sweep to the next."""
         if self.cooling is not None:
             return self.cooling
-        start = self.start_temperature
-        cold = COLD.get(self.method, FROZEN)
-        return float(min(1.0, (cold / start) ** (1 / max(1.0, 0.8 * self.max_iter)))) if start > 0 else 1.0
+        return rate_to(COLD.get(self.method, FROZEN), self.start_temperature, 0.8 * self.max_iter)
 
-    @property
-    def heats(self) -> Heats:
-        """The temperatures of the sweeps."""
-        return Heats(self.start_temperature, self.rate)
-
-    @property
-    def projected_every(self) -> int:
-        """Sweeps between projections onto the image of X; 0 is never."""
-        return self.projection_interval if self.method == "hybrid" else 0
+    def heat(self, number: int) -> float:
+        """Return the temperature of a sweep; 0 where next to nothing is left."""
+        heat = self.start_temperature * self.rate**number
+        return heat if heat > 1e-6 else 0.0
 
     @property
     def replacing(self) -> Self:
         """The settings of the short, cool descents in which missing concepts are tried anew."""
         sweeps = max(10, self.max_iter // 4)
         start = min(WARM, self.start_temperature)
-        rate = min(1.0, (FROZEN / start) ** (1 / (0.5 * sweeps))) if start > 0 else 1.0
-        return self.replace(temperature=start, cooling=float(rate), max_iter=sweeps, projection_interval=0)
+        rate = rate_to(FROZEN, start, 0.5 * sweeps)
+        return self.replace(temperature=start, cooling=rate, max_iter=sweeps, projection_interval=0)
 
     def again(self, number: int) -> Self:
         """Return the settings of a further start: from random concepts, with draws of its own."""
@@ -299,21 +282,12 @@ class ConceptSettings(Settings):
 
     def refining(self, reliability: float, attempt: int = 0) -> Self:
         """Return the settings of an attempt at the last descent, of at least one sweep, on a kernel of such a reliability."""
-        sweeps, cold = max(1, self.refine), COLD["hopfield"]
-        rate = (
-            min(
-                1.0,
-                (cold / self.refine_start_temperature)
-                ** (1 / max(1.0, self.refine_warm_fraction * sweeps)),
-            )
-            if self.refine_start_temperature > 0
-            else 1.0
-        )
+        sweeps, start = max(1, self.refine), self.refine_start_temperature
         first = self.penalty * (1 - reliability) if self.refine_penalty is None else self.refine_penalty
         return self.replace(
             penalty=first / 6**attempt,
-            temperature=self.refine_start_temperature,
-            cooling=float(rate),
+            temperature=start,
+            cooling=rate_to(COLD["hopfield"], start, self.refine_warm_fraction * sweeps),
             max_iter=sweeps,
             projection_interval=0,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 from smtdist.concepts.bits import distinct, pack
 from smtdist.concepts.keyed import normals
 from smtdist.concepts.objective import Moments, Terms
-from smtdist.concepts.scores import Scores
-from smtdist.data.leaves import leaf_bounds
+from smtdist.concepts.scores import Scores, leaves
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
@@ -116,11 +114,6 @@ def _half_spaces(shared: tuple[Matrix, Matrix], source: Source, start: int, stop
     with single_blas():
         parts = [rows @ aim > offset for _, rows in blocks_of(source, start, stop)]
     return np.concatenate(parts).astype(np.uint8)
-
-
-def leaves(source: Source) -> list[tuple[int, int]]:
-    """Return the ranges of a source's leaves."""
-    return list(pairwise(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)))
 
 
 def blocks_of(source: Source, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.floating]]]:

@@ -21,8 +21,7 @@ from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning import split as splitting
 from smtdist.models.tuning import tune as trying
-from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
-from smtdist.models.tuning.tune import Trial
+from smtdist.models.tuning.tune import Trial, learnt_trials, tune_learnt
 
 if TYPE_CHECKING:  # a command that tunes needs no scikit-learn
     from smtdist.models.smt import SMT

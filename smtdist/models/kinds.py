@@ -96,7 +96,7 @@ KINDS: Final[dict[str, Kind]] = {
         settings="smtdist.models.words.model:WordSettings",
         takes=("from_model", "lines"),
         texts=True,
-        updated_by="smtdist.models.words.documents",
+        updated_by="smtdist.models.words.fit",
         also=("merge", "export"),
     ),
     "points": Kind(
@@ -120,7 +120,7 @@ KINDS: Final[dict[str, Kind]] = {
         "kernel_schema",
         facts="KERNEL",
         fits=("kernel-contrastive", "kernel-spectral", "kernel-autoencoder"),
-        fitted_by="smtdist.models.kernel.plan",
+        fitted_by="smtdist.models.kernel.streamed",
         settings="smtdist.models.kernel.settings:KernelSettings",
         takes=("dataset",),
         transformed_by=OF_ROWS,

@@ -19,7 +19,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models import store
-from smtdist.models.points.fit import fit_table
+from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
@@ -54,7 +54,7 @@ def data(kind, tmp_path_factory):
 def fit(kind, data):
     """What fits with an engine."""
     if kind == "points":
-        return lambda engine: fit_table(np.load(data), POINTS, engine)[0]
+        return lambda engine: PointModel.fit(np.load(data), POINTS, engine)[0]
     return lambda engine: fit_words(TextSource.open(data), WORDS, engine)[0]
 
 

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.concepts import objective
-from smtdist.concepts.analogram import analogram, is_exact
-from smtdist.concepts.partial_cube import concepts_of_graph, distances_of, hamming
+from smtdist.concepts.analogram import analogram, concepts_of_graph, hamming, is_exact
 from smtdist.errors import DataError
 
 
 def is_isometric(graph):
     nodes = list(graph.nodes)
-    return (distances_of(graph, nodes) == hamming(np.array(nodes))).all()
+    return (nx.floyd_warshall_numpy(graph, nodes) == hamming(np.array(nodes))).all()
 
 
 def partial_cube(rng, dimension, size):

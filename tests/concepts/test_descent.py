@@ -16,7 +16,7 @@ from smtdist.concepts import rows
 from smtdist.concepts.descent import descend
 from smtdist.concepts.few_points import FewPoints, are_few
 from smtdist.concepts.fit import fit_concepts
-from smtdist.concepts.keyed import key_of, unit
+from smtdist.concepts.keyed import key_of, uniforms
 from smtdist.concepts.scores import prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import flip_to_sparse, random_projection, state_of
@@ -212,7 +212,7 @@ def test_sharded_sweeps_end_near_the_sequential_ones(engine):
 
 def test_noise_is_keyed_by_row_and_concept():
     assert key_of(1, 2) != key_of(2, 1)
-    draws = {float(unit(np.uint64(key_of(0, 1)), i, a)) for i in range(50) for a in range(20)}
+    draws = set(uniforms(0, 1, np.arange(50), np.arange(20)).flat)
     assert len(draws) == 1000
     assert abs(np.mean(list(draws)) - 0.5) < 0.03
     assert all(0 < d < 1 for d in draws)

@@ -7,7 +7,7 @@ from executors import ThreadsExecutor
 
 from benchmarks.concepts.synthetic import hierarchical, mixed, scored
 from smtdist.concepts.fit import fit_concepts
-from smtdist.concepts.scores import above, floor_of, points_as_concepts, prepare
+from smtdist.concepts.scores import above, floor_of, prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import read_rows
 from smtdist.engine.executor import SerialExecutor
@@ -28,7 +28,7 @@ def test_what_lies_above_the_floor_and_the_points_make_the_kernel(engine):
     high = above(scores, floor)
     rows = read_rows(high.source).astype(float) / high.grid
     centred = X - X.mean(0)
-    S = points_as_concepts(20)
+    S = np.eye(20, dtype=np.uint8)
     ones = S - S.mean(0)
     np.testing.assert_allclose(floor * ones @ ones.T + rows @ rows.T, centred @ centred.T, atol=1e-4)
     np.testing.assert_allclose(floor, np.linalg.eigvalsh(centred @ centred.T)[1], rtol=1e-9)

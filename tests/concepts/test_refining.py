@@ -9,12 +9,12 @@ from executors import LossyExecutor, ThreadsExecutor
 
 from smtdist.concepts import fit as module
 from smtdist.concepts.fit import fit_concepts
-from smtdist.concepts.objective import alignment, best_weights, loss, moments, reached, terms
+from smtdist.concepts.objective import best_weights, loss, moments, reached, terms
 from smtdist.concepts.progress import Progress
+from smtdist.concepts.rows import weighed_rows
 from smtdist.concepts.scores import prepare
 from smtdist.concepts.settings import EARLIER, ConceptSettings
 from smtdist.concepts.state import state_of
-from smtdist.concepts.units import weighed_rows
 from smtdist.configuration import parse_settings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.lock import held
@@ -55,8 +55,8 @@ def test_a_second_attempt_has_a_sixth_of_the_penalty():
 
 def test_the_share_of_heated_sweeps_ends_at_the_temperature_where_weights_are_believed():
     descent = ConceptSettings(refine=100, mild=0.1, heated=0.4).refining(0.5)
-    assert descent.heats(40) == pytest.approx(0.01)
-    assert descent.heats(100) < 0.001
+    assert descent.heat(40) == pytest.approx(0.01)
+    assert descent.heat(100) < 0.001
 
 
 def test_settings_that_mean_nothing_are_refused():
@@ -194,7 +194,5 @@ def test_terms_of_a_state_and_what_they_reach_are_those_of_its_sums():
     for name in ("overlap", "pull", "norm", "members"):
         np.testing.assert_allclose(getattr(found, name), getattr(want, name), rtol=1e-4)
     weights = best_weights(found)
-    assert reached(found, weights) == pytest.approx(
-        (loss(found, weights), alignment(found, weights)), rel=1e-12
-    )
+    assert reached(found, weights)[0] == pytest.approx(loss(found, weights), rel=1e-12)
     assert reached(found, np.zeros(5)) == (found.norm, 0.0)

@@ -57,8 +57,8 @@ def test_the_last_penalty_follows_the_share_of_noise():
 
 def test_the_last_descent_starts_as_warm_as_is_asked_and_ends_cold():
     mild = ConceptSettings(refine=10, mild=0.015).refining(0.5)
-    assert (mild.heats(0), mild.heats(8)) == (0.015, pytest.approx(0.01))
+    assert (mild.heat(0), mild.heat(8)) == (0.015, pytest.approx(0.01))
     assert ConceptSettings(refine=10, mild=0.005).refining(0.5).cooling == 1  # never warmer than it began
-    assert ConceptSettings(refine=10, mild=0.0).refining(0.5).heats(0) == 0
+    assert ConceptSettings(refine=10, mild=0.0).refining(0.5).heat(0) == 0
     with pytest.raises(ConfigurationError, match="refine_start_temperature is -1"):
         ConceptSettings(mild=-1)

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smtdist.concepts import bits, sampling
-from smtdist.concepts.iteration import RowPasses
-from smtdist.concepts.projection import Annealing, project, signs
+from smtdist.concepts.iteration import Annealing, RowPasses, project, signs
 from smtdist.concepts.sampling import sample
-from smtdist.concepts.scores import prepare
+from smtdist.concepts.scores import leading, prepare
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -47,7 +46,7 @@ def test_scores_are_the_singular_vectors_of_centred_rows(engine, tmp_path):
     spilled = prepare(X.astype(np.float32), engine, folder=tmp_path, spill=0)
     with spilled.source.opened() as reader:
         np.testing.assert_array_equal(reader.read(0, 700).reshape(700, 6), rows)
-    assert prepare(X, engine, rank=2).rank == 2
+    assert leading(prepare(X, engine), 2, engine).rank == 2
 
 
 def test_tables_are_read_from_anywhere(engine, tmp_path):
@@ -89,7 +88,7 @@ def test_independent_concepts_are_recovered(engine, p):
     S = independent(rng, p, int(np.sqrt(2 * p)))
     clean = prepare(S @ rng.normal(size=(S.shape[1], 40)), engine)
     assert same(sample(clean, searching(S.shape[1], tolerance=0.01), engine).concepts, S)
-    noisy = prepare(embedded(rng, S, 40, 20), engine, rank=S.shape[1])
+    noisy = leading(prepare(embedded(rng, S, 40, 20), engine), S.shape[1], engine)
     assert same(sample(noisy, searching(S.shape[1], tolerance=None, rounds=2), engine).concepts, S)
 
 
@@ -235,7 +234,7 @@ def test_distinct_concepts_are_those_of_one_comparison_after_another(seed, p, k,
 def test_without_a_tolerance_the_search_ends_where_nothing_better_comes(engine):
     rng = np.random.default_rng(8)
     S = independent(rng, 128, 6)
-    scores = prepare(embedded(rng, S, 8, 30), engine, rank=6)
+    scores = leading(prepare(embedded(rng, S, 8, 30), engine), 6, engine)
     found = sample(scores, searching(6, tolerance=None, candidates=256, rounds=16), engine)
     assert same(found.concepts, S)
     assert 3 <= found.rounds < 16
@@ -256,17 +255,17 @@ def test_annealed_signs_follow_their_probabilities_and_their_keys(engine):
     rows = np.full((4000, 1), 0.25, np.float32)
     aim = np.array([[1.0, -1.0]], np.float32)
     noise = Annealing(0.5, seed=9, iteration=2, first_candidate=10)
-    s = signs(rows, aim, 0, noise)
+    s, _ = signs(rows, aim, 0, noise)
     want = 1 / (1 + np.exp(-2 * 0.25 / 0.5))
     np.testing.assert_allclose((s > 0).mean(0), [want, 1 - want], atol=0.03)
-    np.testing.assert_array_equal(signs(rows[:100], aim, 700, noise), s[700:800])
+    np.testing.assert_array_equal(signs(rows[:100], aim, 700, noise)[0], s[700:800])
     projected, total = project(rows, aim, 0)
     assert total.tolist() == [4000, -4000]
     assert projected.tolist() == [[1024, -1024]] or abs(projected[0, 0] - 1000) <= 8
     S = independent(np.random.default_rng(1), 128, 8)
     X = embedded(np.random.default_rng(2), S, 20, 20)
     annealed = searching(8, tolerance=0.2, annealing=1.0)
-    assert same(sample(prepare(X, engine, rank=8), annealed, engine).concepts, S)
+    assert same(sample(leading(prepare(X, engine), 8, engine), annealed, engine).concepts, S)
 
 
 def test_settings_without_meaning_are_refused(engine):

@@ -84,7 +84,7 @@ def test_theorem_7(rows):
     )
     model = fitted.model_
     terms = generalisation_terms(model)
-    second = ref.mapped(model.decoder.bottleneck, "polynomial") @ model.decoder.coefficients
+    second = ref.mapped(model.decoder.rows, "polynomial") @ model.decoder.coefficients
     np.testing.assert_allclose(terms["omega_2"], np.linalg.norm(second), rtol=1e-6)
     np.testing.assert_allclose(terms["gamma"], 4, rtol=1e-6)  # (1 + 1)²
     np.testing.assert_allclose(terms["complexity"], terms["omega_2"] * 2 / math.sqrt(30), rtol=1e-6)

@@ -12,8 +12,8 @@ from smtdist.data.array import ArraySamples
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import RadialBasis
-from smtdist.models.functional.dictionary import learn_dictionary
-from smtdist.models.functional.fit import SparseCoder, Whitening, fit_whitening
+from smtdist.models.functional.fit import SparseCoder, Whitening, fit_whitening, learn_dictionary
+from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.points.contexts import temporal_context
 from smtdist.models.points.table import in_context
 from smtdist.statistics.sequences import DictionarySums
@@ -132,12 +132,13 @@ def test_a_learned_dictionary_finds_what_patches_are_made_of():
     codes = np.where(draw.uniform(size=(1500, 16)) < 0.07, draw.uniform(1, 3, (1500, 16)), 0.0)
     still = (codes @ truth.T)[:, None].repeat(3, axis=1) + 0.01 * draw.standard_normal((1500, 3, 24))
     plain = Whitening(np.zeros(24), np.eye(24), np.eye(24))
-    found, trace, _ = learn_dictionary(
-        ArraySamples(still), plain, engine(), atoms=16, penalty=0.2, rounds=30, batch=768, seed=2
+    settings = FunctionalSettings(
+        n_components=1, n_atoms=16, penalty=0.2, max_iter=30, batch=768, random_state=2
     )
+    found, trace, _ = learn_dictionary(ArraySamples(still), plain, engine(), settings)
     np.testing.assert_allclose(np.linalg.norm(found, axis=0), 1)
     assert trace[-1] < 0.8 * trace[0]
     cosines = (truth.T @ found).max(axis=1)
     assert (cosines > 0.97).sum() >= 13
     with pytest.raises(DataError, match="fewer"):
-        learn_dictionary(ArraySamples(still[:10]), plain, engine(), atoms=40, penalty=0.1)
+        learn_dictionary(ArraySamples(still[:10]), plain, engine(), settings.replace(n_atoms=40))

@@ -143,7 +143,7 @@ def test_straightness_of_lines_turns_and_noise():
     assert straightness(line).second_difference == pytest.approx(0, abs=1e-30)
     assert straightness(line).angle == pytest.approx(0, abs=1e-5)
     noise = np.random.default_rng(4).standard_normal((400, 5, 300))
-    found = straightness(noise).to_dict()
+    found = vars(straightness(noise))
     assert found["second_difference"] == pytest.approx(1.5, rel=0.01)
     assert found["angle"] == pytest.approx(120, abs=1)
     assert found["bend"] == pytest.approx(0.75, rel=0.01)

@@ -1,7 +1,5 @@
 """P by mini-batches (SMT 2018, supplement C): the analytic objective, smaller support, the printed steps, the same bits."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -10,8 +8,8 @@ from executors import engine
 from examples.unit_disc import Triangulated, disc_landmarks, moving_points
 from smtdist.data.array import ArraySamples
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import (
-    SgdSettings,
     fit_sgd,
     largest_eigenvalue,
     orthogonalised,
@@ -24,7 +22,7 @@ from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import ValueSums, finish
 
-SETTINGS = SgdSettings(n_components=10, rounds=60, batch=256, steps=20, memory=1.0, moment="second", seed=1)
+SETTINGS = FunctionalSettings(n_components=10, n_epochs=60, second_moment="second", sparsity=0.0, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def objective(P, sums):
 def test_a_random_start_reaches_the_analytic_objective(moving):
     source, features, sums, analytic = moving
     learned, records = fit_sgd(source, features, engine(), SETTINGS)
-    assert len(records) == SETTINGS.rounds
+    assert len(records) == SETTINGS.n_epochs
     P = orthogonalised(learned.components, sums.moment)
     assert objective(P, sums) <= 1.02 * analytic.eigenvalues.sum()
     assert objective(P, sums) >= (1 - 1e-9) * analytic.eigenvalues.sum()
@@ -54,7 +52,7 @@ def test_a_random_start_reaches_the_analytic_objective(moving):
 
 def test_sparsity_shrinks_the_support_at_the_objective_of_the_eigenvectors(moving):
     source, features, sums, analytic = moving
-    sparse = replace(SETTINGS, sparsity=2.0)
+    sparse = SETTINGS.replace(sparsity=2.0)
     learned, _ = fit_sgd(source, features, engine(), sparse, start=analytic.components, sums=sums)
     P = orthogonalised(learned.components, sums.moment)
     assert objective(P, sums) <= 1.02 * analytic.eigenvalues.sum()
@@ -66,7 +64,7 @@ def test_sparsity_shrinks_the_support_at_the_objective_of_the_eigenvectors(movin
 
 def test_it_may_start_from_the_eigenvectors(moving):
     source, features, sums, analytic = moving
-    few = replace(SETTINGS, rounds=5)
+    few = SETTINGS.replace(n_epochs=5)
     cold, _ = fit_sgd(source, features, engine(), few, sums=sums)
     warm, _ = fit_sgd(source, features, engine(), few, sums=sums, start=analytic.components)
     best = analytic.eigenvalues.sum()
@@ -127,4 +125,4 @@ def test_starts_of_another_shape_are_refused(moving):
     with pytest.raises(ConfigurationError, match="start"):
         fit_sgd(source, features, engine(), SETTINGS, start=np.zeros((3, 80)))
     with pytest.raises(ConfigurationError, match="fewer"):
-        fit_sgd(source, features, engine(), SgdSettings(n_components=81))
+        fit_sgd(source, features, engine(), FunctionalSettings(n_components=81))

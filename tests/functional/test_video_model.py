@@ -137,7 +137,7 @@ def test_judged_beside_the_raw_frames(path):
     assert not np.array_equal(rows, raw)
     assert 0 <= raw.min() < raw.max() <= 1
     found = judged(model, rows, raw=raw)["straightness"]
-    assert found["pixels"] == straightness(raw).to_dict()
+    assert found["pixels"] == vars(straightness(raw))
     assert found["whitened pixels"] == judged(model, rows)["straightness"]["whitened pixels"]
     # as many components, each of variance 1 over the rows of the fit: all directions weigh the same
     every = new_rows(clips, model.settings)

@@ -13,12 +13,14 @@ from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import OWN, Kernel, median_bandwidth, with_bandwidth
 from smtdist.models.kernel.autoencoder import autoencoder, autoencoder_objective, tangent
 from smtdist.models.kernel.contrastive import (
+    contrast,
     contrastive,
     drawn_triplets,
     given_triplets,
     gram_of_differences,
+    spectral,
 )
-from smtdist.models.kernel.spectral import contrast, spectral
+from smtdist.models.kernel.settings import KernelSettings
 
 KERNELS = {"linear": Kernel("linear"), "polynomial": Kernel("polynomial", degree=2)}
 
@@ -165,12 +167,16 @@ def test_theorem_4_objective_is_definition_2_for_explicit_features(seed, compone
     np.testing.assert_allclose(found, ref.spectral_loss(shortest, x, plus, minus, 0.2), rtol=1e-6)
 
 
+def settings_for(components, ridge, **given):
+    return KernelSettings(n_components=components, alpha=ridge, **given)
+
+
 @pytest.mark.parametrize("method", ["lbfgs", "gradient"])
 def test_the_spectral_minimum_is_that_of_the_features(method):
     triplets = triplets_of(7, 8, 2, spread=0.2)
     x, plus, minus = features_of(triplets, "linear")
     encoder, convergence, ridge = spectral(
-        Kernel("linear"), triplets, 2, 0.5, method=method, tolerance=1e-8
+        Kernel("linear"), triplets, settings_for(2, 0.5, negatives="one", method=method, tolerance=1e-8)
     )
     assert convergence.converged
     assert convergence.gradient_norm <= 1e-5
@@ -185,9 +191,7 @@ def test_the_spectral_minimum_is_that_of_the_features(method):
 def test_the_mean_over_negatives_is_that_of_the_features(name):
     triplets = triplets_of(8, 5, 2)
     x, plus, _ = features_of(triplets, name)
-    encoder, convergence, ridge = spectral(
-        KERNELS[name], triplets, 1, 0.5, all_negatives=True, tolerance=1e-9
-    )
+    encoder, convergence, ridge = spectral(KERNELS[name], triplets, settings_for(1, 0.5, tolerance=1e-9))
     best = ref.minimise_spectral_loss(lambda w: ref.spectral_loss_all(w, x, plus, ridge), len(x), 1)
     np.testing.assert_allclose(convergence.loss, best, rtol=1e-6)
     assert encoder.rows.shape == (10, 2)
@@ -200,7 +204,7 @@ def test_one_negative_an_anchor_may_leave_no_minimum():
     with pytest.raises(
         DataError, match=r"The spectral loss has no minimum for the kernel gaussian with ridge 1\b"
     ):
-        spectral(Kernel(), triplets, 2, 1.0)
+        spectral(Kernel(), triplets, settings_for(2, 1.0, negatives="one"))
     # the direction itself: zero at every negative, so that the quartic term vanishes
     stacked = triplets_of(0, 8, 2).stacked
     gram = Kernel("laplacian")(stacked, stacked)
@@ -209,12 +213,12 @@ def test_one_negative_an_anchor_may_leave_no_minimum():
     losses = [spectral_objective(scale * anchors, gram, 0.1)[0] for scale in (1, 10, 100)]
     assert losses[0] < 0
     np.testing.assert_allclose(losses, losses[0] * np.array([1, 100, 10_000]), rtol=1e-9)
-    assert spectral(Kernel(), triplets, 2, 1.0, all_negatives=True)[1].converged
+    assert spectral(Kernel(), triplets, settings_for(2, 1.0))[1].converged
 
 
 def test_a_ridge_that_leaves_only_zero_is_refused():
     with pytest.raises(ConfigurationError, match="embedded at zero; set ridge below"):
-        spectral(Kernel(), triplets_of(0, 8, 2), 1, 1e6)
+        spectral(Kernel(), triplets_of(0, 8, 2), settings_for(1, 1e6, negatives="one"))
 
 
 @pytest.mark.parametrize("decoder", ["linear", "polynomial"])
@@ -235,9 +239,11 @@ def test_theorem_5_is_definition_3_for_explicit_features(decoder, seed, n, compo
     first = features @ np.linalg.solve(features.T @ features, points)
     second = ref.best_decoder(points.T, rows.T, decoder, ridge)
     wanted = ref.autoencoder_loss(first, second, features, rows.T, decoder, ridge)
-    found, slope = autoencoder_objective(points, KERNELS[decoder], gram, rows, ridge)
+    found, slope = autoencoder_objective(points, KERNELS[decoder], np.linalg.inv(gram), rows, ridge)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    numeric = ref.slope(lambda z: autoencoder_objective(z, KERNELS[decoder], gram, rows, ridge)[0], points)
+    numeric = ref.slope(
+        lambda z: autoencoder_objective(z, KERNELS[decoder], np.linalg.inv(gram), rows, ridge)[0], points
+    )
     np.testing.assert_allclose(slope, numeric, rtol=1e-4, atol=1e-5 * max(1, np.abs(numeric).max()))
     np.testing.assert_allclose(
         (tangent(points, slope) * points).sum(axis=1), 0, atol=1e-9 * np.abs(slope).max()
@@ -252,7 +258,7 @@ def test_theorem_5_in_its_printed_form():
     q = rows.T @ np.linalg.solve(kz + 0.3 * np.eye(6), kz)
     traces = np.trace(points.T @ np.linalg.solve(kx, points)) + np.trace(q @ np.linalg.solve(kz, q.T))
     printed = ((q - rows.T) ** 2).sum() + 0.3 * traces
-    found, _ = autoencoder_objective(points, Kernel("laplacian"), kx, rows, 0.3)
+    found, _ = autoencoder_objective(points, Kernel("laplacian"), np.linalg.inv(kx), rows, 0.3)
     np.testing.assert_allclose(found, printed)
 
 
@@ -261,18 +267,20 @@ def test_the_autoencoder_ends_where_the_slope_along_the_spheres_is_flat(method):
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((15, 3))
     encode, decode, convergence = autoencoder(
-        Kernel("laplacian"), Kernel(), rows, 2, 0.1, method=method, tolerance=1e-7, max_iterations=3000
+        Kernel("laplacian"),
+        rows,
+        settings_for(2, 0.1, nugget=0, method=method, tolerance=1e-7, max_iter=3000),
     )
     assert convergence.converged
     gram = Kernel("laplacian")(rows, rows)
     points = encode(rows)
     np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, atol=1e-9)
-    loss, slope = autoencoder_objective(points, Kernel(), gram, rows, 0.1)
+    loss, slope = autoencoder_objective(points, Kernel(), np.linalg.inv(gram), rows, 0.1)
     np.testing.assert_allclose(loss, convergence.loss, rtol=1e-9)
     assert np.abs(tangent(points, slope)).max() < 1e-3 * np.abs(slope).max()
     other = rng.standard_normal((15, 2))
     other /= np.linalg.norm(other, axis=1, keepdims=True)
-    assert loss < autoencoder_objective(other, Kernel(), gram, rows, 0.1)[0]
+    assert loss < autoencoder_objective(other, Kernel(), np.linalg.inv(gram), rows, 0.1)[0]
     # reconstruction as printed, X (K_Z + λ I)⁻¹ k(z*, Z)
     new = rng.standard_normal((4, 3))
     z = np.linalg.solve(gram, points).T @ Kernel("laplacian")(rows, new)
@@ -286,7 +294,7 @@ def test_the_autoencoder_is_never_above_a_bottleneck_that_is_one_point(n_init):
     # where one descent from the leading eigenvectors ends three times above it
     rows = make_circles(40, noise=0.05, factor=0.5, random_state=0)[0] * 2
     kernel = with_bandwidth(Kernel(), "median", rows)
-    _, decode, ended = autoencoder(kernel, Kernel(), rows, 2, 0.1, nugget=1e-6, n_init=n_init)
+    _, decode, ended = autoencoder(kernel, rows, settings_for(2, 0.1, n_init=n_init))
     gram = kernel(rows, rows) + 1e-6 * np.eye(40)
 
     def printed(points):
@@ -294,10 +302,10 @@ def test_the_autoencoder_is_never_above_a_bottleneck_that_is_one_point(n_init):
         return reference.autoencoder_objective(points.T, rows.T, gram, gaussian, 0.1)
 
     assert ended.converged
-    assert ended.loss == pytest.approx(printed(decode.bottleneck), rel=1e-6)
+    assert ended.loss == pytest.approx(printed(decode.rows), rel=1e-6)
     assert ended.loss <= printed(np.tile([0.6, 0.8], (40, 1)))
     if n_init:
-        again = autoencoder(kernel, Kernel(), rows, 2, 0.1, nugget=1e-6, n_init=0)[2]
+        again = autoencoder(kernel, rows, settings_for(2, 0.1, n_init=0))[2]
         assert ended.loss <= again.loss * (1 + 1e-6)
 
 
@@ -306,7 +314,7 @@ def test_de_noising_reconstructs_the_clean_rows():
     angle = rng.uniform(0, 2 * np.pi, 80)
     clean = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     noisy = clean + 0.15 * rng.standard_normal(clean.shape)
-    encode, decode, _ = autoencoder(Kernel(), Kernel(), noisy, 2, 0.05, clean=clean, nugget=1e-2, n_init=4)
+    encode, decode, _ = autoencoder(Kernel(), noisy, settings_for(2, 0.05, nugget=1e-2, n_init=4), clean)
     other = np.stack([np.cos(angle + 0.01), np.sin(angle + 0.01)], axis=1)
     asked = other + 0.15 * rng.standard_normal(other.shape)
     assert ((decode(encode(asked)) - other) ** 2).mean() < 0.8 * ((asked - other) ** 2).mean()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from drawing import small_images
 
-from smtdist.concepts.projection import Annealing, Projection
+from smtdist.concepts.iteration import Annealing, Projection
 from smtdist.concepts.scores import TableSums
 from smtdist.configuration import Configuration
 from smtdist.engine.unchanged import Again

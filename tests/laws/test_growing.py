@@ -23,7 +23,7 @@ from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.fit import fit
 from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.merge import merged, refit, resolved, update
-from smtdist.models.points.fit import fit_table
+from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
 from smtdist.models.valued import ValuedTransform
 from smtdist.models.words.fit import fit_words
@@ -52,7 +52,7 @@ def words(source):
 
 def points(**more):
     settings = PointSettings(**{"size": 10, "n_components": 3, **more})
-    return lambda source: fit_table(source, settings, Engine(SerialExecutor(1)))[0]
+    return lambda source: PointModel.fit(source, settings, Engine(SerialExecutor(1)))[0]
 
 
 def video(source):

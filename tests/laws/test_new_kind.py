@@ -14,7 +14,7 @@ from smtdist.models.estimating import Estimator
 from smtdist.models.store import Array, Stored
 from smtdist.report.checking import checked
 from smtdist.report.facts import facts_of, looks_of
-from smtdist.settings import Settings, number, one_of, setting
+from smtdist.settings import Settings, described, number, one_of, setting
 
 
 class DensitySettings(Settings):
@@ -59,7 +59,7 @@ class DensityEstimator(Estimator, of=DensitySettings, run=()):
 
 def test_fit_settings_save_load_info_and_check(tmp_path):
     fitted = clone(DensityEstimator(bandwidth=0.5)).fit(np.random.default_rng(0).standard_normal((20, 3)))
-    assert DensitySettings.described()["bandwidth"]["meaning"] == "σ of the kernel."
+    assert described(DensitySettings.declared())["bandwidth"]["meaning"] == "σ of the kernel."
     with pytest.raises(smtdist.SmtdistError, match="bandwidth is -1; it must be a number above 0"):
         DensityEstimator(bandwidth=-1).fit([[0.0]])
     path = tmp_path / "d.h5"

@@ -21,7 +21,7 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.fit import fit_table
+from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, in_context
 from smtdist.models.rows import embedded
 
@@ -32,7 +32,7 @@ SMALL = PointSettings(size=25, neighbours=4, n_components=3, width=0.6)
 @pytest.mark.parametrize("features", FEATURES)
 def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
     settings = SMALL.replace(features=features, context="lle", n_components=2)
-    model, _ = fit_table(POINTS, settings, engine())
+    model, _ = PointModel.fit(POINTS, settings, engine())
     store.save(model, tmp_path / "p.h5")
     found = store.load(tmp_path / "p.h5")
     assert found.settings == settings
@@ -51,7 +51,7 @@ def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_settings_choose_the_neighbours(context):
     settings = SMALL.replace(context=context, order=2, lengths=(120, 180))
-    model, (record, _) = fit_table(POINTS, settings, engine())
+    model, (record, _) = PointModel.fit(POINTS, settings, engine())
     assert model.means.n_positions == (600 if context == "noise" else 300)
     assert record["n_samples"] == 300
     if context not in ("lle", "time"):
@@ -67,7 +67,7 @@ def test_settings_choose_the_neighbours(context):
 
 def test_new_points_are_embedded_in_any_pieces(cluster, monkeypatch):
     monkeypatch.setattr("smtdist.models.transform.RANGE", 256)
-    model, _ = fit_table(POINTS, SMALL, engine())
+    model, _ = PointModel.fit(POINTS, SMALL, engine())
     new = np.random.default_rng(2).uniform(-1, 1, (1000, 3))
     pieces = dict(embedded(model, as_table(new), Engine(cluster)))
     assert len(pieces) == 4
@@ -86,7 +86,7 @@ def test_what_has_no_meaning_is_refused():
         ({"features": "interpolation", "size": 3, "n_components": 2}, "3 landmarks"),
     ):
         with pytest.raises(ConfigurationError, match=said):
-            fit_table(POINTS, SMALL.replace(**changes), engine())
+            PointModel.fit(POINTS, SMALL.replace(**changes), engine())
 
 
 def test_tables_of_numpy_are_those_of_a_file(tmp_path, monkeypatch):
@@ -145,7 +145,7 @@ def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatc
 
 
 def test_a_kind_of_samples_that_is_not_installed_is_named(tmp_path):
-    model, _ = fit_table(POINTS, SMALL, engine())
+    model, _ = PointModel.fit(POINTS, SMALL, engine())
     store.save(model, tmp_path / "p.h5")
     with h5py.File(tmp_path / "p.h5", "r+") as file:
         about = json.loads(file.attrs["configuration"]) | {"sites": "windows"}

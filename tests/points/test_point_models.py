@@ -11,6 +11,8 @@ from sklearn.manifold import LocallyLinearEmbedding
 
 from examples.point_fits import fit_points
 from examples.spirals import fit_spirals, judged, main, two_spirals
+from smtdist.data.neighbours import NoisePairs
+from smtdist.data.table import as_table
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
 from smtdist.models.points.contexts import (
     locally_linear_context,
@@ -18,7 +20,7 @@ from smtdist.models.points.contexts import (
     spread_points,
     temporal_context,
 )
-from smtdist.models.points.table import in_context, noisy_pairs
+from smtdist.models.points.table import in_context
 
 
 def angle(left, right):
@@ -144,7 +146,7 @@ def test_noise_that_is_drawn_anew_gives_nearly_the_same_components():
     spirals = two_spirals(3000)
     features = Landmarks(spread_points(spirals.points, 60))
     P = [
-        fit_points(noisy_pairs(spirals.points, 0.08, seed), features, engine(), n_components=2)[0]
+        fit_points(NoisePairs(as_table(spirals.points), 0.08, seed), features, engine(), n_components=2)[0]
         for seed in (0, 1)
     ]
     assert angle(P[0].embedding.components.T, P[1].embedding.components.T) < 0.2

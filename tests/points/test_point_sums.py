@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.data.neighbours import NeighbourSource
+from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -25,8 +25,8 @@ from smtdist.models.points.contexts import (
     temporal_context,
 )
 from smtdist.models.points.fit import FINE as GRID
-from smtdist.models.points.fit import fit_table
-from smtdist.models.points.table import PointSettings, in_context, noisy_pairs
+from smtdist.models.points.fit import PointModel
+from smtdist.models.points.table import PointSettings, in_context
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
 from smtdist.statistics.values import ValueSums, finish
@@ -170,7 +170,7 @@ def test_second_order_is_a_point_less_its_weighted_neighbours(name, make, n, k, 
 @given(st.sampled_from(sorted(FEATURES)), st.integers(2, 9), st.integers(0, 99))
 def test_noisy_pairs_are_a_column_of_d_each(name, n, seed):
     points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
-    source = noisy_pairs(points, 0.2, seed)
+    source = NoisePairs(as_table(points), 0.2, seed)
     state = summed(point_sums(FEATURES[name], 1, pairs=True), source)
     with source.opened() as reader:
         copies = reader.read(0, n)[:, :, :2].reshape(2 * n, 2)
@@ -186,7 +186,7 @@ def test_noisy_pairs_are_a_column_of_d_each(name, n, seed):
 def test_pieces_in_any_order_give_the_same_bits(name):
     points = DRAW.uniform(-1, 1, (90, 2))
     statistic = point_sums(FEATURES[name], 1, pairs=True)
-    source = noisy_pairs(points, 0.1, 5)
+    source = NoisePairs(as_table(points), 0.1, 5)
     whole = summed(statistic, source)
     for batch in (1, 7, 64):
         found = summed(statistic, source, batch)
@@ -202,7 +202,7 @@ def test_pieces_in_any_order_give_the_same_bits(name):
 
 def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     points = 1e-9 * np.arange(4000.0)[:, None]  # equal points would have equal noise
-    source = noisy_pairs(points, 0.5, 2)
+    source = NoisePairs(as_table(points), 0.5, 2)
     with source.opened() as reader:
         rows = reader.read(0, 4000)
     noise = rows[:, :, 0] - points
@@ -272,18 +272,18 @@ def test_what_has_no_meaning_is_refused():
     with pytest.raises(DataError, match="leave out empty"):
         temporal_context([3, 0])
     with pytest.raises(ConfigurationError, match="noise"):
-        noisy_pairs(points, -1.0)
+        NoisePairs(as_table(points), -1.0)
     with pytest.raises(ConfigurationError, match="width"):
         RadialBasis(CENTRES, 0)
     with pytest.raises(DataError, match="too large"):
-        summed(point_sums(Quadratic(2), 1), noisy_pairs(1e6 * points, 0.1))
+        summed(point_sums(Quadratic(2), 1), NoisePairs(as_table(1e6 * points), 0.1))
 
 
 @pytest.mark.parametrize("context", ["noise", "time"])
 def test_sums_of_parts_are_those_of_all_points_with_the_same_features(context):
     points = np.random.default_rng(4).uniform(-1, 1, (300, 3))
     asked = PointSettings(size=12, n_components=3, context=context, order=2, lengths=(180, 120))
-    model, _ = fit_table(points, asked, Engine(SerialExecutor()))
+    model, _ = PointModel.fit(points, asked, Engine(SerialExecutor()))
     parts = [as_table(part) for part in (points[:180], points[180:])]
     rest, _ = update(model, parts[1], Engine(SerialExecutor()), withdraw=True)
     first, _ = model.summed(parts[0], Engine(SerialExecutor()))

@@ -13,8 +13,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import store
 from smtdist.models.merge import update
-from smtdist.models.words.documents import withdraw_lines, withdrawn_stretches
-from smtdist.models.words.fit import fit_words
+from smtdist.models.words.fit import fit_words, withdraw_lines, withdrawn_stretches
 from smtdist.models.words.model import WordSettings
 
 SETTINGS = WordSettings(vocabulary=60, window=3, n_components=5, max_words=4096)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import hashing
 from smtdist.kernels.features import Features
+from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.records import Record
-from smtdist.settings import Settings, number, one_of, seed, setting, shared, whole
 from smtdist.solve.solution import Float64
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.base import State, Statistic
@@ -22,60 +22,20 @@ from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import SecondOrder, ValueSums
 
-MOMENTS: Final = ("centred", "second")
 WHITENING_RIDGE: Final = 1e-6
 """Share of the mean variance that V gets before it is inverted: V⁻¹ only whitens the gradient, and may be a little off."""
 EPOCH_VIEW: Final = 29
 """Keeps the hashes of epochs apart from those of other draws."""
 FIRST: Final = 8
 """The first round reads so many batches, so that V has seen more rows than it has directions."""
-
-
-class SgdSettings(Settings):
-    """How P is learned from mini-batches."""
-
-    OF: ClassVar[str] = "mini-batches"
-
-    n_components: int = shared("n_components", 64)
-    order: int = setting(one_of(1, 2), "order of the differences in time.", default=2)
-    rounds: int = setting(
-        whole(1),
-        "mini-batches: whole chunk rows, which go through all data in an order drawn anew for each epoch "
-        "(`epoch_batch`).",
-        default=200,
-    )
-    batch: int = setting(whole(1), "sequences of a mini-batch.", default=512)
-    rate: float = setting(
-        number(above=0, most=1),
-        "step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened coordinates. "
-        "It falls to zero along half a cosine.",
-        default=0.9,
-    )
-    sparsity: float = setting(number(0), "γ₁ over γ₀.", default=0.0)
-    steps: int = setting(
-        whole(1),
-        "steps of a batch, each on the same sums. Codes cost more than steps, so that several steps on a mean "
-        "of gradients get further with the same data; many on a batch alone end in functionals that are "
-        "smooth in that batch only.",
-        default=1,
-    )
-    memory: float = setting(
-        number(0, 1),
-        "what a batch leaves of the gradients before it: 0 for those of the batch alone, as printed, 1 for "
-        "the mean of all so far.",
-        default=0.0,
-    )
-    moment: str = setting(
-        one_of(*MOMENTS),
-        'V is the "centred" covariance of the codes, or their "second" moment.',
-        default="centred",
-    )
-    random_state: int = seed("of batches and of a random start.")
+RATE: Final = 0.9
+"""Step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened coordinates; it falls to zero along half
+a cosine."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """P (L, K), what was summed of V and ⟨α⟩ on the way, and `objective` of all sums so far before each round's first step."""
+    """P (L, K), what was summed of V and ⟨α⟩ on the way, and the objective of all sums so far before each round's first step."""
 
     components: Float64
     sums: SecondOrder
@@ -99,7 +59,7 @@ def fit_sgd(
     source: Source,
     features: Features,
     engine: Engine,
-    settings: SgdSettings,
+    settings: FunctionalSettings,
     *,
     start: Float64 | None = None,
     sums: SecondOrder | None = None,
@@ -108,7 +68,9 @@ def fit_sgd(
 
     Each round codes a batch of sequences through the engine (`ValueSums`: exact, so P has the same bits for
     any number of workers) and then makes the three steps of supplement C (`step`). V and ⟨α⟩ are those of
-    `sums`, or averages of all batches so far. `start` is P to go on from, that of an eigensolve for
+    `sums`, or averages of all batches so far; the gradient is the mean of those of all batches so far: codes cost more than
+    steps, and several steps on such a mean get further with the same data, where many on a batch alone would end in
+    functionals that are smooth in that batch only. `start` is P to go on from, that of an eigensolve for
     example; else a random one. P is used as it is where a round begins, so that what is learned here may in
     turn start anything else. Memory: the pass's, and on the driver 5 K² float64.
     """
@@ -121,58 +83,54 @@ def fit_sgd(
             f"n_components is {settings.n_components}, more than the {features.size} codes; ask for fewer."
         )
 
-    statistic = ValueSums(Sequences.of(source), features, Temporal(settings.order))
+    statistic = ValueSums(Sequences.of(source), features, Temporal(settings.difference_order))
 
     def make(state: _Between, number: int) -> tuple[Statistic, Source]:
         if state.sums is None:
-            return statistic, chunk_subset(source, settings.batch * FIRST, settings.random_state)
-        return statistic, epoch_batch(source, settings.batch, settings.random_state, number - 1)
+            return statistic, chunk_subset(source, settings.sgd_batch * FIRST, settings.random_state)
+        return statistic, epoch_batch(source, settings.sgd_batch, settings.random_state, number - 1)
 
     def update(state: _Between, found: State, number: int) -> _Between:
-        return _updated(
-            state, value_sums.finish(found, statistic).means(), number, settings, sums is not None
-        )
+        batch = value_sums.finish(found, statistic).means()
+        before = batch if state.sums is None else state.sums
+        if state.sums is not None and sums is None:  # the mean of all so far
+            count = before.n_positions + batch.n_positions
+            share = batch.n_positions / count
+            parts = {
+                name: getattr(before, name) + share * (getattr(batch, name) - getattr(before, name))
+                for name in ("moment", "scatter", "mean")
+            }
+            before = replace(before, n_positions=count, **parts)
+        V = before.covariance if settings.second_moment == "centred" else before.moment
+        inverse, at = state.inverse, state.inverted_at
+        # an inverse costs K³: it is made anew when the rows have grown by a half
+        if inverse is None or before.n_positions > 1.5 * at:
+            inverse, at = whitening_inverse(V), before.n_positions
+        P = state.components
+        if P is None:  # a random start in whitened coordinates, drawn times V^(-1/2)
+            shape = settings.n_components, len(V)
+            drawn = np.random.default_rng(settings.random_state).standard_normal(shape)
+            values, vectors = np.linalg.eigh(inverse)
+            P = drawn @ ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+        P = orthogonalised(np.where(V.diagonal() > 0, P, 0.0), V)
+        # ‖PAD‖² + γ₁ ‖PW‖₁ of equation 12 with γ₀ = 1, means over the positions of the sums
+        support = (np.abs(P) @ np.abs(before.mean)).sum()
+        reached = float(np.vdot(P @ before.scatter, P) + settings.sparsity * support)
+        # a weighted mean of the batches so far, so that the first ones are no smaller
+        weight = 1 + state.weight
+        scatter = batch.scatter
+        if state.scatter is not None:
+            scatter = state.scatter + (batch.scatter - state.scatter) / weight
+        rate = RATE * (1 + np.cos(np.pi * (number - 1) / settings.n_epochs)) / 2
+        eta = rate / largest_eigenvalue(scatter, inverse)
+        for _ in range(settings.sgd_steps):
+            P = step(P, scatter, V, inverse, before.mean, eta, settings.sparsity)
+        return _Between(P, before, inverse, at, scatter, weight, (*state.trace, reached))
 
-    end, records = engine.loop("round", _Between(start, sums), make, update, settings.rounds)
+    end, records = engine.loop("round", _Between(start, sums), make, update, settings.n_epochs)
     assert end.components is not None
     assert end.sums is not None
     return Learned(end.components, end.sums, end.trace), records
-
-
-def _updated(
-    state: _Between, batch: SecondOrder, number: int, settings: SgdSettings, given: bool
-) -> _Between:
-    sums = batch if state.sums is None else state.sums
-    if state.sums is not None and not given:
-        sums = _averaged(state.sums, batch)
-    V = sums.covariance if settings.moment == "centred" else sums.moment
-    inverse, at = state.inverse, state.inverted_at
-    # an inverse costs K³: it is made anew when the rows have grown by a half
-    if inverse is None or sums.n_positions > 1.5 * at:
-        inverse, at = whitening_inverse(V), sums.n_positions
-    P = state.components
-    if P is None:
-        drawn = np.random.default_rng(settings.random_state).standard_normal(
-            (settings.n_components, len(V))
-        )
-        P = drawn @ _half(inverse)
-    P = orthogonalised(np.where(V.diagonal() > 0, P, 0.0), V)
-    reached = objective(P, sums, settings.sparsity)
-    # a weighted mean of the batches so far, so that the first ones are no smaller
-    weight = 1 + settings.memory * state.weight
-    scatter = batch.scatter
-    if state.scatter is not None and settings.memory > 0:
-        scatter = state.scatter + (batch.scatter - state.scatter) / weight
-    rate = settings.rate * (1 + np.cos(np.pi * (number - 1) / settings.rounds)) / 2
-    eta = rate / largest_eigenvalue(scatter, inverse)
-    for _ in range(settings.steps):
-        P = step(P, scatter, V, inverse, sums.mean, eta, settings.sparsity)
-    return _Between(P, sums, inverse, at, scatter, weight, (*state.trace, reached))
-
-
-def objective(P: Float64, sums: SecondOrder, sparsity: float) -> float:
-    """Return ‖PAD‖² + γ₁ ‖PW‖₁ of equation 12 with γ₀ = 1, means over the positions of the sums."""
-    return float(np.vdot(P @ sums.scatter, P) + sparsity * (np.abs(P) @ np.abs(sums.mean)).sum())
 
 
 def epoch_batch(source: Source, size: int, seed: int, number: int) -> Source:
@@ -270,20 +228,3 @@ def participation(components: Float64, mean: Float64) -> Float64:
     total = np.maximum((weights**2).sum(axis=1), 1e-300)
     result: Float64 = weights.sum(axis=1) ** 2 / (components.shape[1] * total)
     return result
-
-
-def _half(inverse: Float64) -> Float64:
-    """Return V^(-1/2): a random start in whitened coordinates."""
-    values, vectors = np.linalg.eigh(inverse)
-    half: Float64 = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return half
-
-
-def _averaged(sums: SecondOrder, batch: SecondOrder) -> SecondOrder:
-    count = sums.n_positions + batch.n_positions
-    share = batch.n_positions / count
-    parts = {
-        name: getattr(sums, name) + share * (getattr(batch, name) - getattr(sums, name))
-        for name in ("moment", "scatter", "mean")
-    }
-    return replace(sums, n_positions=count, **parts)

@@ -23,11 +23,10 @@ from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence
 from smtdist.kernels.products import Ordered
 from smtdist.models import store, valued
-from smtdist.models.functional.dictionary import learn_dictionary
-from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
+from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening, learn_dictionary
 from smtdist.models.functional.inference import PENALTY, recover_codes, regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
+from smtdist.models.functional.sgd import fit_sgd, orthogonalised
 from smtdist.models.jobs import Job, Request
 from smtdist.models.records import Record
 from smtdist.models.store import Array, alike
@@ -343,9 +342,7 @@ def fit_video(
     layers below. Rows of a layer above the first are embedded ones, which P has whitened already: they are
     centred and scaled only.
     """
-    if below is not None:
-        lower = below.settings.to_dict()
-        settings = settings.replace(**{name: lower[name] for name in SHARED})
+    settings = _beside(settings, below)
     source = sequences_of(clips, settings)
     steps = [
         "whitening",
@@ -356,7 +353,42 @@ def fit_video(
         *(["round"] if settings.n_epochs else []),
     ]
     with engine.run(steps, lambda: video_facts(source, settings, below)):
-        return _fitted(source, settings, engine, below)
+        kind = "scale" if settings.whiten == "fourier" or below is not None else "zca"
+        own, covariance, first = fit_whitening(
+            source,
+            engine,
+            kind,
+            settings.whitening_reg,
+            through=None if below is None else below.embed,
+            width=None if below is None else len(below.components),
+        )
+        whitening: Whitens = own if below is None else Through(below, own)
+        dictionary, trace, learning = learn_dictionary(source, whitening, engine, settings)
+        coder = SparseCoder(dictionary, settings.penalty, whitening)
+        found = VideoModel(settings, coder, own, covariance, trace, below=below)
+        statistics, summed = found.summed(source, engine)
+        embedding, solved = found.solved(statistics, engine)
+        model = found.finished(statistics, embedding, source.describe())
+        records = [first, *learning, summed, solved]
+        if settings.n_epochs:  # on from the eigenvectors with a penalty on the size of P (supplement C)
+            from smtdist.solve.generalized import rayleigh  # reading a model loads no solver
+
+            means, V = model.means, model.means.constraint(settings.second_moment)
+            learned, rounds = fit_sgd(source, coder, engine, settings, start=model.components, sums=means)
+            P = orthogonalised(learned.components, V)
+            values, residuals = rayleigh(means.scatter, V, P)
+            embedding = replace(model.solution, components=P, eigenvalues=values, residuals=residuals)
+            model = replace(model, embedding=embedding, ending=convergence.of_rounds(learned.trace))
+            records += rounds
+        return model, records
+
+
+def _beside(settings: FunctionalSettings, below: VideoModel | None) -> FunctionalSettings:
+    """Return the settings of a layer, with those that all layers share from the one below."""
+    if below is None:
+        return settings
+    lower = below.settings.to_dict()
+    return settings.replace(**{name: lower[name] for name in SHARED})
 
 
 def job(request: Request) -> Job:
@@ -366,9 +398,7 @@ def job(request: Request) -> Job:
         clip for path in request.data for clip in open_clips(os.path.abspath(path), request.clip or None)
     )
     below = None if request.below is None else store.load(request.below, kind=VideoModel)
-    if below is not None:
-        lower = below.settings.to_dict()
-        settings = settings.replace(**{name: lower[name] for name in SHARED})
+    settings = _beside(settings, below)
     source = sequences_of(clips, settings)
     return Job(
         source,
@@ -390,56 +420,3 @@ def video_facts(source: PatchSequences, settings: FunctionalSettings, below: Vid
         {} if below is None else {"the lower model": array_hash(below.components, below.coder.dictionary)}
     )
     return Facts.of(source, settings.to_dict(), given)
-
-
-def _fitted(
-    source: PatchSequences, settings: FunctionalSettings, engine: Engine, below: VideoModel | None
-) -> tuple[VideoModel, list[Record]]:
-    kind = "scale" if settings.whiten == "fourier" or below is not None else "zca"
-    own, covariance, first = fit_whitening(
-        source,
-        engine,
-        kind,
-        settings.whitening_reg,
-        through=None if below is None else below.embed,
-        width=None if below is None else len(below.components),
-    )
-    whitening: Whitens = own if below is None else Through(below, own)
-    dictionary, trace, learning = learn_dictionary(
-        source,
-        whitening,
-        engine,
-        atoms=settings.n_atoms,
-        penalty=settings.penalty,
-        rounds=settings.max_iter,
-        batch=settings.batch,
-        seed=settings.random_state,
-    )
-    coder = SparseCoder(dictionary, settings.penalty, whitening)
-    found = VideoModel(settings, coder, own, covariance, trace, below=below)
-    statistics, summed = found.summed(source, engine)
-    embedding, solved = found.solved(statistics, engine)
-    model = found.finished(statistics, embedding, source.describe())
-    records = [first, *learning, summed, solved]
-    if settings.n_epochs:
-        model, rounds = localised(model, source, engine)
-        records += rounds
-    return model, records
-
-
-def localised(model: VideoModel, source: PatchSequences, engine: Engine) -> tuple[VideoModel, list[Record]]:
-    """Go on from the eigenvectors by mini-batches with a penalty on the size of P (supplement C)."""
-    from smtdist.solve.generalized import rayleigh  # reading a model loads no solver
-
-    wanted, means = model.settings, model.means
-    settings = SgdSettings(
-        n_components=wanted.n_components, order=wanted.difference_order, rounds=wanted.n_epochs, batch=wanted.sgd_batch,
-        steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.second_moment,
-        random_state=wanted.random_state,
-    )  # fmt: skip
-    learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=means)
-    V = means.constraint(wanted.second_moment)
-    P = orthogonalised(learned.components, V)
-    values, residuals = rayleigh(means.scatter, V, P)
-    found = replace(model.solution, components=P, eigenvalues=values, residuals=residuals)
-    return replace(model, embedding=found, ending=convergence.of_rounds(learned.trace)), records

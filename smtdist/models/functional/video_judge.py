@@ -92,7 +92,7 @@ def judged(
         "embedding": codes @ model.components.T,
         "PCA pooling": codes @ pooled.T,
     }
-    found = {name: straightness(rows).to_dict() for name, rows in spaces.items()}
+    found = {name: vars(straightness(rows)) for name, rows in spaces.items()}
     return {
         "n_sequences": len(sequences),
         "active": float((codes > 0).sum(axis=2).mean()),
@@ -158,15 +158,15 @@ def _regularised(
     model: VideoModel, sequences: NDArray[np.float32], strength: float, found: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
     codes = model.regularised(sequences, strength)
-    embedding = straightness(codes @ model.components.T).to_dict()
+    embedding = vars(straightness(codes @ model.components.T))
     raw = sequences.reshape(-1, sequences.shape[2]).astype(np.float64)
     rebuilt = model.decode(codes.reshape(len(raw), -1))
     return {
         "strength": strength,
         "embedding": embedding,
         "ratios": _ratios(found, embedding),
-        "codes": straightness(codes).to_dict(),
-        "snr": snr(raw, rebuilt, _mean(model)),
+        "codes": vars(straightness(codes)),
+        "snr": snr(raw, rebuilt, model.layers[0].whitening.mean),
     }
 
 
@@ -176,9 +176,10 @@ def _reconstruction(
     middle = sequences.shape[1] // 2
     raw, code = sequences[:, middle].astype(np.float64), codes[:, middle]
     lowest = model.layers[0]
+    mean = lowest.whitening.mean
     rebuilt = {
         "codes": model.decode(code),
-        "PCA": pca(raw, _mean(model), lowest.covariance, len(model.components)),
+        "PCA": pca(raw, mean, lowest.covariance, len(model.components)),
         "PCA of whitened patches": lowest.whitening.back(
             pca(lowest.whitening(raw), 0.0, _white_covariance(model), len(model.components))
         ),
@@ -188,17 +189,13 @@ def _reconstruction(
     plain = raw - raw.mean(axis=1, keepdims=True)
     return {
         name: {
-            "snr": snr(raw, rows, _mean(model)),
+            "snr": snr(raw, rows, mean),
             "snr_without_mean": snr(plain, rows - rows.mean(axis=1, keepdims=True)),
-            "snr_with_mean": snr(raw, rows + (raw.mean(axis=1) - rows.mean(axis=1))[:, None], _mean(model)),
+            "snr_with_mean": snr(raw, rows + (raw.mean(axis=1) - rows.mean(axis=1))[:, None], mean),
             "snr_whitened": snr(lowest.whitening(raw), lowest.whitening(rows)),
         }
         for name, rows in rebuilt.items()
     }
-
-
-def _mean(model: VideoModel) -> Float64:
-    return model.layers[0].whitening.mean
 
 
 @dataclass(frozen=True)
@@ -217,10 +214,6 @@ class Straightness:
     second_difference: float
     bend: float
     angle: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Return all three as plain JSON."""
-        return {"second_difference": self.second_difference, "bend": self.bend, "angle": self.angle}
 
 
 def straightness(sequences: NDArray[np.floating]) -> Straightness:

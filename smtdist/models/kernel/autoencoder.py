@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,15 +14,12 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.convergence import Convergence
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.descent import Value, descend
-from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require_rows
+from smtdist.models.kernel.encoder import SQUARES, KernelEncoder, require_memory
+from smtdist.models.kernel.settings import KernelSettings
 from smtdist.solve import positive
 
 Float64 = NDArray[np.float64]
 
-SQUARES: Final = 8
-"""Matrices of n x n that a fit holds."""
-N_INIT: Final = 32
-"""Smooth random starts."""
 SHORT: Final = 30
 """Steps from each start, before the best quarter goes on."""
 HOPS: Final = (0.3, 0.6, 1.0)
@@ -33,35 +30,9 @@ SINGULAR: Final = 1e-13
 """Share of the largest eigenvalue below which K_X cannot be inverted to any use in float64."""
 
 
-@dataclass(frozen=True, eq=False)
-class KernelDecoder:
-    """x̂ = Dᵀ k(Z, z): the bottleneck Z (n, h) of the training rows with D = (K_Z + λ I)⁻¹ X, (n, d)."""
-
-    kernel: Kernel
-    bottleneck: Float64
-    coefficients: Float64
-
-    def __call__(self, embedded: Float64) -> Float64:
-        """Reconstruct embedded rows (m, h): returns (m, d)."""
-        require_rows(embedded, self.bottleneck.shape[1], "The embedded rows")
-        return np.asarray(self.kernel(embedded, self.bottleneck) @ self.coefficients)
-
-
 def autoencoder(
-    encoder_kernel: Kernel,
-    decoder_kernel: Kernel,
-    rows: Float64,
-    components: int,
-    ridge: float,
-    *,
-    clean: Float64 | None = None,
-    nugget: float = 0.0,
-    method: str = "lbfgs",
-    tolerance: float = 1e-5,
-    max_iterations: int = 1000,
-    n_init: int = N_INIT,
-    seed: int = 0,
-) -> tuple[KernelEncoder, KernelDecoder, Convergence]:
+    kernel: Kernel, rows: Float64, settings: KernelSettings, clean: Float64 | None = None
+) -> tuple[KernelEncoder, KernelEncoder, Convergence]:
     """Minimise ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²), ‖W₁ᵀ φ₁(x_i)‖ = 1, over bottlenecks Z (Theorem 5).
 
     Given Z, W₂ is ridge regression, and the objective is λ Tr(Xᵀ (K_Z + λ I)⁻¹ X + Zᵀ K_X⁻¹ Z) with rows of
@@ -76,53 +47,59 @@ def autoencoder(
     hopping, Wales and Doye 1997), and the best of all is returned: it is never above the objective of a
     bottleneck that is one point. New points: z* = Zᵀ K_X⁻¹ k(X, x*), x̂* = Xᵀ (K_Z + λ I)⁻¹ k(Z, z*).
 
-    rows : (n, d) what is embedded. clean : (n, d) what is reconstructed, where it differs: the de-noising
-        variant
-    (Remark 2). nugget : share of its mean diagonal added to that of K_X, for rows that are nearly equal;
+    kernel : of the encoder. rows : (n, d) what is embedded. clean : (n, d) what is reconstructed, where it differs: the
+        de-noising variant (Remark 2).
+    The `nugget` of the settings is a share of its mean diagonal added to that of K_X, for rows that are nearly equal;
     the model is then that of the kernel k(x, y) + nugget [x is y]. Time O(n³) a step and O(n² d), memory 8 matrices of
     n x n. Raises DataError for a singular K_X or an indefinite kernel, ConfigurationError for a ridge λ
     that is not positive.
     """
+    n, ridge, components = len(rows), settings.numeric_ridge(), settings.n_components
+    seed, decoder_kernel = settings.random_state, settings.base_decoder()
     if not ridge > 0:
         raise ConfigurationError(f"The ridge of the autoencoder is {ridge}; it must be a positive number.")
-    if nugget < 0:
-        raise ConfigurationError(f"The nugget is {nugget}; it must be a share of at least 0.")
-    n = len(rows)
-    require_memory(n, SQUARES)
+    require_memory(n, SQUARES["autoencoder"])
     targets = rows if clean is None else clean
     if len(targets) != n:
         raise DataError(f"There are {n} rows but {len(targets)} clean ones; give one clean row for each.")
-    gram = encoder_kernel(rows, rows)
-    gram[np.diag_indices(n)] += nugget * np.trace(gram) / n
-    space = _space(gram, encoder_kernel.label, decoder_kernel, targets, components, ridge)
-    starts = [start.reshape(-1) for start in _starts(space, _leading(gram, components, seed), n_init, seed)]
-    found, convergence = _best(space, starts, method, tolerance, max_iterations)
+    gram = kernel(rows, rows)
+    gram[np.diag_indices(n)] += settings.nugget * np.trace(gram) / n
+    root, inverse, value, scale = _space(gram, kernel.label, targets, settings)
+    # all starts a little, and from the best quarter whole; the lowest, of the starts too
+    short = min(SHORT, settings.max_iter)
+    ends = [
+        descend(value, start.reshape(-1), settings, scale, short)
+        for start in _starts(root, inverse, _leading(gram, components, seed), settings.n_init, seed)
+    ]
+    ends.sort(key=lambda one: one[1].loss)
+    ends = ends[: -(-len(ends) // 4)]
+    if settings.max_iter > short:
+        for at, (point, before) in enumerate(ends):
+            if not before.converged:
+                more = settings.max_iter - before.n_iter
+                point, after = descend(value, point, settings, scale, more)
+                ends[at] = point, replace(after, n_iter=before.n_iter + after.n_iter)
+    found, convergence = min(ends, key=lambda one: one[1].loss)
     rng = np.random.default_rng([seed, 1])
-    for hop in range(n_init):
+    for hop in range(settings.n_init):
         away = HOPS[hop % len(HOPS)] * np.sqrt(np.mean(found**2)) * rng.standard_normal(len(found))
-        other = descend(space.value, found + away, method, tolerance, max_iterations, space.scale)
+        other = descend(value, found + away, settings, scale)
         if other[1].loss < convergence.loss:
             found, convergence = other
-    root, inverse = space.root, space.inverse
     points = unit_rows(root @ found.reshape(n, components))
-    encode = KernelEncoder(encoder_kernel, rows, inverse @ points)
-    decode = KernelDecoder(decoder_kernel, points, _solved(decoder_kernel(points, points), ridge, targets))
+    encode = KernelEncoder(kernel, rows, inverse @ points)
+    decode = KernelEncoder(decoder_kernel, points, _solved(decoder_kernel(points, points), ridge, targets))
     return encode, decode, convergence
 
 
 def autoencoder_objective(
-    points: Float64, decoder_kernel: Kernel, gram: Float64, targets: Float64, ridge: float
+    points: Float64, kernel: Kernel, inverse: Float64, targets: Float64, ridge: float
 ) -> tuple[float, Float64]:
     """Return the objective of Theorem 5 at a bottleneck Z (n, h), and its gradient before it is projected.
 
-    gram : K_X (n, n), regular. ‖Q - X‖² + λ Tr(Q K_Z⁻¹ Qᵀ) = λ Tr(X (K_Z + λ I)⁻¹ Xᵀ), which needs no K_Z⁻¹.
+    kernel : of the decoder. inverse : K_X⁻¹ (n, n). ‖Q - X‖² + λ Tr(Q K_Z⁻¹ Qᵀ) = λ Tr(X (K_Z + λ I)⁻¹ Xᵀ), which needs
+    no K_Z⁻¹.
     """
-    return _objective(points, decoder_kernel, _roots(gram, "encoder")[1], targets, ridge)
-
-
-def _objective(
-    points: Float64, kernel: Kernel, inverse: Float64, targets: Float64, ridge: float
-) -> tuple[float, Float64]:
     smoothed = _solved(kernel(points, points), ridge, targets)  # (K_Z + λ)⁻¹ X
     bent = inverse @ points
     loss = ridge * (float(np.vdot(targets, smoothed)) + float(np.vdot(points, bent)))
@@ -131,60 +108,31 @@ def _objective(
     return loss, ridge * slope
 
 
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """Where descents run: Y with Z = R Y, K_X = R Rᵀ. value : the objective of flat Y, and its gradient.
-
-    scale : objective of a bottleneck that is one point, over which gradients count.
-    """
-
-    root: Float64
-    inverse: Float64
-    value: Value
-    scale: float
-
-
 def _space(
-    gram: Float64, name: str, decoder_kernel: Kernel, targets: Float64, components: int, ridge: float
-) -> _Space:
+    gram: Float64, name: str, targets: Float64, settings: KernelSettings
+) -> tuple[Float64, Float64, Value, float]:
+    """Return where descents run: R and K_X⁻¹ for Y with Z = R Y, K_X = R Rᵀ; the objective of flat Y, and its gradient.
+
+    And the objective of a bottleneck that is one point, over which gradients count.
+    """
     root, inverse = _roots(gram, name)
-    small, n = _compressed(targets), len(gram)
+    small, n, components = targets, len(gram), settings.n_components
+    decoder_kernel, ridge = settings.base_decoder(), settings.numeric_ridge()
+    if targets.shape[1] > n:  # rows with the same inner products, no more numbers each than there are rows
+        factor: Any = np.linalg.qr(targets.T, mode="r")
+        small = np.asarray(factor.T, np.float64)
 
     def value(flat: Float64) -> tuple[float, Float64]:
         whole = root @ flat.reshape(n, components)
         lengths = np.linalg.norm(whole, axis=1)[:, None]
         points = whole / lengths
-        loss, slope = _objective(points, decoder_kernel, inverse, small, ridge)
+        loss, slope = autoencoder_objective(points, decoder_kernel, inverse, small, ridge)
         # the slope along the spheres, in terms of points that are put back on them
         return loss, (root.T @ (tangent(points, slope) / lengths)).reshape(-1)
 
     point = np.eye(1, components).repeat(n, axis=0)
-    return _Space(root, inverse, value, _objective(point, decoder_kernel, inverse, small, ridge)[0])
-
-
-def _best(
-    space: _Space, starts: list[Float64], method: str, tolerance: float, max_iterations: int
-) -> tuple[Float64, Convergence]:
-    """Descend from all starts a little and from the best quarter whole; return the lowest, of the starts too."""
-    short = min(SHORT, max_iterations)
-    first = [descend(space.value, start, method, tolerance, short, space.scale) for start in starts]
-    first.sort(key=lambda one: one[1].loss)
-    kept = first[: -(-len(first) // 4)]
-    if max_iterations > short:
-        kept = [
-            one if one[1].converged else _longer(space, one, method, tolerance, max_iterations)
-            for one in kept
-        ]
-    return min(kept, key=lambda one: one[1].loss)
-
-
-def _longer(
-    space: _Space, found: tuple[Float64, Convergence], method: str, tolerance: float, max_iterations: int
-) -> tuple[Float64, Convergence]:
-    point, before = found
-    more = max_iterations - before.n_iter
-    point, after = descend(space.value, point, method, tolerance, more, space.scale)
-    return point, replace(after, n_iter=before.n_iter + after.n_iter)
+    scale, _ = autoencoder_objective(point, decoder_kernel, inverse, small, ridge)
+    return root, inverse, value, scale
 
 
 def tangent(points: Float64, slope: Float64) -> Float64:
@@ -197,10 +145,10 @@ def unit_rows(points: Float64) -> Float64:
     return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True), np.float64)
 
 
-def _starts(space: _Space, leading: Float64, count: int, seed: int) -> Iterator[Float64]:
+def _starts(root: Float64, inverse: Float64, leading: Float64, count: int, seed: int) -> Iterator[Float64]:
     """Yield Y, (n, h): of the leading eigenvectors, of one point and nearly one, and of `count` draws of the Gaussian process."""
     rng = np.random.default_rng(seed)
-    back = space.root.T @ space.inverse  # R⁻¹
+    back = root.T @ inverse  # R⁻¹
     yield back @ leading
     point = np.zeros_like(leading)
     point[:, 0] = 1.0
@@ -229,14 +177,6 @@ def _solved(gram: Float64, ridge: float, right: Float64) -> Float64:
         raise DataError(
             "The decoder's kernel is indefinite on the bottleneck; choose a positive definite one, or raise ridge."
         ) from None
-
-
-def _compressed(targets: Float64) -> Float64:
-    """Return rows with the same inner products, no more numbers each than there are rows."""
-    if targets.shape[1] <= len(targets):
-        return targets
-    factor: Any = np.linalg.qr(targets.T, mode="r")
-    return np.asarray(factor.T, np.float64)
 
 
 def _roots(gram: Float64, name: str) -> tuple[Float64, Float64]:

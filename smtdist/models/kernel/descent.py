@@ -10,13 +10,13 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import DataError
 from smtdist.kernels.convergence import Convergence
+from smtdist.models.kernel.settings import KernelSettings
 
 Float64 = NDArray[np.float64]
 Value = Callable[[Float64], tuple[float, Float64]]
 
-METHODS: Final = ("lbfgs", "gradient")
 SUFFICIENT: Final = 1e-4
 """Armijo's share of the fall that the slope promises."""
 SMALLEST_STEP: Final = 1e-20
@@ -29,22 +29,16 @@ PROGRESS: Final = 1e-9
 def descend(
     value: Value,
     start: Float64,
-    method: str,
-    tolerance: float,
-    max_iterations: int,
+    settings: KernelSettings,
     scale: float | None = None,
+    max_iterations: int | None = None,
 ) -> tuple[Float64, Convergence]:
-    """Minimise a function that returns (value, gradient) from `start`; `tolerance` is relative to the first gradient, or `scale`.
+    """Minimise a function that returns (value, gradient) from `start`, by the solver that settings name.
 
-    Raises ConfigurationError for another method, DataError where the value is not finite at the start or
-    the end.
+    Their tolerance is relative to the first gradient, or `scale`; `max_iterations` takes the place of their `max_iter`.
+    Raises DataError where the value is not finite at the start or the end.
     """
-    if method not in METHODS:
-        raise ConfigurationError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
-    if not (tolerance > 0 and max_iterations >= 1):
-        raise ConfigurationError(
-            f"tolerance is {tolerance} and max_iterations {max_iterations}; both must be positive."
-        )
+    tolerance, most = settings.tolerance, max_iterations or settings.max_iter
     first, slope = value(start)
     scale = float(np.abs(slope).max(initial=0.0)) if scale is None else scale
     if not (math.isfinite(first) and math.isfinite(scale)):
@@ -53,10 +47,14 @@ def descend(
         )
     if scale == 0:
         return start, Convergence(True, 0, first, 0.0)
+
     # over the first gradient, so that a tolerance means the same for any data
-    scaled = _scaled(value, scale)
-    run = _lbfgs if method == "lbfgs" else _gradient
-    found, steps, settled = run(scaled, start, tolerance, max_iterations)
+    def scaled(point: Float64) -> tuple[float, Float64]:
+        loss, slope = value(point)
+        return loss / scale, slope / scale
+
+    run = _lbfgs if settings.method == "lbfgs" else _gradient
+    found, steps, settled = run(scaled, start, tolerance, most)
     loss, slope = value(found)
     left = float(np.abs(slope).max()) / scale
     if not (math.isfinite(loss) and math.isfinite(left)):
@@ -64,14 +62,6 @@ def descend(
             "The loss left the finite numbers while it was minimised; raise ridge or scale the data."
         )
     return found, Convergence(settled or left <= tolerance, steps, loss, left)
-
-
-def _scaled(value: Value, scale: float) -> Value:
-    def scaled(point: Float64) -> tuple[float, Float64]:
-        loss, slope = value(point)
-        return loss / scale, slope / scale
-
-    return scaled
 
 
 def _lbfgs(

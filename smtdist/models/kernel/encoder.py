@@ -19,7 +19,8 @@ class KernelEncoder:
     """z* = Cᵀ k(R, x*): rows R (m, d) with coefficients C (m, h).
 
     Theorem 3 has C = (A₁, -A₂, A₂) for R = (X, X⁺, X⁻), A₁ and A₂ the halves of A; Theorems 4 and 5 have C
-    = K⁻¹ Zᵀ. Memory: m values for each row that is embedded.
+    = K⁻¹ Zᵀ. The decoder of Theorem 5 is one, too: R is the bottleneck Z, and C = (K_Z + λ I)⁻¹ X. Memory: m values
+    for each row that is embedded.
     """
 
     kernel: Kernel
@@ -52,6 +53,8 @@ def require_rows(rows: NDArray[np.generic], features: int | None = None, name: s
         )
 
 
+SQUARES: Final = {"contrastive": 8, "spectral": 6, "autoencoder": 8}
+"""Matrices of rows x rows that an exact fit holds."""
 FEWER_SAMPLES: Final = f"set {equals('features', 'auto')}, or give fewer samples"
 FEWER_FEATURES: Final = "lower n_features"
 

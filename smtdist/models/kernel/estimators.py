@@ -107,8 +107,18 @@ BATCHES: Final = ("n_epochs", "batch", "learning_rate", "random_state")
 PLACE: Final = ("n_workers", "cluster")
 
 
+class _OfTriplets(_KernelEstimator):
+    def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
+        """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
+        if (positives is None) != (negatives is None):
+            raise ConfigurationError(
+                "Your own positives and negatives must be used together; give both or neither."
+            )
+        return self._fit(X, triplets=None if positives is None else (positives, negatives))
+
+
 class ContrastiveKernel(
-    _KernelEstimator,
+    _OfTriplets,
     of=KernelSettings,
     names=(*KERNEL, *FEATURES, *POSITIVES, *DRAWN, "random_state"),
     run=PLACE,
@@ -134,13 +144,9 @@ class ContrastiveKernel(
 
     _model = "contrastive"
 
-    def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
-        """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
-        return self._fit(X, triplets=_pair(positives, negatives))
-
 
 class SpectralContrastiveKernel(
-    _KernelEstimator,
+    _OfTriplets,
     of=KernelSettings,
     names=(*KERNEL, "alpha", "negatives", *FEATURES, *POSITIVES, *DRAWN, *DESCENT, *BATCHES),
     run=PLACE,
@@ -170,10 +176,6 @@ class SpectralContrastiveKernel(
     """
 
     _model = "spectral"
-
-    def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
-        """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
-        return self._fit(X, triplets=_pair(positives, negatives))
 
 
 class KernelAutoencoder(
@@ -227,11 +229,3 @@ class KernelAutoencoder(
         """Return rows (n, d) from embedded ones (n, n_components)."""
         check_is_fitted(self)
         return np.asarray(self.model_.reconstruct(check_array(X, dtype=[np.float64, np.float32])))
-
-
-def _pair(positives: Any, negatives: Any) -> tuple[Any, Any] | None:
-    if (positives is None) != (negatives is None):
-        raise ConfigurationError(
-            "Your own positives and negatives must be used together; give both or neither."
-        )
-    return None if positives is None else (positives, negatives)

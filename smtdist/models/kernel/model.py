@@ -20,25 +20,20 @@ from smtdist.data.table import NotRows, as_table
 from smtdist.errors import ConfigurationError, DataError, ModelError, equals, option
 from smtdist.kernels import convergence as endings
 from smtdist.kernels import feature_maps
-from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.convergence import Convergence, advice, facts_of
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models import provenance, store
-from smtdist.models.kernel.autoencoder import SQUARES as AUTOENCODER_SQUARES
-from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
-from smtdist.models.kernel.contrastive import SQUARES as CONTRASTIVE_SQUARES
+from smtdist.models.kernel.autoencoder import autoencoder
 from smtdist.models.kernel.contrastive import (
     Spectrum,
-    Triplets,
     contrastive,
     drawn_triplets,
     given_triplets,
+    spectral,
 )
-from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require_rows
+from smtdist.models.kernel.encoder import SQUARES, KernelEncoder, require_memory, require_rows
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.kernel.spectral import SQUARES as SPECTRAL_SQUARES
-from smtdist.models.kernel.spectral import spectral
 from smtdist.models.rows import RowModel
 from smtdist.models.store import Array
 from smtdist.solve.solution import Float64
@@ -46,12 +41,6 @@ from smtdist.statistics.gradients import on_sphere
 from smtdist.statistics.rows import as_rows
 
 EXACT: Final = "exact"
-EXACT_SQUARES: Final = {
-    "contrastive": (CONTRASTIVE_SQUARES, 2),
-    "spectral": (SPECTRAL_SQUARES, 2),
-    "autoencoder": (AUTOENCODER_SQUARES, 1),
-}
-"""Matrices that an exact fit holds, and their rows for each sample; a third one for one negative of the spectral loss."""
 FIRST_PAGES: Final = 8 * 2**20
 """What a process's first exact fit takes beside its matrices: SciPy's code and BLAS's workspace come into memory, up to 5 MiB as
 measured."""
@@ -79,7 +68,10 @@ _SIGNS: Final = ("n_positive", "n_negative")
 
 @dataclass(frozen=True, eq=False)
 class FeatureEncoder:
-    """z = Wᵀ φ(x) with explicit features and W (D, h); of an autoencoder divided by its length."""
+    """z = Wᵀ φ(x) with explicit features and W (D, h); divided by its length where `unit`, in an autoencoder.
+
+    Its decoder is one, too: of embedded rows, with W₂ (D₂, d).
+    """
 
     features: FeatureMap
     weights: Float64
@@ -92,22 +84,6 @@ class FeatureEncoder:
             np.float32
         )
         return on_sphere(embedded)[1] if self.unit else embedded
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureDecoder:
-    """x̂ = W₂ᵀ φ₂(z), W₂ (D₂, d)."""
-
-    features: FeatureMap
-    weights: Float64
-
-    def __call__(self, embedded: NDArray[Any]) -> NDArray[Any]:
-        """Reconstruct embedded rows (m, h): returns (m, d)."""
-        require_rows(embedded, self.features.n_inputs, "The embedded rows")
-        return np.asarray(
-            feature_maps.map_rows(self.features, np.asarray(embedded, np.float32))
-            @ self.weights.astype(np.float32)
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +103,7 @@ class KernelModel(RowModel, Shown):
     settings: KernelSettings
     encoder: KernelEncoder | FeatureEncoder
     shape: tuple[int, int, int]
-    decoder: KernelDecoder | FeatureDecoder | None = None
+    decoder: KernelEncoder | FeatureEncoder | None = None
     spectrum: Spectrum | None = None
     convergence: Convergence | None = None
     ridge: float | None = None
@@ -166,7 +142,9 @@ class KernelModel(RowModel, Shown):
             raise ModelError(
                 f"The model kernel-{self.settings.model} has no decoder; fit kernel-autoencoder to reconstruct."
             )
-        return self.decoder(np.asarray(embedded))
+        embedded = np.asarray(embedded)
+        require_rows(embedded, self.settings.n_components, "The embedded rows")
+        return self.decoder(embedded)
 
     def summary(self) -> dict[str, Any]:
         """Return what is asked of a fitted model first, as plain JSON."""
@@ -233,10 +211,10 @@ class KernelModel(RowModel, Shown):
         settings = KernelSettings.from_json(str(file.attrs["configuration"]))
         shape = tuple(json.loads(file.attrs["shape"]))
         inputs, outputs = math.prod(shape), settings.n_components
-        encoder = _unpacked(file["encoder"], inputs, outputs, KernelEncoder, FeatureEncoder)
+        encoder = _unpacked(file["encoder"], inputs, outputs)
         decoder = spectrum = None
         if "decoder" in file:
-            decoder = _unpacked(file["decoder"], outputs, inputs, KernelDecoder, FeatureDecoder)
+            decoder = _unpacked(file["decoder"], outputs, inputs)
         if "embedding" in file:
             group = file["embedding"]
             store.require(group, {"": _SPECTRUM})
@@ -246,32 +224,31 @@ class KernelModel(RowModel, Shown):
         return cls(settings, encoder, shape, decoder, spectrum, endings.read(file.attrs), ridge, about)
 
 
-def _packed(part: Any) -> Group:
+def _packed(part: KernelEncoder | FeatureEncoder) -> Group:
     """Return an encoder or decoder as a group of a file."""
-    if isinstance(part, KernelEncoder | KernelDecoder):
-        values = {"rows": vars(part).get("bottleneck"), **vars(part)}
-        return store.packed(_MAPS["kernel"], values, {"map": "kernel", "kernel": _kernel_json(part.kernel)})
+    if isinstance(part, KernelEncoder):
+        kernel = _kernel_json(part.kernel)
+        return store.packed(_MAPS["kernel"], vars(part), {"map": "kernel", "kernel": kernel})
     name = next(name for name, made in _FEATURES.items() if type(part.features) is made)
-    about = {"map": name, "unit": int(getattr(part, "unit", False))}
+    about: dict[str, Any] = {"map": name, "unit": int(part.unit)}
     if isinstance(part.features, feature_maps.NystroemFeatures):
         about["kernel"] = _kernel_json(part.features.kernel)
     return store.packed(_MAPS[name], {**vars(part.features), "weights": part.weights}, about)
 
 
-def _unpacked(group: Any, inputs: int, outputs: int, exact: Any, featured: Any) -> Any:
-    """Return the encoder or decoder of rows of so many numbers that a group holds, as one class or the other."""
+def _unpacked(group: Any, inputs: int, outputs: int) -> KernelEncoder | FeatureEncoder:
+    """Return the encoder or decoder of rows of so many numbers that a group holds."""
     name = str(group.attrs["map"])
     store.require(group, {"": _MAPS[name]}, input=inputs, output=outputs)
-    arrays = store.arrays_in(group, _MAPS[name])
+    arrays: dict[str, Any] = store.arrays_in(group, _MAPS[name])
     kernel = [Kernel(**json.loads(group.attrs["kernel"]))] if name in ("kernel", "nystroem") else []
     if name == "kernel":
-        return exact(*kernel, *arrays.values())
+        return KernelEncoder(kernel[0], **arrays)
     weights = arrays.pop("weights")
     features = _FEATURES[name](*kernel, **arrays)
     if features.n_features != len(weights):
         raise ValueError("features and weights differ in number")
-    unit = bool(store.number(group, "unit"))
-    return featured(features, weights, *([unit] if featured is FeatureEncoder else []))
+    return FeatureEncoder(features, weights, bool(store.number(group, "unit")))
 
 
 def _kernel_json(kernel: Kernel) -> str:
@@ -322,7 +299,9 @@ def fit_exact(
     require_rows(rows)
     if len(rows) < 2:
         raise DataError("The data have one sample, which is like nothing else; give at least 2 samples.")
-    shape = image_shape_of(samples)
+    # (height, width, channels); rows of numbers have (1, 1, d)
+    height, width, *channels = samples.shape[1:] if samples.ndim > 2 else (1, 1, samples.shape[1])
+    shape = int(height), int(width), math.prod(channels)
     if settings.triplets == "given" and triplets is None:
         if rows.shape[1] % 3:
             raise ModelError(
@@ -336,77 +315,40 @@ def fit_exact(
     if function is not None:
         kernel = type(kernel)(getattr(function, "__name__", "own"), function=function)
     kernel = with_bandwidth(kernel, settings.bandwidth, rows)
-    descent: dict[str, Any] = {
-        "seed": settings.random_state,
-        "max_iterations": settings.max_iter,
-        **{name: getattr(settings, name) for name in ("method", "tolerance")},
-    }
     about = {"versions": provenance.few_versions()}
     if settings.model == "autoencoder":
-        seen, wanted = corrupted(rows, shape, settings, clean)
-        encode, decode, convergence = autoencoder(
-            kernel, settings.base_decoder(), seen, settings.n_components, settings.numeric_ridge(),
-            clean=wanted, nugget=settings.nugget, n_init=settings.n_init, **descent,
-        )  # fmt: skip
+        # what it sees and, where that differs, what it is to reconstruct
+        seen, wanted = rows, None
+        if clean is not None:
+            wanted = prepared(np.asarray(clean), settings)
+            require_rows(wanted, rows.shape[1], "The clean rows")
+            wanted = wanted.astype(np.float64)
+        elif (noise := settings.corruption()) is not None:
+            images = rows.reshape(len(rows), *shape).astype(np.float32)
+            seen = noise(images, 0, settings.random_state).reshape(rows.shape).astype(np.float64)
+            wanted = rows
+        encode, decode, convergence = autoencoder(kernel, seen, settings, wanted)
         ridge = settings.numeric_ridge()
         return KernelModel(settings, encode, shape, decode, None, convergence, ridge, about)
-    made = triplets_for(rows, shape, settings, triplets)
+    if triplets is not None:
+        made = given_triplets(rows, *(prepared(np.asarray(part), settings) for part in triplets))
+    else:
+        seed = settings.random_state
+        made = drawn_triplets(rows, settings.augmentation(), seed, shape, settings.copies)
     if settings.model == "contrastive":
         encoder, spectrum = contrastive(kernel, made, settings.n_components)
         return KernelModel(settings, encoder, shape, spectrum=spectrum, provenance=about)
-    encoder, convergence, ridge = spectral(
-        kernel,
-        made,
-        settings.n_components,
-        settings.alpha,
-        all_negatives=settings.negatives == "all",
-        **descent,
-    )
+    encoder, convergence, ridge = spectral(kernel, made, settings)
     return KernelModel(settings, encoder, shape, convergence=convergence, ridge=ridge, provenance=about)
 
 
 def exact_bytes(source: Source, settings: KernelSettings) -> int:
     """Return the bytes that an exact fit takes in this process; what cannot fit is refused."""
-    squares, parts = EXACT_SQUARES[settings.model]
+    # rows for each sample: of a pair both, and for one negative of the spectral loss that one
+    squares, parts = SQUARES[settings.model], 1 if settings.model == "autoencoder" else 2
     if settings.model == "spectral" and settings.negatives == "one":
         parts += 1
     rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
     require_memory(rows, squares)
     samples = source.n_samples * int(np.prod(source.shape[1:]))
     return FIRST_PAGES + 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples
-
-
-def triplets_for(
-    rows: Float64, shape: tuple[int, int, int], settings: KernelSettings, given: tuple[Any, Any] | None
-) -> Triplets:
-    """Return triplets of your own, or drawn ones."""
-    if given is not None:
-        return given_triplets(rows, *(prepared(np.asarray(part), settings) for part in given))
-    return drawn_triplets(rows, settings.augmentation(), settings.random_state, shape, settings.copies)
-
-
-def corrupted(
-    rows: Float64, shape: tuple[int, int, int], settings: KernelSettings, clean: NDArray[Any] | None
-) -> tuple[Float64, Float64 | None]:
-    """Return what an autoencoder sees and, where it differs, what it is to reconstruct."""
-    if clean is not None:
-        wanted = prepared(np.asarray(clean), settings)
-        require_rows(wanted, rows.shape[1], "The clean rows")
-        return rows, wanted.astype(np.float64)
-    noise: Augmentation | None = settings.corruption()
-    if noise is None:
-        return rows, None
-    changed = noise(rows.reshape(len(rows), *shape).astype(np.float32), 0, settings.random_state)
-    return changed.reshape(rows.shape).astype(np.float64), rows
-
-
-def image_shape_of(samples: NDArray[Any]) -> tuple[int, int, int]:
-    """Return (height, width, channels) of samples; rows of numbers have (1, 1, d).
-
-    >>> image_shape_of(np.zeros((5, 4))), image_shape_of(np.zeros((5, 4, 3)))
-    ((1, 1, 4), (4, 3, 1))
-    """
-    if samples.ndim <= 2:
-        return 1, 1, int(samples.shape[-1]) if samples.ndim else 0
-    height, width, *channels = samples.shape[1:]
-    return int(height), int(width), int(np.prod(channels)) if channels else 1

@@ -9,13 +9,9 @@ from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
 from smtdist.settings import FLAG, NULL, TEXT, Settings, number, one_of, seed, setting, shared, whole
 
-MODELS: Final = ("contrastive", "spectral", "autoencoder")
 FEATURES: Final = ("fourier", "relu", "nystroem")
 LANDMARKS, RANDOM = 512, 2048
 """Features by default: landmarks, and random ones."""
-TRIPLETS: Final = ("drawn", "given")
-NEGATIVES: Final = ("all", "one")
-METHODS: Final = ("lbfgs", "gradient")
 
 
 class KernelSettings(Settings):
@@ -25,7 +21,7 @@ class KernelSettings(Settings):
     EARLIER: ClassVar[Mapping[str, Any]] = {"n_init": 0}
 
     model: str = setting(
-        one_of(*MODELS),
+        one_of("contrastive", "spectral", "autoencoder"),
         '"contrastive" (Definition 1), "spectral" (Definition 2) or "autoencoder" (Definition 3).',
         default="contrastive",
     )
@@ -73,12 +69,12 @@ class KernelSettings(Settings):
     mask: float = setting(number(0), "share of the numbers of positives that is set to zero.", default=0.0)
     copies: int = setting(whole(1), "triplets of each sample (exact models only).", default=1)
     triplets: str = setting(
-        one_of(*TRIPLETS),
+        one_of("drawn", "given"),
         '"drawn", or "given" if each sample holds an anchor, a positive and a negative, one after the other.',
         default="drawn",
     )
     negatives: str = setting(
-        one_of(*NEGATIVES),
+        one_of("all", "one"),
         'of the spectral loss: "all" for the mean over draws, or "one" as in the paper. "one" has no minimum '
         "for universal kernels and a small ridge.",
         default="all",
@@ -104,7 +100,7 @@ class KernelSettings(Settings):
     )
     n_decoder_features: int = setting(whole(1), "number of explicit features of the decoder.", default=512)
     method: str = setting(
-        one_of(*METHODS), "solver of the exact models that have no closed form.", default="lbfgs"
+        one_of("lbfgs", "gradient"), "solver of the exact models that have no closed form.", default="lbfgs"
     )
     tolerance: float = setting(
         number(above=0), "relative gradient at which that solver stops.", default=1e-5

@@ -16,11 +16,10 @@ Numbers = NDArray[np.int64]
 
 
 class Context(NamedTuple):
-    """The neighbours of every point, (N, k), their weights, 0 in empty places, and the order of the differences."""
+    """The neighbours of every point, (N, k), and their weights, 0 in empty places."""
 
     numbers: Numbers
     weights: NDArray[np.float64]
-    order: int
 
 
 def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto") -> Numbers:
@@ -74,7 +73,7 @@ def symmetric_context(numbers: Numbers) -> Context:
     forward, back = here * n + there, there * n + here
     mutual = np.isin(back, forward)
     kept = (~mutual | (here < there)) & (here != there)
-    return Context(numbers, kept.reshape(n, k).astype(np.float64), 1)
+    return Context(numbers, kept.reshape(n, k).astype(np.float64))
 
 
 def symmetric_lists(numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
@@ -99,7 +98,7 @@ def mean_context(numbers: Numbers) -> Context:
     ([[1, 0], [0, 2], [1, 2]], [[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]])
     """
     lists, filled = symmetric_lists(numbers)
-    return Context(lists, filled / filled.sum(axis=1, keepdims=True), 2)
+    return Context(lists, filled / filled.sum(axis=1, keepdims=True))
 
 
 def locally_linear_context(
@@ -113,7 +112,7 @@ def locally_linear_context(
     >>> locally_linear_context(points, np.array([[1, 2], [0, 2], [0, 1]]), 1e-9).weights[1].round(3)
     array([0.75, 0.25])
     """
-    return Context(numbers, feature_kernels.barycentric_weights(points, points[numbers], regularisation), 2)
+    return Context(numbers, feature_kernels.barycentric_weights(points, points[numbers], regularisation))
 
 
 def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:
@@ -134,10 +133,10 @@ def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:
     rows = np.arange(n)
     require_order(order)
     if order == 1:
-        return Context(np.where(last, rows, rows + 1)[:, None], (~last).astype(np.float64)[:, None], 1)
+        return Context(np.where(last, rows, rows + 1)[:, None], (~last).astype(np.float64)[:, None])
     inner = ~(first | last)
     before, after = np.where(inner, rows - 1, rows), np.where(inner, rows + 1, rows)
-    return Context(np.stack([before, after], axis=1), np.full((n, 2), 0.5), 2)
+    return Context(np.stack([before, after], axis=1), np.full((n, 2), 0.5))
 
 
 def spread_points(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:

@@ -44,7 +44,6 @@ from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 SOME_ROWS: Final = 20_000
 """Rows that landmarks are chosen among where samples have rows of their own."""
-MOMENTS = ("second", "centred")
 FINE = 2**20
 """Steps of a feature between 0 and 1: features of points are known exactly."""
 OF_THE_WHOLE: Final = ("knn", "mean", "lle")
@@ -92,11 +91,40 @@ class PointModel(RowModel, ValuedTransform):
     STORED_AS: ClassVar[str] = "points"
 
     @classmethod
-    def fit(
-        cls, source: Source, settings: PointSettings, engine: Engine
-    ) -> tuple[PointModel, list[dict[str, Any]]]:
-        """Embed the samples of a source, as `fit_table` does."""
-        return fit_table(source, settings, engine)
+    def fit(cls, points: Any, settings: PointSettings, engine: Engine) -> tuple[Self, list[dict[str, Any]]]:
+        """Embed the rows of a table (SMT 2023, eq. 3): one pass over points and neighbours, then a solve.
+
+        `points` are as in `smtdist.data.table.as_table`, or samples of a kind that the settings name. Landmarks are rows
+        that tile the others, each the farthest from those before it. Memory: the table in float64 on the driver, for
+        landmarks and neighbours, twice for nearest neighbours; on workers as the pass states. Returns the records of its
+        steps too.
+
+        >>> from smtdist.engine.executor import SerialExecutor
+        >>> rows = np.random.default_rng(0).uniform(size=(200, 2))
+        >>> asked = PointSettings(size=20, neighbours=5, n_components=3)
+        >>> model, _ = PointModel.fit(rows, asked, Engine(SerialExecutor()))
+        >>> model.transform(rows[:5]).shape
+        (5, 3)
+        """
+        kind = site_kind(settings.sites, settings.of_sites)
+        table = points if kind is not None and isinstance(points, Source) else as_table(points)
+        with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings.to_dict())):
+            if kind is None:
+                rows, sites = read_rows(table).astype(np.float64), 1
+                source: Source = table_in_context(table, settings)
+            else:
+                rows, sites = some_rows(table, kind)
+                source = table
+            features = chosen_features(rows, settings)
+            if settings.n_components > features.size:
+                raise ConfigurationError(
+                    f"n_components is {settings.n_components}, but there are {counted(features.size, 'feature')}; ask for "
+                    f"fewer."
+                )
+            model = cls(features, settings, n_inputs=rows.shape[1], n_sites=sites)
+            statistics, record = model.summed(source, engine)
+            embedding, solved = model.solved(statistics, engine)
+            return model.finished(statistics, embedding, table.describe()), [record, solved]
 
     @property
     def sums(self) -> ValueSums:
@@ -171,7 +199,7 @@ class PointModel(RowModel, ValuedTransform):
     @property
     def _asked(self) -> PointSettings:
         if self.settings is None:
-            raise ModelError("The model was fitted without settings; make it with fit_table.")
+            raise ModelError("The model was fitted without settings; make it with PointModel.fit.")
         return self.settings
 
     def transform(self, points: Any) -> Float64:
@@ -221,10 +249,25 @@ class PointModel(RowModel, ValuedTransform):
     def restored(cls, file: Any, statistics: bool) -> Self:
         """Read what `stored` yielded, also in an earlier version; ModelError for a kind of samples that no package brings."""
         told = str(file.attrs["configuration"])
-        _require_package(file.filename, json.loads(told or "{}").get("sites", ROWS_OF_TABLES))
+        sites = json.loads(told or "{}").get("sites", ROWS_OF_TABLES)
+        if sites != ROWS_OF_TABLES and not plugins.is_brought(plugins.SITES, sites):
+            raise ModelError(
+                f"{file.filename} is a model of samples of the kind {sites}, which no installed package brings; install the "
+                f"one that does."
+            )
         n_inputs = store.number(file, "n_inputs")
-        features = _read_features(file, n_inputs)
-        means = _means_in(file)
+        group, kind = file["features"], str(file["features"].attrs["kind"])
+        if kind not in _FEATURES:
+            raise ValueError(f"features are of the unknown kind {kind}")
+        arrays = {}
+        if issubclass(_FEATURES[kind], feature_kinds.OverPoints):
+            store.require(group, {"": _POINTS}, input=n_inputs)
+            arrays = store.arrays_in(group, _POINTS)
+        features: Features = _FEATURES[kind](**arrays, **json.loads(group.attrs["numbers"]))
+        # files of the first schema have means in place of sums, and of them where sums are now
+        means = "means" if "means" in file else None
+        if means is None and _MEANS.keys() - {"n_positions"} & file["statistics"].keys():
+            means = "statistics"
         declared = {} if means is None else {means: _MEANS}
         sums = valued.statistics_arrays("feature")
         store.require_all(file, declared, "feature", sums, feature=features.size)
@@ -248,58 +291,10 @@ class PointModel(RowModel, ValuedTransform):
         return super().opened(data, dataset, skip) if self.kind is None else self.kind.opened(data, dataset)
 
 
-def _require_package(path: str, sites: str) -> None:
-    """Refuse a model of samples of a kind that no installed package brings."""
-    if sites != ROWS_OF_TABLES and not plugins.is_brought(plugins.SITES, sites):
-        raise ModelError(
-            f"{path} is a model of samples of the kind {sites}, which no installed package brings; install the one that does."
-        )
-
-
-def _means_in(file: Any) -> str | None:
-    """Return the group that holds means in place of sums: files of the first schema have them where sums are now."""
-    if "means" in file:
-        return "means"
-    return "statistics" if _MEANS.keys() - {"n_positions"} & file["statistics"].keys() else None
-
-
-def _read_features(file: Any, n_inputs: int) -> Features:
-    group = file["features"]
-    kind = str(group.attrs["kind"])
-    if kind not in _FEATURES:
-        raise ValueError(f"features are of the unknown kind {kind}")
-    arrays = {}
-    if issubclass(_FEATURES[kind], feature_kinds.OverPoints):
-        store.require(group, {"": _POINTS}, input=n_inputs)
-        arrays = store.arrays_in(group, _POINTS)
-    found: Features = _FEATURES[kind](**arrays, **json.loads(group.attrs["numbers"]))
-    return found
-
-
-def fit_table(
-    points: Any, settings: PointSettings, engine: Engine
-) -> tuple[PointModel, list[dict[str, Any]]]:
-    """Embed the rows of a table (SMT 2023, eq. 3): one pass over points and neighbours, then a solve.
-
-    `points` are as in `smtdist.data.table.as_table`. Landmarks are rows that tile the others, each the
-    farthest from those before it. Memory: the table in float64 on the driver, for landmarks and neighbours,
-    twice for nearest neighbours; on workers as the pass states. Returns the records of its steps too.
-
-    >>> from smtdist.engine.executor import SerialExecutor
-    >>> rows = np.random.default_rng(0).uniform(size=(200, 2))
-    >>> asked = PointSettings(size=20, neighbours=5, n_components=3)
-    >>> model, _ = fit_table(rows, asked, Engine(SerialExecutor()))
-    >>> model.transform(rows[:5]).shape
-    (5, 3)
-    """
-    table = points if isinstance(points, Source) and settings.sites != ROWS_OF_TABLES else as_table(points)
-    with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings.to_dict())):
-        return _fitted(table, settings, engine)
-
-
 def job(request: Request) -> Job:
     """Open the table of a fit, or the samples of a kind that a package brings, whose settings are those that tables lack."""
-    declared = PointSettings.all_names()
+    fields = PointSettings.declared()
+    declared = {*fields, *(name for one in fields.values() for name in one.metadata["setting"].aliases)}
     own = {
         name.removeprefix("sites."): value
         for name, value in request.settings.items()
@@ -317,31 +312,10 @@ def job(request: Request) -> Job:
     source = table_of(data, request.dataset) if kind is None else kind.opened(data, request.dataset)
     return Job(
         source,
-        lambda engine: fit_table(source, settings, engine),
+        lambda engine: PointModel.fit(source, settings, engine),
         lambda: Facts.of(source, settings.to_dict()),
         settings.n_components,
     )
-
-
-def _fitted(
-    table: Source, settings: PointSettings, engine: Engine
-) -> tuple[PointModel, list[dict[str, Any]]]:
-    kind = site_kind(settings.sites, settings.of_sites)
-    if kind is None:
-        rows, sites = read_rows(table).astype(np.float64), 1
-        source: Source = table_in_context(table, settings)
-    else:
-        rows, sites = some_rows(table, kind)
-        source = table
-    features = chosen_features(rows, settings)
-    if settings.n_components > features.size:
-        raise ConfigurationError(
-            f"n_components is {settings.n_components}, but there are {counted(features.size, 'feature')}; ask for fewer."
-        )
-    model = PointModel(features, settings, n_inputs=rows.shape[1], n_sites=sites)
-    statistics, record = model.summed(source, engine)
-    embedding, solved = model.solved(statistics, engine)
-    return model.finished(statistics, embedding, table.describe()), [record, solved]
 
 
 def some_rows(source: Source, kind: SiteKind) -> tuple[NDArray[np.float64], int]:

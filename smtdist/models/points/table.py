@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
-from smtdist.data.table import as_table, read_rows
+from smtdist.data.table import read_rows
 from smtdist.errors import ConfigurationError, counted
 from smtdist.models.points.contexts import (
     Context,
@@ -115,15 +114,6 @@ class PointSettings(Settings):
         return self.difference_order if self.context == "time" else _ORDERS[self.context]
 
 
-def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:
-    """Return two noisy copies of every point, as neighbours; `points` are as in `smtdist.data.table.as_table`.
-
-    >>> noisy_pairs(np.zeros((10, 3)), 0.1).shape
-    (10, 2, 4)
-    """
-    return NoisePairs(as_table(points), noise, seed)
-
-
 def in_context(points: Any, context: Context) -> NeighbourSource:
     """Return points with their neighbours; `points` are as in `smtdist.data.table.as_table`.
 
@@ -140,10 +130,15 @@ def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource 
     Memory: the table in float64 twice where neighbours are looked for, none of it for noise and time.
     """
     if settings.context == "noise":
-        return noisy_pairs(table, settings.noise, settings.random_state)
+        return NoisePairs(table, settings.noise, settings.random_state)
     if settings.context == "time":
         return in_time(table, settings.difference_order, settings.lengths)
-    return in_context(table, _context(read_rows(table).astype(np.float64), settings))
+    rows = read_rows(table).astype(np.float64)
+    numbers = nearest_neighbours(rows, settings.n_neighbors, settings.method)
+    if settings.context == "lle":
+        return in_context(table, locally_linear_context(rows, numbers))
+    of_numbers = symmetric_context if settings.context == "knn" else mean_context
+    return in_context(table, of_numbers(numbers))
 
 
 def in_time(table: Source, order: int, lengths: Sequence[int] = ()) -> NeighbourSource:
@@ -156,10 +151,3 @@ def in_time(table: Source, order: int, lengths: Sequence[int] = ()) -> Neighbour
     starts = np.zeros(table.n_samples, np.bool_)
     starts[np.cumsum([0, *lengths[:-1]])] = True
     return replace(in_context(table, temporal_context(lengths, order)), starts=starts)
-
-
-def _context(rows: NDArray[np.float64], settings: PointSettings) -> Context:
-    numbers = nearest_neighbours(rows, settings.n_neighbors, settings.method)
-    if settings.context == "lle":
-        return locally_linear_context(rows, numbers)
-    return symmetric_context(numbers) if settings.context == "knn" else mean_context(numbers)

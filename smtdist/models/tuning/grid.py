@@ -41,7 +41,11 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
             )
         if key in grid:
             raise ConfigurationError(f"{option('grid')} names {key} twice; give all its values at once.")
-        grid[key] = list(dict.fromkeys(_values(values)))
+        try:
+            several = json.loads(f"[{values}]")
+        except json.JSONDecodeError:
+            several = [configuration.parse_value(value.strip()) for value in values.split(",")]
+        grid[key] = list(dict.fromkeys(several))
     return checked_grid(grid, learnt=learnt)
 
 
@@ -69,14 +73,6 @@ def checked_grid(grid: Mapping[str, Sequence[Any]], *, learnt: bool = False) -> 
         key: [value.item() if isinstance(value, np.generic) else value for value in values]
         for key, values in grid.items()
     }
-
-
-def _values(text: str) -> list[Any]:
-    try:
-        values: list[Any] = json.loads(f"[{text}]")
-        return values
-    except json.JSONDecodeError:
-        return [configuration.parse_value(value.strip()) for value in text.split(",")]
 
 
 def every(grid: Mapping[str, Sequence[Any]]) -> list[Changes]:

@@ -145,9 +145,12 @@ class _Stages:
                 if self.atoms is not None:
                     found[own] = smt_dictionary.given_dictionary(self.atoms, whitener.geometry.pixels)
                 else:
-                    state = prefix(
-                        states[_sketch_key(settings, whitener)], smt_dictionary.sketch_size(settings)
-                    )
+                    # of the sketch the smallest hashes: what a smaller sketch would have been
+                    size = smt_dictionary.sketch_size(settings)
+                    state = {
+                        name: value[:size] if value.ndim else value
+                        for name, value in states[_sketch_key(settings, whitener)].items()
+                    }
                     found[own], _ = smt_dictionary.from_sketch(
                         state, self.source, whitener, settings, self.engine
                     )
@@ -164,8 +167,7 @@ class _Stages:
         """Return for every trial what was fitted; sums are dropped as soon as they are solved."""
         encoders: dict[Key, Encoder] = {}
         sums: dict[Key, CodeSums] = {}
-        solves: dict[Key, Fitted] = {}
-        sums_of: dict[Key, Key] = {}
+        solves: dict[tuple[Key, str, float | None], Fitted] = {}  # by sums, moment and tolerance
         result = []
         for settings, (whitening, whitener), dictionary in zip(
             trials, whitenings, dictionaries, strict=True
@@ -191,15 +193,19 @@ class _Stages:
                 solved, Fitted(settings.replace(n_components=1, drop=0), whitening, dictionary, encoder)
             )
             own.settings = own.settings.replace(n_components=max(wanted, own.settings.n_components))
-            sums_of[solved] = summed
             result.append(own)
         for own in solves.values():
             ways.solve_way(len(own.dictionary.grid), own.settings)
         waiting = Counter(self.engine, "solve", len(solves))
         for key, statistics in self._statistics(sums):
             for found, own in solves.items():
-                if sums_of[found] == key:
-                    own.embedding = _solved(statistics, own.settings)
+                if found[0] == key:
+                    try:
+                        own.embedding = solve(statistics, own.settings)
+                    except ConfigurationError as error:
+                        told = own.settings.to_dict()
+                        about = as_text({name: told[name] for name in ("threshold", "ridge", "context")})
+                        raise ConfigurationError(f"With {about}: {error.sentence}") from error
                     own.statistics = statistics if keep_statistics else None
                     waiting.step()
         waiting.end()
@@ -273,19 +279,6 @@ class Counter:
     def end(self) -> None:
         """Finish."""
         self.engine.events.emit("pass_finished", **{"pass": self.name}, n_samples=self.total)
-
-
-def prefix(state: State, size: int) -> State:
-    """Return a sketch of the `size` smallest hashes: what a sketch of that size would have been."""
-    return {name: value[:size] if value.ndim else value for name, value in state.items()}
-
-
-def _solved(statistics: Statistics, settings: Configuration) -> Solution:
-    try:
-        return solve(statistics, settings)
-    except ConfigurationError as error:
-        about = as_text({name: settings.to_dict()[name] for name in ("threshold", "ridge", "context")})
-        raise ConfigurationError(f"With {about}: {error.sentence}") from error
 
 
 def _sketch_key(settings: Configuration, whitener: Whitener) -> tuple[Any, ...]:

@@ -25,15 +25,10 @@ class Part:
     samples: NDArray[np.int64]
 
 
-def whole(source: Source) -> Part:
-    """Return all samples."""
-    return Part(source, np.arange(source.n_samples))
-
-
 def limited(source: Source, limit: int | None, seed: int) -> Part:
     """Return `limit` samples in chunk rows drawn by the seed; all where there are no more."""
     if limit is None or limit >= source.n_samples:
-        return whole(source)
+        return Part(source, np.arange(source.n_samples))
     order, grain = _drawn_rows(source, limit, seed)
     return _part(source, order, limit, grain)
 

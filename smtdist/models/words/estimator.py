@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.text import text_of
 from smtdist.models.estimating import TransformEstimator
-from smtdist.models.words.documents import withdraw_lines
-from smtdist.models.words.fit import fit_words
+from smtdist.models.words.fit import fit_words, withdraw_lines
 from smtdist.models.words.model import Near, WordModel, WordSettings, rank_correlation
 from smtdist.settings import one_of, setting
 

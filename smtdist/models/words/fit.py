@@ -1,27 +1,33 @@
-"""From text to embedded words: a pass for the vocabulary, one for the pairs, a solve; and text added or withdrawn."""
+"""From text to embedded words: a pass for the vocabulary, one for the pairs, a solve; and lines of a text withdrawn."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from smtdist.data import text_cut
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.text import TextSource
-from smtdist.engine import plan as pass_plan
 from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
-from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, option
-from smtdist.models import store, ways
-from smtdist.models.jobs import Job, Request
+from smtdist.errors import ConfigurationError, ModelError, option
+from smtdist.models import merge as merging
+from smtdist.models import plan as planning
+from smtdist.models import provenance, store, ways
+from smtdist.models.jobs import Change, Job, Request
+from smtdist.models.plan import Step
 from smtdist.models.records import Record
-from smtdist.models.ways import Way
-from smtdist.models.words.model import WordModel, WordSettings, solve_bytes
-from smtdist.statistics.base import Statistic
+from smtdist.models.words.model import DOCUMENT, WordModel, WordSettings, solve_bytes
+from smtdist.statistics import word_pairs
+from smtdist.statistics.origin import Entry, Origin
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
+from smtdist.statistics.word_pairs import WordSums
 
 
 def fit_words(
@@ -44,17 +50,20 @@ def fit_words(
     """
     records: list[Record] = []
     given = vocabulary is not None
-    asked = settings
-    words = None if vocabulary is None else vocabulary.words
+    asked, base = settings, vocabulary
     steps = [*([] if given else ["vocabulary"]), "statistics", "solve"]
-    with engine.run(steps, lambda: words_facts(source, asked, words)):
+    with engine.run(steps, lambda: words_facts(source, asked, base)):
         if vocabulary is None:
             counts = TokenCounts(settings.rules, settings.max_words)
             partial, record = engine.reduce("vocabulary", counts, source)
             vocabulary = most_frequent(partial.state, settings.vocabulary, settings.min_count)
             records.append(record)
         settings = replace(settings, vocabulary=len(vocabulary))
-        _require_words(settings)
+        if (wanted := settings.n_components + settings.drop_components) >= settings.vocabulary:
+            raise ConfigurationError(
+                f"n_components + drop_components is {wanted}, but there are only {settings.vocabulary} words; ask for fewer "
+                f"components or give more text."
+            )
         model = WordModel(settings, vocabulary, None, None)
         statistics, record = model.summed(source, engine, other=given)
         records.append(record)
@@ -75,7 +84,7 @@ def job(request: Request) -> Job:
     return Job(
         source,
         lambda engine: fit_words(source, settings, engine, vocabulary=vocabulary),
-        lambda: words_facts(source, settings, None if vocabulary is None else vocabulary.words),
+        lambda: words_facts(source, settings, vocabulary),
         costs=lambda engine: plan_words(source, settings, engine, base=base),
     )
 
@@ -88,41 +97,129 @@ def plan_words(
     Without `base` the words' counts are not known yet, so the bound on their pairs, which the solve is
     stated for, is that of the text's size; the fit itself will lower it.
     """
-    passes, model = list[tuple[str, Statistic]](), base
+    passes, model = list[Step](), base
     if model is None:
-        passes.append(("vocabulary", TokenCounts(settings.rules, settings.max_words)))
+        passes.append(Step("vocabulary", TokenCounts(settings.rules, settings.max_words), source))
         names = tuple(f"w{number}" for number in range(settings.vocabulary))
         # frequencies as in any language: only the sizes of parts depend on them
         zipf = np.maximum(1, source.text_bytes // 60 // np.arange(1, len(names) + 1))
         model = WordModel(settings, Vocabulary(names, zipf), None, None)
     counted = model.passes(source, other=True)
+    passes += [Step(name, statistic, source) for name, statistic in counted]
     pairs = 0 if model.statistics is None else len(model.statistics.pair)
     pairs += sum(statistic.most_pairs for _, statistic in counted)
-    costs = []
-    for name, statistic in [*passes, *counted]:
-        limits = engine.limits(statistic, source)
-        checkpointed = engine.checkpoint is not None
-        plan = pass_plan.plan_pass(name, statistic, source, limits, checkpointed=checkpointed)
-        costs.append(PassCost(name, plan))
     working = solve_bytes(pairs, len(model.vocabulary), model.settings)
-    return [
-        *costs,
-        PassCost(
-            ways.SOLVE, ways.solve_plan(Way("sparse", working), resident_bytes()), driver_bytes=working
-        ),
-    ]
+    return [*planning.costs_of(passes, engine), planning.on_driver(ways.SOLVE, working)]
 
 
-def _require_words(settings: WordSettings) -> None:
-    if settings.n_components + settings.drop_components >= settings.vocabulary:
-        raise ConfigurationError(
-            f"n_components + drop_components is {settings.n_components + settings.drop_components}, but there are only "
-            f"{settings.vocabulary} "
-            f"words; ask for fewer components or give more text."
-        )
-
-
-def words_facts(source: TextSource, settings: WordSettings, words: Sequence[str] | None = None) -> Facts:
+def words_facts(source: TextSource, settings: WordSettings, vocabulary: Vocabulary | None) -> Facts:
     """Return what a checkpoint of a fit, or of one with given words, depends on."""
-    given = {} if words is None else {"the words": array_hash(np.array("\n".join(words).encode()))}
+    given = {}
+    if vocabulary is not None:
+        given["the words"] = array_hash(np.array("\n".join(vocabulary.words).encode()))
     return Facts.of(source, settings.to_dict(), given)
+
+
+def withdraw_lines(
+    model: WordModel, source: TextSource, lines: Sequence[tuple[int, int]], engine: Engine
+) -> tuple[WordModel, list[Record]]:
+    """Withdraw ranges of lines of one file, the first line being 1 and the last of a range included, then solve.
+
+    Paragraphs have no neighbours in one another, so that the sums of the blocks with such lines are taken
+    out, and those of what else is in the first and last of these blocks are put back. Counts, pairs,
+    vectors have the bits of a fit of the file without these lines with this vocabulary, which stays as it
+    is: words that only they had stay too, without neighbours. (A paragraph beyond 16 KiB is cut where
+    blocks end, in a shorter file perhaps elsewhere.) The audit gets an entry for each range, with file,
+    lines and bytes, by which further documents of the file may follow.
+
+    Reads the file up to the last line, then the blocks touched. ModelError for lines that are not in the
+    sums, or not any more.
+    """
+    if len(source.files) != 1:
+        raise ConfigurationError(
+            "Lines are of one file, but several were given; withdraw from one file after the other."
+        )
+    file, total = source.files[0], merging.statistics_of(model, "The model")
+    records: list[Record] = []
+
+    def summed(name: str, cut: text_cut.TextCut, *audit: Entry) -> WordSums:
+        partial, record = engine.reduce(name, model.pairs(text_bytes=cut.text_bytes), cut, fingerprint=True)
+        records.append(record)
+        origin = Origin(model.basis, provenance.ordered_digests(partial), provenance.NO_ATOMS, audit)
+        return word_pairs.finish(partial.state, origin)
+
+    with engine.run(["withdrawn", "kept", "solve"], lambda: facts_of(model, source, lines)):
+        stretches = text_cut.line_bytes(source, lines)
+        for number, (stretch, (first, last)) in enumerate(zip(stretches, lines, strict=True), 1):
+            holes = withdrawn_stretches(total.origin.audit if total.origin else (), file.path, file.size)
+            parts = text_cut.without([stretch], holes)
+            if not parts:
+                raise ModelError(
+                    f"Lines {first} to {last} of {file.path} are withdrawn already; leave them out."
+                )
+            found = [text_cut.touched(source, part, [*holes, stretch]) for part in parts]
+            met, kept = (tuple(sorted({block for lists in found for block in lists[at]})) for at in (0, 1))
+            named = f"lines {first} to {last}" if first < last else f"line {first}"
+            about = {"path": file.path, "text_bytes": file.size, "bytes": list(stretch)}
+            entry = {
+                "action": "added",  # by subtraction it becomes its opposite
+                "fingerprint": _digest(source, stretch),
+                "n_samples": len(met),
+                "source": f"{file.path}, {named}",
+                DOCUMENT: json.dumps(about),
+            }
+            total = total - summed(f"withdrawn-{number}", text_cut.TextCut(source, met, holes), entry)
+            if kept:
+                rest = summed(f"kept-{number}", text_cut.TextCut(source, kept, (*holes, stretch)))
+                total = total.plus(rest, repeats=True)
+        embedding, record = model.solved(merging.not_empty(total), engine)
+        return model.finished(total, embedding), [*records, record]
+
+
+def facts_of(model: WordModel, source: TextSource, lines: Sequence[tuple[int, int]]) -> Facts:
+    """Return what a checkpoint of a withdrawal of lines depends on."""
+    found, ranges = model.facts(source), ", ".join(f"{first}-{last}" for first, last in lines)
+    return replace(found, given={**found.given, "the lines": ranges} if lines else found.given)
+
+
+def update_job(model: WordModel, change: Change) -> Job:
+    """Open a text that is added to a model or withdrawn from it, whole or by lines."""
+    if not change.lines:
+        return merging.update_job(model, change)
+    if not change.withdraw:
+        raise ConfigurationError(f"{option('lines')} say what to withdraw; a text is added whole.")
+    source = TextSource.open(list(change.data))
+    return Job(
+        source,
+        lambda engine: withdraw_lines(model, source, change.lines, engine),
+        lambda: facts_of(model, source, change.lines),
+    )
+
+
+def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[text_cut.Stretch, ...]:
+    """Return the bytes of a file that are not in the sums any more, by what the audit says of its documents."""
+    found: list[text_cut.Stretch] = []
+    for entry in audit:
+        told = entry.get(DOCUMENT)
+        if told:
+            about = json.loads(told)
+            if about["path"] == path and about["text_bytes"] == size:
+                stretch = (int(about["bytes"][0]), int(about["bytes"][1]))
+                found = [
+                    *text_cut.without(found, [stretch]),
+                    *([stretch] if entry["action"] == "withdrawn" else []),
+                ]
+        elif entry["source"] == path:
+            found = []  # the whole file came or went since
+    return tuple(found)
+
+
+def _digest(source: TextSource, stretch: text_cut.Stretch) -> str:
+    """Return a hash of the text of a document."""
+    digest, (at, end) = hashlib.blake2b(digest_size=16), stretch
+    with source.opened() as reader:
+        while at < end:
+            piece: Any = reader.text(at, min(at + 2**20, end))  # type: ignore[attr-defined]
+            digest.update(piece)
+            at += len(piece)
+    return digest.hexdigest()
