@@ -216,16 +216,6 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     assert found.scatter[0, 0] == crossings / 8000
 
 
-def test_workers_give_the_same_bits(cluster):
-    points = np.random.default_rng(0).uniform(-1, 1, (1500, 2))
-    near = symmetric_context(nearest_neighbours(points, 4))
-    sums = point_sums(FEATURES["rbf"], 1)
-    alone, _ = Engine(SerialExecutor()).reduce("points", sums, in_context(points, near))
-    many, _ = Engine(cluster).reduce("points", sums, in_context(points, near))
-    for key, value in alone.state.items():
-        np.testing.assert_array_equal(many.state[key], value, strict=True)
-
-
 def test_copies_of_a_point_are_its_neighbours():
     points = np.repeat(DRAW.uniform(size=(4, 2)), 5, axis=0)
     near = nearest_neighbours(points, 3)
@@ -256,27 +246,21 @@ def test_faiss_finds_the_exact_neighbours():
 
 
 def test_what_has_no_meaning_is_refused():
-    points = DRAW.uniform(size=(5, 2))
-    with pytest.raises(ConfigurationError, match="4 others"):
-        nearest_neighbours(points, 5)
-    with pytest.raises(ConfigurationError, match="auto, exact or faiss"):
-        nearest_neighbours(points, 2, "ball")
-    with pytest.raises(DataError, match="5 points"):
-        NeighbourSource.of(points, np.zeros((4, 1), np.int64), np.ones((4, 1)))
-    with pytest.raises(DataError, match="number 5"):
-        NeighbourSource.of(points, np.full((5, 1), 5), np.ones((5, 1)))
-    with pytest.raises(ConfigurationError, match="order is 3"):
-        point_sums(FEATURES["rbf"], 3)
-    with pytest.raises(ConfigurationError, match="order is 3"):
-        temporal_context([3], 3)
-    with pytest.raises(DataError, match="leave out empty"):
-        temporal_context([3, 0])
-    with pytest.raises(ConfigurationError, match="noise"):
-        noisy_pairs(points, -1.0)
-    with pytest.raises(ConfigurationError, match="width"):
-        RadialBasis(CENTRES, 0)
-    with pytest.raises(DataError, match="too large"):
-        summed(point_sums(Quadratic(2), 1), noisy_pairs(1e6 * points, 0.1))
+    points, none, sums = DRAW.uniform(size=(5, 2)), np.zeros((4, 1), np.int64), point_sums(Quadratic(2), 1)
+    for error, said, call in (
+        (ConfigurationError, "4 others", lambda: nearest_neighbours(points, 5)),
+        (ConfigurationError, "auto, exact or faiss", lambda: nearest_neighbours(points, 2, "ball")),
+        (DataError, "5 points", lambda: NeighbourSource.of(points, none, np.ones((4, 1)))),
+        (DataError, "number 5", lambda: NeighbourSource.of(points, np.full((5, 1), 5), np.ones((5, 1)))),
+        (ConfigurationError, "order is 3", lambda: point_sums(FEATURES["rbf"], 3)),
+        (ConfigurationError, "order is 3", lambda: temporal_context([3], 3)),
+        (DataError, "leave out empty", lambda: temporal_context([3, 0])),
+        (ConfigurationError, "noise", lambda: noisy_pairs(points, -1.0)),
+        (ConfigurationError, "width", lambda: RadialBasis(CENTRES, 0)),
+        (DataError, "too large", lambda: summed(sums, noisy_pairs(1e6 * points, 0.1))),
+    ):
+        with pytest.raises(error, match=said):
+            call()
 
 
 @pytest.mark.parametrize("context", ["noise", "time"])
