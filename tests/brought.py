@@ -54,23 +54,16 @@ def lived(asked):
     calling.same_sums("sum.h5", "ab.h5")
 
 
-def run_stopped(words):
-    """Return what a command that is stopped after its first pass ends with."""
-
-    def stopping(engine):
-        def stop(event):
-            if event["kind"] == "pass_finished":
-                engine.stop.set(130)
-
-        engine.events.subscribe(stop)
-
-    return calling.watched(words, "-q", watcher=stopping)
+def stop(engine, event):
+    """Stop a command after its first pass."""
+    if event["kind"] == "pass_finished":
+        engine.stop.set(130)
 
 
 def require_resumable(fit):
     """A fit that is stopped leaves no model; resumed it is the one of a fit undisturbed, and other settings are refused."""
     run(f"{fit} --checkpoint whole --out one.h5")
-    assert run_stopped(f"{fit} --checkpoint c --out again.h5").exit_code == 130
+    assert calling.watched(f"{fit} -q --checkpoint c --out again.h5", told=stop).exit_code == 130
     assert not Path("again.h5").exists()
     with smtdist.watch("c") as view:
         assert view.status == "stopped"

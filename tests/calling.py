@@ -17,10 +17,10 @@ def call(*words):
     return CliRunner().invoke(app, [word for part in parts for word in part])
 
 
-def watched(*words, watcher):
-    """Call a command; `watcher` is called with each engine that it makes."""
+def watched(*words, told):
+    """Call a command; `told` is called with its engine and each event."""
     before = WATCHERS.get()
-    WATCHERS.set((*before, watcher))
+    WATCHERS.set((*before, lambda engine: engine.events.subscribe(lambda event: told(engine, event))))
     try:
         return call(*words)
     finally:
@@ -98,3 +98,22 @@ def same_sums(path, other):
         for one in (path, other)
     ]
     same(*found)
+
+
+def held(statistics):
+    """Return the arrays and numbers of sums by name, but for where they came from."""
+    found = {}
+    for name, value in vars(statistics).items():
+        if name == "matrices":
+            found |= {one: np.asarray(matrix) for one, matrix in value.items()}
+        elif name != "origin":
+            found[name] = np.asarray(value, object if value is None else None)
+    return found
+
+
+def same_fits(one, other):
+    """Compare the sums of two models, and what was made before and of them, bit for bit."""
+    same(held(one.statistics), held(other.statistics))
+    for part, name in (("whitening", "whiten"), ("dictionary", "grid"), ("embedding", "components")):
+        left, right = (getattr(getattr(model, part, None), name, None) for model in (one, other))
+        np.testing.assert_array_equal(left, right, err_msg=part)

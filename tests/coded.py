@@ -71,3 +71,15 @@ def same_scatter(statistics, oracle):
     elif n > 1:
         weight, _ = whole_weight(n, oracle["most"])
         assert (found * Fraction((n - 1) ** 2, n) * weight == oracle["context_scatter"]).all()
+
+
+def same_statistics(left, right):
+    """The same sums in the same form, of the same samples; tiles are compared as the whole that they are."""
+    assert left.matrices.keys() == right.matrices.keys()
+    for name in ("second_moment", "context_scatter", "cooccurrence", "activity"):
+        np.testing.assert_array_equal(full(getattr(left, name)), full(getattr(right, name)), err_msg=name)
+    for name in ("n_samples", "n_positions", "equal_degree", "scatter_scale", "one_hot"):
+        assert getattr(left, name) == getattr(right, name), name
+    if left.origin is not None and right.origin is not None:
+        np.testing.assert_array_equal(left.origin.samples, right.origin.samples)
+        assert left.origin.basis == right.origin.basis

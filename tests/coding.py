@@ -4,13 +4,14 @@ import os
 import signal
 
 import h5py
+import numpy as np
 import pytest
 from drawing import small_images
-from executors import LossyExecutor, ThreadsExecutor
+from executors import ThreadsExecutor, stopping
 
 from smtdist.data.opening import open_source
 from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 
@@ -23,33 +24,29 @@ def stored_images(folder):
     return open_source(path, "train/images")
 
 
+def write_table(folder):
+    """Write rows of many leaves; return their file."""
+    np.save(folder / "points.npy", np.random.default_rng(0).uniform(-1, 1, (20_000, 2)))
+    return folder / "points.npy"
+
+
+def write_text(folder):
+    """Write a text of five leaves; return its file."""
+    draw = np.random.default_rng(0)
+    lines = [" ".join(f"w{word}" for word in np.minimum(draw.zipf(1.5, 30), 400)) for _ in range(6000)]
+    (folder / "a.txt").write_text("\n".join([*lines, ""]) * 32)
+    return folder / "a.txt"
+
+
 def plain(fit):
     """What a fit of (engine) returns in this process."""
     return fit(Engine(SerialExecutor(1)))
 
 
-def everywhere(fit):
-    """What a fit returns from each executor."""
-    executors = (
-        SerialExecutor(1),
-        SerialExecutor(3),
-        ThreadsExecutor(2),
-        ThreadsExecutor(4),
-        LossyExecutor(2),
-    )
-    return [fit(Engine(executor)) for executor in executors]
-
-
 def stopped_and_resumed(fit, folder, after):
     """Stop a fit when the pass `after` has ended; return what it returns when it goes on."""
-    stop = StopRequest()
-
-    def ask(event):
-        if event["kind"] == "pass_finished" and event["pass"] == after:
-            stop.set(130)
-
     with pytest.raises(InterruptedRun, match="what is done is in"):
-        fit(Engine(SerialExecutor(1), EventStream(ask), folder, stop=stop))
+        fit(stopping(after, checkpoint=folder))
     again = []
 
     def note(event):
@@ -59,14 +56,6 @@ def stopped_and_resumed(fit, folder, after):
     found = fit(Engine(ThreadsExecutor(2), EventStream(note), folder))
     assert after not in again  # nor what came before: see the tests of loops
     return found
-
-
-def on_workers(fit, workers):
-    """What a fit returns from so many Dask workers."""
-    from smtdist.engine.local_cluster import local_executor
-
-    with local_executor(workers, threads=1) as executor:
-        return fit(Engine(executor))
 
 
 def with_a_killed_worker(fit, during, folder=None):

@@ -56,6 +56,17 @@ def sums_stored_at_once():
         yield
 
 
+@pytest.fixture(params=[1, 3])
+def thread_count(request):
+    """Kernels on one thread, and on several."""
+    from smtdist.kernels import threads
+
+    before = threads.threads()
+    threads.set_threads(request.param)
+    yield request.param
+    threads.set_threads(before)
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """Two worker processes, started once a module: for tests that need some cluster and leave it as it is."""

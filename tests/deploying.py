@@ -16,6 +16,8 @@ from drawing import small_images
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ["patch=4", "dictionary=200", "n_components=8", "threshold=0.4", "context=2", "flip=true"]
+MORE = ["--set", "dictionary=400", "--json", "--quiet"]
+"""Of a fit that takes long enough to be disturbed."""
 COMMAND = [sys.executable, "-c", "from smtdist.cli import main; main()"]
 
 
@@ -23,6 +25,18 @@ def environment(**more):
     """Return the environment of a user who has this checkout and this Python's commands."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **more}
+
+
+def commands(folder):
+    """Make a folder with the commands `smtdist` and `dask`, of this checkout; return it."""
+    (folder / "bin").mkdir()
+    for name, module in (("smtdist", "smtdist.cli"), ("dask", "dask.__main__")):
+        script = folder / "bin" / name
+        script.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" -c "from {module} import main; main()" "$@"\n'
+        )
+        script.chmod(0o755)
+    return str(folder / "bin")
 
 
 def write_images(path, count=2400, size=12):

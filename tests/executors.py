@@ -1,17 +1,44 @@
 """Executors for tests: threads, which show that the seam is real, and one that loses tasks on purpose."""
 
 import concurrent.futures as futures
+import contextlib
 import random
 from dataclasses import replace
 
+from distributed import Client, LocalCluster
+
 from smtdist.engine import passes
-from smtdist.engine.executor import Finished, SerialExecutor, TaskLost, run
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import Finished, SerialExecutor, StopRequest, TaskLost, run
 from smtdist.engine.passes import Engine
 
 
 def engine(threads=None):
     """Return an engine whose work this process does."""
     return Engine(SerialExecutor(threads))
+
+
+def stopping(after="", executor=None, **where):
+    """Return an engine whose run is asked to stop when the pass `after` has ended, or the first of all."""
+    stop = StopRequest()
+
+    def ask(event):
+        if event["kind"] == "pass_finished" and (not after or event["pass"] == after):
+            stop.set(130)
+
+    return Engine(executor or SerialExecutor(1), EventStream(ask), stop=stop, **where)
+
+
+class StopAfter:
+    """An event subscriber that asks the run to stop after so many progress events."""
+
+    def __init__(self, engine, count):
+        self.engine, self.count = engine, count
+
+    def __call__(self, event):
+        self.count -= event["kind"] == "progress"
+        if self.count == 0:
+            self.engine.stop.set(143)
 
 
 def keep_in_files(patch):
@@ -23,6 +50,17 @@ def keep_in_files(patch):
         return replace(plan, in_files=options["checkpointed"] and statistic.exact)
 
     patch.setattr(passes, "plan_pass", plan_pass)
+
+
+@contextlib.contextmanager
+def dask_client(workers=1, threads=1, **how):
+    """Yield a client of a cluster of Dask's in this process, whose page is on a port of its own."""
+    how = {"processes": False, "dashboard_address": "127.0.0.1:0", **how}
+    with (
+        LocalCluster(n_workers=workers, threads_per_worker=threads, **how) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
 class ThreadsExecutor(SerialExecutor):

@@ -9,7 +9,7 @@ import tarfile
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
+from encoding import pillow_bytes
 
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.run import ImportOptions, import_images
@@ -24,15 +24,11 @@ def pixels(*shape, dtype=np.uint8):
 
 
 def png(image):
-    room = io.BytesIO()
-    Image.fromarray(image).save(room, "PNG")
-    return room.getvalue()
+    return pillow_bytes(image)
 
 
 def jpeg(image):
-    room = io.BytesIO()
-    Image.fromarray(image).save(room, "JPEG", quality=90)
-    return room.getvalue()
+    return pillow_bytes(image, "JPEG", quality=90)
 
 
 def imported(sources, out, kind=None, wanted=ALL, **options):

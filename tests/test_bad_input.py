@@ -21,10 +21,6 @@ def write(path, images, **how):
         file.create_dataset("images", data=images, **how)
 
 
-def missing_file(path):
-    pass
-
-
 def missing_dataset(path):
     with h5py.File(path, "w") as file:
         file["other/images"] = noise(4, 8, 8)
@@ -56,43 +52,15 @@ def not_finite(path):
     write(path, images, chunks=(50, 8, 8))
 
 
-def no_samples(path):
-    write(path, noise(0, 8, 8))
-
-
-def smaller_than_a_patch(path):
-    write(path, noise(20, 3, 8))
-
-
-def constant(path):
-    write(path, np.full((20, 8, 8), 7, np.uint8))
-
-
 def too_few(path):
     images = np.zeros((20, 8, 8), np.uint8)
     images[:, ::4] = 200
     write(path, images)
 
 
-def wrong_dtype(path):
-    write(path, noise(20, 8, 8).astype(np.int32))
-
-
-def wrong_rank(path):
-    write(path, noise(20, 8))
-
-
-def not_hdf5(path):
-    path.write_text("sample,label\n0,1\n")
-
-
 def zip_archive(path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"")
-
-
-def netcdf_3(path):
-    path.write_bytes(b"CDF\x02" + bytes(60))
 
 
 def part_of_a_family(path):
@@ -107,34 +75,34 @@ def part_of_a_split_file(path):
     path.with_name(f"{path.name}-m.h5").rename(path)
 
 
-def folder(path):
-    path.mkdir()
-
-
-def floats_without_range(path):
-    write(path, noise(20, 8, 8).astype(np.float32))
+def holding(images):
+    """Return what writes these images."""
+    return lambda path: write(path, images)
 
 
 BAD_DATA = {
-    missing_file: "does not exist",
-    missing_dataset: "use other",
-    group_for_dataset: "is a group",
-    truncated: "shorter than its own header",
-    corrupt_chunk: "samples 0 to 299: the stored data cannot be read",
-    not_finite: "sample 271: row 3, column 5",
-    no_samples: "is empty",
-    smaller_than_a_patch: "smaller than the patch of 4",
-    constant: "nothing to whiten",
-    too_few: "fewer than the 8 atoms",
-    wrong_dtype: "images are int32, which does not say what is black",
-    wrong_rank: "images are (samples, height, width)",
-    not_hdf5: "is not an HDF5 file",
-    zip_archive: "not an HDF5 file but a zip archive; unpack it",
-    netcdf_3: "not an HDF5 file but one of NetCDF 3; write it as NetCDF 4",
-    part_of_a_family: "with driver='family'; copy the datasets",
-    part_of_a_split_file: "with driver='split'; copy the datasets",
-    folder: "is a folder",
-    floats_without_range: "pixel_range",
+    "missing file": (lambda path: None, "does not exist"),
+    "missing dataset": (missing_dataset, "use other"),
+    "group for dataset": (group_for_dataset, "is a group"),
+    "truncated": (truncated, "shorter than its own header"),
+    "corrupt chunk": (corrupt_chunk, "samples 0 to 299: the stored data cannot be read"),
+    "not finite": (not_finite, "sample 271: row 3, column 5"),
+    "no samples": (holding(noise(0, 8, 8)), "is empty"),
+    "smaller than a patch": (holding(noise(20, 3, 8)), "smaller than the patch of 4"),
+    "constant": (holding(np.full((20, 8, 8), 7, np.uint8)), "nothing to whiten"),
+    "too few": (too_few, "fewer than the 8 atoms"),
+    "wrong dtype": (
+        holding(noise(20, 8, 8).astype(np.int32)),
+        "are int32, which does not say what is black",
+    ),
+    "wrong rank": (holding(noise(20, 8)), "images are (samples, height, width)"),
+    "not HDF5": (lambda path: path.write_text("sample,label\n0,1\n"), "is not an HDF5 file"),
+    "zip archive": (zip_archive, "not an HDF5 file but a zip archive; unpack it"),
+    "NetCDF 3": (lambda path: path.write_bytes(b"CDF\x02" + bytes(60)), "but one of NetCDF 3; write it as"),
+    "part of a family": (part_of_a_family, "with driver='family'; copy the datasets"),
+    "part of a split file": (part_of_a_split_file, "with driver='split'; copy the datasets"),
+    "folder": (lambda path: path.mkdir(), "is a folder"),
+    "floats without range": (holding(noise(20, 8, 8).astype(np.float32)), "pixel_range"),
 }
 
 
@@ -142,16 +110,17 @@ def fit_arguments(path, out):
     return ["fit", path, "--dataset images --set mean=patch", OPTIONS, "--out", out]
 
 
-@pytest.mark.parametrize("damage", BAD_DATA, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", BAD_DATA)
 def test_fit_refuses(damage, tmp_path):
-    damage(tmp_path / "data.h5")
-    refused(fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), tmp_path, BAD_DATA[damage])
+    make, said = BAD_DATA[damage]
+    make(tmp_path / "data.h5")
+    refused(fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), tmp_path, said)
 
 
 def test_fit_refuses_on_a_cluster_with_the_same_sentence(tmp_path):
     corrupt_chunk(tmp_path / "data.h5")
     arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--workers", "1"]
-    refused(arguments, tmp_path, BAD_DATA[corrupt_chunk])
+    refused(arguments, tmp_path, BAD_DATA["corrupt chunk"][1])
 
 
 @pytest.fixture(scope="module")

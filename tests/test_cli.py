@@ -28,8 +28,8 @@ SMALL = sets(
     patch=3, feature="vq", context=2, dictionary=24, n_components=6, drop=1, pool_size=2, mean="global"
 )
 SMALL += " --set constant_patch=activate_best"
-INTERRUPTIONS = [(signal.SIGINT, 130, 0), (signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 1)]
-COMMANDS = ("demo", "plan", "fit", "resume", "transform", "evaluate", "withdraw", "near", "info")
+INTERRUPTIONS = [(signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 1)]
+COMMANDS = ("demo", "import", "plan", "fit", "resume", "transform", "evaluate", "withdraw", "near", "info")
 
 
 @pytest.fixture(scope="module")
@@ -133,22 +133,6 @@ def test_evaluate_learns_from_mirrored_images_too(data, model, tmp_path):
     )
     assert (found.pop("mirrored"), both.pop("mirrored")) == (True, False)
     assert found == both
-
-
-def test_evaluate_takes_test_images_of_another_file(data, model, tmp_path):
-    with h5py.File(data) as file:
-        for name, groups in (
-            ("first.h5", {"train": "train"}),
-            ("second.h5", {"train": "test", "other": "train"}),
-        ):
-            with h5py.File(tmp_path / name, "w") as part:
-                for group, source in groups.items():
-                    file.copy(source, part, group)
-    common = ("--train", "train", "--neighbours", 5)
-    apart = ("--test-data", tmp_path / "second.h5", "--test", "train")
-    assert told("evaluate", model, tmp_path / "first.h5", *common, *apart) == told(
-        "evaluate", model, data, *common, "--test", "test"
-    )
 
 
 def test_a_model_remembers_how_its_preset_lets_neighbours_vote(data, tmp_path):
@@ -376,25 +360,3 @@ def test_signals_end_a_fit_that_can_be_resumed(tmp_path, number, code, workers):
     assert (folder / "run.json").exists()
     if not workers:  # a worker that is stopped while it writes may leave a .tmp, which resume removes
         assert not list(tmp_path.rglob("*.tmp"))
-
-
-def test_original_and_greyscale_side_by_side(tmp_path):
-    images = np.random.default_rng(3).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        for group in ("train", "test"):
-            file[f"{group}/images"] = images
-            file[f"{group}/labels"] = np.arange(40) % 4
-    words = sets(patch=3, dictionary=10, n_components=3, pool_size=2)
-    for name, grey in (("colour", "false"), ("grey", "true")):
-        out = ["--out", str(tmp_path / f"{name}.h5")]
-        grey_set = ["--set", f"grey={grey}", "--set", "drop=1"]
-        run("fit", str(tmp_path / "data.h5"), "--dataset", "train", words, *grey_set, *out)
-    data, both = str(tmp_path / "data.h5"), ["--with", str(tmp_path / "grey.h5")]
-    for name, more in (("colour", []), ("grey", []), ("both", both)):
-        model = str(tmp_path / f"{'grey' if name == 'grey' else 'colour'}.h5")
-        run("transform", model, data, "--dataset", "test", "--out", str(tmp_path / f"z-{name}.h5"), *more)
-    z = {name: h5py.File(tmp_path / f"z-{name}.h5")["z"][()] for name in ("colour", "grey", "both")}
-    np.testing.assert_array_equal(z["both"], np.hstack([z["colour"], z["grey"]]))
-    groups = ["--train", "train", "--test", "test", "--neighbours", "1"]
-    judged = told("evaluate", tmp_path / "colour.h5", data, *groups, *both)
-    assert judged["top1"] == 1.0, "each image is its own nearest neighbour"

@@ -27,32 +27,11 @@ except SystemExit as ended:
 print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 """
 OURS = {
-    "smtdist",
-    "smtdist.cli",
-    "smtdist.cli.app",
-    "smtdist.cli.commands",
-    "smtdist.cli.errors",
-    "smtdist.cli.options",
-    "smtdist.configuration",
-    "smtdist.engine",
-    "smtdist.engine.cluster_choice",
-    "smtdist.errors",
-    "smtdist.settings",
-}
-OTHERS = {
-    *(
-        "annotated_doc",
-        "attr",
-        "click",
-        "colorama",
-        "markdown_it",
-        "mdurl",
-        "pygments",
-        "rich",
-        "shellingham",
-    ),
-    *("typer", "typing_extensions"),
-}
+    f"smtdist{name}"
+    for name in ("", ".cli", ".engine", ".errors", ".settings", ".configuration", ".engine.cluster_choice")
+} | {f"smtdist.cli.{name}" for name in ("app", "commands", "errors", "options")}
+OTHERS = {"annotated_doc", "attr", "click", "colorama", "markdown_it", "mdurl", "pygments", "rich"}
+OTHERS |= {"shellingham", "typer", "typing_extensions"}
 """What typer brings with it; nothing of what computes."""
 
 

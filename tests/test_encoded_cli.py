@@ -103,12 +103,6 @@ def test_bad_input_is_one_sentence(data, tmp_path, dataset, setting, sentence):
     assert not list(tmp_path.iterdir())
 
 
-def test_crop_larger_than_resize_is_refused(data, tmp_path):
-    asked = ("--dataset", "train", RESIZED, "--set crop=9", "--out", tmp_path / "m.h5")
-    error = run("fit", data, *asked, code=1)
-    assert "crop is 9, larger than resize = 8" in " ".join(error.split())
-
-
 def test_an_address_is_data_too(data, model, tmp_path):
     fsspec = pytest.importorskip("fsspec")
     fsspec.filesystem("memory").pipe("/data.h5", data.read_bytes())

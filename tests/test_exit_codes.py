@@ -25,6 +25,8 @@ from smtdist.kernels.cpu import jit
 MODELS = Path(__file__).parent / "fixtures" / "models"
 IMAGES = "data/images.h5 --dataset 0/images"
 GROUPS = "data/images.h5 --train train --test test"
+TABLE = "data/tables.h5 --dataset"
+FOREIGN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 COMMANDS = {
     "fit": f"fit {IMAGES} --out OUT",
     "fit, learned": f"fit {IMAGES} --out OUT --set feature=l1",
@@ -72,9 +74,16 @@ def here(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
 
-def words(line, setting=""):
+def words(line, setting):
     """Return a command with an output, and a setting."""
-    return [line.replace("OUT", "out.h5"), f"--set {setting}" if setting else ""]
+    return [line.replace("OUT", "out.h5"), f"--set {setting}"]
+
+
+def process(*words, **environment):
+    """Return what a process of Python did."""
+    return subprocess.run(
+        [sys.executable, *words], env=os.environ | environment, capture_output=True, timeout=100
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -108,50 +117,34 @@ def test_what_only_the_data_show_is_a_failure(command, folder):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
+        (f"fit {TABLE} x --model points --set size=8 --set n_components=99", "there are 8 features"),
+        (f"fit {TABLE} x --model kernel-spectral --set kernel=nosuch", "There is no kernel 'nosuch'"),
+        (f"plan {TABLE} x --model kernel-spectral --set kernel=nosuch", "There is no kernel 'nosuch'"),
+        ("withdraw words.h5 a.txt --lines 9-3", "the smaller number first"),
+        ("withdraw words.h5 a.txt --lines 0", "count from 1"),
         (
-            "fit data/tables.h5 --dataset x --model points --set size=8 --set n_components=99 --out OUT",
-            "there are 8 features",
-        ),
-        (
-            "fit data/tables.h5 --dataset x --model kernel-spectral --set kernel=nosuch --out OUT",
-            "There is no kernel 'nosuch'",
-        ),
-        (
-            "plan data/tables.h5 --dataset x --model kernel-spectral --set kernel=nosuch",
-            "There is no kernel 'nosuch'",
-        ),
-        ("withdraw words.h5 a.txt --lines 9-3 --out OUT", "the smaller number first"),
-        ("withdraw words.h5 a.txt --lines 0 --out OUT", "count from 1"),
-        (
-            "fit data/tables.h5 --dataset z --model concepts --set n_concepts=many --out OUT",
+            f"fit {TABLE} z --model concepts --set n_concepts=many",
             "n_concepts is 'many'; it must be a whole",
         ),
-        (
-            "video fit data/clips.h5 --set atoms=many --out OUT",
-            "atoms is 'many'; it must be a whole number",
-        ),
-        (
-            "merge points.h5 --set n_components=many --out OUT",
-            "n_components is 'many'; it must be a whole number",
-        ),
+        ("video fit data/clips.h5 --set atoms=many", "atoms is 'many'; it must be a whole number"),
+        ("merge points.h5 --set n_components=many", "n_components is 'many'; it must be a whole number"),
     ],
 )
 def test_words_that_are_wrong_without_the_data_are_wrong_usage(line, sentence, folder):
-    refused(words(line), folder, sentence, 2)
+    refused(line if line.startswith("plan") else f"{line} --out out.h5", folder, sentence, 2)
 
 
 PLAIN_ENVIRONMENTS = {
     "latin-1": {"PYTHONIOENCODING": "latin-1"},
     "ASCII": {"PYTHONIOENCODING": "ascii"},
-    "the locale C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "the locale C": FOREIGN,
     "a code page": {"PYTHONIOENCODING": "cp437"},
 }
 
 
 @pytest.mark.parametrize("name", PLAIN_ENVIRONMENTS)
 def test_tables_are_printed_whatever_the_terminal_can_encode(name):
-    how = {"env": os.environ | PLAIN_ENVIRONMENTS[name], "capture_output": True, "timeout": 100}
-    done = subprocess.run([sys.executable, "-m", "smtdist", "settings", "--all"], **how)
+    done = process("-m", "smtdist", "settings", "--all", **PLAIN_ENVIRONMENTS[name])
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"of the whitening (" in done.stdout
     assert b"lambda of" in done.stdout or "λ of".encode("cp437", "ignore") in done.stdout
@@ -255,25 +248,22 @@ def test_every_command_says_that_its_result_cannot_be_written(line, monkeypatch,
     assert sum("smtdist:" in one for one in said) == 1
 
 
-FOREIGN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are in UTF-8 always")
-def test_names_are_the_same_in_any_locale(tmp_path):
+def test_names_are_the_same_in_any_locale(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for name in ("größe/Bär", "größe/Bür"):
         (tmp_path / name).mkdir(parents=True)
         for number in range(3):
             Image.new("L", (8, 8), number).save(tmp_path / name / f"ä{number}.png")
     line = "import größe --group übung --out"
     for out, environment in (("here.h5", {}), ("ö.h5", FOREIGN)):
-        how = {"env": os.environ | environment, "capture_output": True, "timeout": 100, "cwd": tmp_path}
-        done = subprocess.run([sys.executable, "-m", "smtdist", *line.split(), out], **how)
+        done = process("-m", "smtdist", *line.split(), out, **environment)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "here.h5").read_bytes() == (tmp_path / "ö.h5").read_bytes()
     in_python = "import sys, smtdist.data.guarded as guarded; print(len(guarded.unlocked(sys.argv[1])['\\xfcbung']))"
-    done = subprocess.run([sys.executable, "-c", in_python, "ö.h5"], **how)
+    done = process("-c", in_python, "ö.h5", **FOREIGN)
     assert (done.stdout.strip(), done.stderr) == (b"3", b"")
-    done = subprocess.run([sys.executable, "-m", "smtdist", "info", "ö.h5"], **how)
+    done = process("-m", "smtdist", "info", "ö.h5", **FOREIGN)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode("ascii").splitlines()[-1].split()[:4] == [r"\xfcbung", "6", "x", "8"]
 
@@ -340,9 +330,7 @@ sys.exit(stop.exit_code)
 @pytest.mark.skipif(sys.platform != "linux", reason="a pipe that tells of bytes by a signal")
 @pytest.mark.parametrize(("kind", "code"), [("held", -signal.SIGALRM), ("heeded", 143), ("ctrl-c", 130)])
 def test_sigterm_ends_what_holds_the_interpreter(kind, code):
-    done = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, kind], capture_output=True, text=True, timeout=100
-    )
+    done = process("-c", SIGNALLED, kind)
     assert done.returncode == code, done.stderr
 
 
@@ -350,14 +338,8 @@ def test_sigterm_ends_what_holds_the_interpreter(kind, code):
 def test_a_broken_configuration_of_dask_is_one_sentence(content, tmp_path):
     (tmp_path / "bad.yaml").write_text(content)
     program = "from smtdist.engine.session import load_client; load_client(scheduler=False)"
-    how = {
-        "env": os.environ | {"DASK_CONFIG": str(tmp_path)},
-        "capture_output": True,
-        "text": True,
-        "timeout": 100,
-    }
-    done = subprocess.run([sys.executable, "-c", program], **how)
-    assert "SmtdistError: Dask cannot be loaded (" in done.stderr.splitlines()[-1]
+    done = process("-c", program, DASK_CONFIG=str(tmp_path))
+    assert b"SmtdistError: Dask cannot be loaded (" in done.stderr.splitlines()[-1]
 
 
 def test_numba_without_its_compiler_is_one_sentence(monkeypatch):

@@ -1,7 +1,6 @@
 """`smtdist import` on the command line: results, sentences, exit codes, signals, and a fit of what was imported."""
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import time
 
 import h5py
@@ -20,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from calling import ended
 from drawing import small_images
+from importing import png, shard
 from PIL import Image
 
 import smtdist
@@ -32,12 +31,6 @@ def run(*words, code=0):
     done = ended(*words, code=code)
     assert "Traceback" not in done.output
     return done.stdout, " ".join(done.stderr.split()) if code else done.stderr
-
-
-def png(image):
-    room = io.BytesIO()
-    Image.fromarray(image).save(room, "PNG")
-    return room.getvalue()
 
 
 def draw(root, images, n_classes=2):
@@ -203,21 +196,6 @@ def test_what_was_imported_is_named_where_another_name_is_asked_for(root, tmp_pa
     assert f"smtdist import {root}" in err.replace("\n", " ")
 
 
-def test_images_of_several_sizes_are_no_damage(root, tmp_path):
-    (root / "class 0" / "large.png").write_bytes(png(small_images(3, 1, 30, 20, 3)[0]))
-    run("import", root, "--out", tmp_path / "d.h5", "--quiet", "--workers", 0)
-    told = " ".join(run("info", tmp_path / "d.h5")[0].split())
-    assert "41 images" in told
-    assert "of several sizes, such as 12 x 12 and 20 x 30: a fit needs resize=N" in told
-    assert "written" not in told
-
-
-def test_help_has_an_example():
-    out, _ = run("import", "--help")
-    assert "Example: smtdist import images/train --out data.h5" in out
-    assert "--json" in out
-
-
 def test_left_out_images_are_listed(root, tmp_path):
     (root / "class 0" / "00004.png").write_bytes(b"no image")
     _, err = run("import", root, "--out", tmp_path / "d.h5", code=1)
@@ -244,18 +222,6 @@ def test_options_for_arrays_and_columns(images, tmp_path):
     with h5py.File(out) as file:
         assert file["train/labels"][()].tolist() == [7]
         assert file["train/bytes"][()].tobytes() == png(images[1])
-
-
-def test_a_shard_of_unknown_length(images, tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        for number, image in enumerate(images):
-            member = tarfile.TarInfo(f"{number}.png")
-            member.size = len(png(image))
-            archive.addfile(member, io.BytesIO(png(image)))
-    out, err = run("import", tmp_path / "a.tar", "--out", tmp_path / "d.h5", "--json")
-    assert json.loads(out)["n_samples"] == 40
-    assert json.loads(out)["n_classes"] == 0
-    assert "import: 40 samples" in err
 
 
 @pytest.mark.parametrize(
@@ -376,12 +342,9 @@ def test_pictures_in_other_formats_are_named(tmp_path):
 
 
 def test_what_a_tar_and_an_npz_hold_beside_is_named(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        for number in range(7):
-            for ending, data in (("jpg", png(np.zeros((4, 4), np.uint8))), ("txt", b"a"), ("cls", b"1")):
-                member = tarfile.TarInfo(f"v1.{number}.{ending}")
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
+    parts = {"jpg": png(np.zeros((4, 4), np.uint8)), "txt": b"a", "cls": b"1"}
+    members = [(f"v1.{number}.{ending}", data) for number in range(7) for ending, data in parts.items()]
+    shard(tmp_path / "a.tar", members)
     np.savez(tmp_path / "b.npz", x_train=np.zeros((3, 4, 4), np.uint8), x_test=np.zeros((2, 4, 4)))
     for name, samples, left, first in (
         ("a.tar", 7, 7, "v1.0.txt: no image"),

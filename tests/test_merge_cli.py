@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 from calling import refused, run, same_sums, sets, told
 
-from smtdist.models.store import load
-
 SETTINGS = sets(patch=3, dictionary=10, n_components=3, threshold=0.4, pool_size=2)
 
 
@@ -59,12 +57,6 @@ def test_points_among_all_others_are_refused(tmp_path):
     )
     words = ["update", tmp_path / "p.h5", tmp_path / "2.npy"]
     refused(words, tmp_path, "neighbours are among all points")
-
-
-def test_one_model_with_other_settings_is_a_new_solve(tmp_path):
-    run("merge all.h5 --set n_components=5 --set drop=1 --out", tmp_path / "m.h5")
-    assert len(load(tmp_path / "m.h5").embedding.components) == 6
-    refused(["merge all.h5 --set patch=4 --out", tmp_path / "n.h5"], tmp_path, "patch_size is fixed", 2)
 
 
 @pytest.mark.parametrize(

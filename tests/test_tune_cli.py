@@ -10,12 +10,11 @@ from calling import call, refused, run, sets, told
 from drawing import small_images
 
 from smtdist.configuration import Configuration
-from smtdist.data.hdf5 import Hdf5Source
-from smtdist.models.tuning.split import split
 from smtdist.monitor.plots import tuning_figure
 
 SMALL = sets(patch=3, context=2, dictionary=24, n_components=6, pool_size=2, threshold=0.4)
 GRID = "--grid ridge=0.01,0.1 --grid n_components=3,6 --grid drop=0,1"
+LEARNED = sets(feature="l1", patch=4, dictionary=12, rounds=3, pool_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +75,6 @@ def test_tune_writes_a_table_a_file_and_a_picture(data, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["tune.json", "tune.png"]
 
 
-def test_the_share_is_the_seeds(data):
-    common = ("tune", data, "--train", "train", "--limit", 200, "--validation", 0.25)
-    first, again, other = (
-        told(*common, f"{SMALL} --set seed={seed} --grid ridge=0.01,0.1")["trials"] for seed in (0, 0, 3)
-    )
-    assert first == again
-    assert first != other
-    source = Hdf5Source.open(data, "train/images")
-    known, asked = split(source, 0.25, 200, 0)
-    assert (len(known.samples), len(asked.samples)) == (150, 50)
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -108,12 +95,26 @@ def test_the_share_is_the_seeds(data):
         ("--grid ridge=0.1 --validation bare", 1, "bare/labels"),
         ("--grid ridge=0.1 --limit 12", 1, "fewer than 30 neighbours"),
         ("--grid null_tolerance=0.5 --set n_components=20", 1, "span only"),
+        ("--grid feature=l1,gq", 2, "tune them one after the other"),
         ("--grid ridge=0.1 --plot tune.txt", 2, "not a picture"),
         ("--grid ridge=0.1 --out /nowhere/tune.json", 1, "does not exist"),
     ],
 )
 def test_bad_input_is_a_sentence(data, arguments, code, message):
     refused(["tune", data, "--train train", SMALL, arguments], data.parent, message, code)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("threshhold=1,2", "no setting 'threshhold'"),
+        ("n_components=2,99", "With n_components=99: n_components + drop_components is 99"),
+    ],
+)
+def test_settings_that_a_learned_code_has_not_are_not_tuned(data, grid, message):
+    said = run("tune", data, "--train train", LEARNED, f"--grid {grid}", code=2)
+    assert message in said
+    assert "whitening" not in said  # before any image is read
 
 
 def test_figures_have_a_panel_for_each_setting_and_one_for_the_strongest_two():

@@ -1,12 +1,11 @@
 """Plans of benchmarks beside what happens, and neighbours of an image that is left out."""
 
-import io
 import json
 
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
+from encoding import pillow_bytes, write_encoded
 
 from benchmarks.quality import mnist_vq
 from benchmarks.scaling import plans
@@ -33,17 +32,14 @@ def test_others_are_the_nearest_but_the_image_itself():
 def test_plans(job, tmp_path):
     """What is planned in bytes and tasks is what happens, and no pass takes more memory."""
     draw = np.random.default_rng(0)
-    with h5py.File(tmp_path / plans.JOBS[job]["data"], "w") as file:
-        images = draw.integers(0, 256, (600, 12, 12, 3), dtype=np.uint8)
-        encoded = []
-        for image in images:
-            room = io.BytesIO()
-            Image.fromarray(image).save(room, "JPEG")
-            encoded.append(np.frombuffer(room.getvalue(), np.uint8))
-        if job.startswith("cifar"):
-            file["train/bytes"] = np.concatenate(encoded)
-            file["train/offsets"] = np.cumsum([0, *map(len, encoded)])
-        else:
+    path, images = (
+        tmp_path / plans.JOBS[job]["data"],
+        draw.integers(0, 256, (600, 12, 12, 3), dtype=np.uint8),
+    )
+    if job.startswith("cifar"):
+        write_encoded(path, [pillow_bytes(image, "JPEG") for image in images])
+    else:
+        with h5py.File(path, "w") as file:
             file["train/images"] = images[..., 0]
     changes = ["dictionary=64", "n_components=8", "drop=0"]
     words = [word for change in changes for word in ("--set", change)]

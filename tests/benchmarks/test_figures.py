@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from benchmarks.figures import __main__ as command
-from benchmarks.figures import drawing, mistakes
+from benchmarks.figures import mistakes
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "figures.md").read_text()
@@ -65,7 +65,9 @@ def drawn(data, tmp_path, *figures):
 
 @pytest.mark.benchmark
 def test_draws_small(data, tmp_path):
-    words, facts = drawn(data, tmp_path, 4, 5)
+    words, facts = drawn(data, tmp_path, 2, 4, 5, 7)
+    assert facts[2]["stays"] > facts[2]["stayed"]
+    assert sum(facts[7]["neighbours"].values()) == mistakes.COLUMNS**2 - 1
     assert facts[4]["a"]["cosines"][0] >= facts[4]["a"]["cosines"][1]
     assert facts[5]["wolf"]["nearest"]
 
@@ -76,48 +78,6 @@ def test_draws_small(data, tmp_path):
     assert [path.stat().st_mtime_ns for path in kept] == before, "models are fitted once"
     with pytest.raises(SystemExit, match="steps of other options"):
         command.main(words[1:])
-
-
-@pytest.mark.benchmark
-def test_draws_spirals_and_mistakes_small(data, tmp_path):
-    _, facts = drawn(data, tmp_path, 2, 7)
-    assert facts[2]["stays"] > facts[2]["stayed"]
-    assert sum(facts[7]["neighbours"].values()) == mistakes.COLUMNS**2 - 1
-
-
-def test_missing_data_are_named(tmp_path):
-    words = [
-        "--small",
-        "--data",
-        str(tmp_path),
-        "--work",
-        str(tmp_path / "run"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    for figure, name in ((4, "mnist.h5"), (5, "corpus.txt.gz"), (7, "cifar10_lossless.h5")):
-        with pytest.raises(SystemExit, match=f"There is no .*{name}; give the folder"):
-            command.main([*words, "--only", str(figure)])
-
-
-def test_large_pictures_get_a_palette(tmp_path):
-    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=np.uint8)
-    assert drawing.write(noise, tmp_path / "noise.png") < 130_000
-    with Image.open(tmp_path / "noise.png") as picture:
-        assert picture.mode == "P"
-    drawing.write(noise[:100, :100], tmp_path / "small.png")
-    with Image.open(tmp_path / "small.png") as picture:
-        np.testing.assert_array_equal(np.asarray(picture), noise[:100, :100])
-
-
-def test_a_page_keeps_every_pixel():
-    draw = np.random.default_rng(0)
-    pictures = [draw.integers(0, 256, (40, 120, 3), dtype=np.uint8) for _ in range(3)]
-    pixels = drawing.page([[("a", pictures[0]), ("b", pictures[1])], [("c", pictures[2])]])
-    for number, picture in enumerate(pictures):
-        top = drawing.TITLE + number // 2 * (40 + drawing.TITLE)
-        left = drawing.BETWEEN + number % 2 * (120 + drawing.BETWEEN)
-        np.testing.assert_array_equal(pixels[top : top + 40, left : left + 120], picture)
 
 
 def test_the_page_of_docs_shows_what_there_is():

@@ -23,15 +23,3 @@ def test_only_the_same_command_replaces_a_record(tmp_path, monkeypatch):
         == [1, 4, 3]
         == [json.loads(path.read_text())["result"]["result"] for path in records(tmp_path, "name-of-it")]
     )
-
-
-def test_a_processor_that_is_made_to_appear_as_another_is_part_of_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["bench", "--atoms", "8"])
-    own = write_record(tmp_path, "name", {})
-    monkeypatch.setenv("SMTDIST_PRODUCTS", "float32")
-    other = write_record(tmp_path, "name", {})
-    assert own != other
-    assert (
-        json.loads(other.read_text())["command"]
-        == "SMTDIST_PRODUCTS=float32 " + json.loads(own.read_text())["command"]
-    )

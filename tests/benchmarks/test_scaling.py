@@ -28,16 +28,6 @@ def test_a_simulated_pass_adds_every_sample_once_and_says_what_it_took(records):
     assert json.loads(path.read_text())["result"]["runs"] == [run]
 
 
-@pytest.mark.benchmark
-def test_workers_that_share_processes_all_work(tmp_path):
-    small = ["--images", "20000", "--side", "64", "--factor", "400", "--workers", "8", "--processes", "2"]
-    (run,) = simulated.main(small)
-    assert run["tasks"]["accumulate"] == run["leaves"] == 59  # of 340 images: four chunks of 1 MiB
-    assert run["tasks"]["combine"] == 7
-    assert 0 < run["efficiency"] <= 1
-    assert run["scheduler_peak_bytes"] > 0
-
-
 def test_slowness_and_noise_are_drawn_by_key_and_have_mean_one():
     costs = simulated.Costs(image=1.0, copy=0, merge=0, result=0, state_bytes=1, leaf_spread=0.2)
     draws = [costs.leaf(first, 1) for first in range(2000)]

@@ -3,9 +3,8 @@
 import json
 
 import h5py
-import numpy as np
 import pytest
-from encoding import pillow_bytes, write_encoded
+from encoding import write_encoded
 
 from benchmarks.scaling import manifest, out_of_core, processes
 
@@ -43,29 +42,6 @@ def test_out_of_core(tmp_path):
     assert result["asked_share"] > 0.95
     recorded(tmp_path, result)
     assert not list(tmp_path.glob("**/*.h5")), "the data are deleted"
-
-
-def test_generated_images_are_seeded_and_not_constant():
-    (_, one), (_, same), (_, other) = (next(out_of_core.pieces(seed, 5, 12)) for seed in (1, 1, 2))
-    assert one.shape == (5, 12, 12, 3)
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
-    assert all(image.std() > 20 for image in one)
-
-
-@pytest.mark.slow  # three clusters
-def test_processes(tmp_path):
-    rng = np.random.default_rng(0)
-    blobs = [pillow_bytes(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8), "JPEG") for _ in range(60)]
-    path = write_encoded(tmp_path / "jpegs.h5", blobs)
-    sizes = ["--images", "40", "--turns", "1", "--repeats", "1", "--memory-images", "60"]
-    result = processes.main(
-        ["--data", str(path), *sizes, "--memory-workers", "1", "--json", str(tmp_path), *TINY]
-    )
-    assert result["fit_gain"] > 0
-    assert result["share"] == pytest.approx(result["fit_gain"] / result["sgemm_gain"])
-    assert [(row["images"], row["n_samples"]) for row in result["memory"]] == [(60, 60)] * 3
-    recorded(tmp_path, result)
 
 
 def test_the_first_images_are_copied_with_their_offsets(tmp_path):

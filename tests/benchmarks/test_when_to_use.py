@@ -1,16 +1,10 @@
 """smtdist beside what one would take instead: features, judges, the record, and the page's tables."""
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from benchmarks.when_to_use import table
 from benchmarks.when_to_use.features import KMeansFeatures
@@ -19,14 +13,6 @@ from benchmarks.when_to_use.ours import Ours
 from benchmarks.when_to_use.sets import SETS, labelled
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def write_digits(path, train=120, test=40):
-    bunch = load_digits()
-    images = np.kron(bunch.images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8)
-    with h5py.File(path, "w") as file:
-        for group, rows in (("train", slice(0, train)), ("test", slice(train, train + test))):
-            file[f"{group}/images"], file[f"{group}/labels"] = images[rows], bunch.target[rows]
 
 
 def test_k_means_features_are_sums_of_triangle_activations():
@@ -103,40 +89,3 @@ def test_the_page_has_the_tables_of_the_newest_record(tmp_path):
     copy.write_text("no marks")
     with pytest.raises(SystemExit, match="no lines"):
         table.write(table.newest(results), copy)
-
-
-@pytest.mark.benchmark
-def test_it_runs_tiny_and_goes_on(tmp_path):
-    write_digits(tmp_path / "mnist.h5")
-    sizes = ["--images", 100, "--test", 40, "--labels", 30, "--draws", 2, "--atoms", 12, "--dictionary", 32]
-    words = [
-        *("--data", tmp_path, "--work", tmp_path / "run", "--sets", "mnist-2000", *sizes),
-        *("--only", "raw-knn", "kmeans-ridge", "hog-svm", "cnn", "--cpu-seconds", 2),
-        *("--json", tmp_path / "results"),
-    ]
-    command = [sys.executable, "-m", "benchmarks.when_to_use", *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for _ in range(2):
-        said = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-        ).stdout
-    (record,) = (tmp_path / "results").glob("*-when-to-use.json")
-    result = json.loads(record.read_text())["result"]
-    measured = {"raw-knn", "kmeans-ridge"}
-    for method, package in (("hog-svm", "skimage"), ("cnn", "torch")):
-        if importlib.util.find_spec(package):
-            measured.add(method)
-        else:
-            assert f"{method} is left out: {package} is not installed." in said
-            assert any(package in one["why"] for one in result["missing"])
-    assert {row["method"] for row in result["rows"]} == measured
-    assert {row["labels"] for row in result["rows"]} == {0, 30}
-    for row in result["rows"]:
-        assert row["between"][0] <= row["top1"] <= row["between"][1]
-        assert len(row["right"]) == (2 if row["labels"] else 1)
-        assert row["cpu_seconds"] > 0
-        assert row["peak_bytes"] > 0
-        assert row["row_bytes"] > 0
-    (raw,) = (row for row in result["rows"] if row["method"] == "raw-knn" and not row["labels"])
-    assert raw["top1"] > 0.6
-    assert "| raw pixels, soft k-NN |" in table.rendered({"result": result})

@@ -10,7 +10,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from drawing import small_images
+from calling import same_fits
+from deploying import write_images
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
@@ -23,20 +24,13 @@ from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 
 SETTINGS = Configuration(patch=4, dictionary=200, n_components=8, threshold=0.4, context=2, flip=True)
-N_IMAGES, CHUNK = 2400, 100
+N_IMAGES = 2400
 LEAF = 300  # the smallest multiple of the chunk with at least 256 samples
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "images.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset(
-            "train/images",
-            data=small_images(0, N_IMAGES, 12, 12),
-            chunks=(CHUNK, 12, 12, 1),
-            compression="lzf",
-        )
+    path = write_images(tmp_path_factory.mktemp("data") / "images.h5", N_IMAGES)
     return as_source((path, "train/images"))
 
 
@@ -44,15 +38,6 @@ def images(tmp_path_factory):
 def want(images):
     model, _ = fit(images, SETTINGS, Engine(SerialExecutor(2)))
     return model
-
-
-def assert_same_bits(one, other):
-    for name in ("second_moment", "context_scatter", "cooccurrence"):
-        np.testing.assert_array_equal(
-            getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name
-        )
-    np.testing.assert_array_equal(one.dictionary.grid, other.dictionary.grid)
-    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
 
 
 class KillOnce:
@@ -79,7 +64,7 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(images, want, worke
     with local_executor(workers, threads=1) as executor:
         model, records = fit(images, SETTINGS, Engine(executor))
         pieces = dict(transform(model, images, Engine(executor)))
-    assert_same_bits(model, want)
+    same_fits(model, want)
     serial = dict(transform(want, images, Engine(SerialExecutor(1))))
     assert pieces.keys() == serial.keys()
     for start, values in pieces.items():
@@ -101,7 +86,7 @@ def test_killed_workers_change_nothing(images, want, checkpointed, victims, tmp_
         model, records = fit(images, SETTINGS, Engine(executor, stream, folder, "k"))
         assert len(kill.killed) == victims
         assert not set(kill.killed) & set(executor.client.run(os.getpid).values())
-    assert_same_bits(model, want)
+    same_fits(model, want)
     assert records[2]["n_samples"] == N_IMAGES
     lost = [event for event in events if event["kind"] == "worker_lost"]
     assert len(lost) == victims
@@ -153,7 +138,7 @@ def test_a_killed_driver_loses_at_most_the_tasks_in_flight(images, want, tmp_pat
         driver.stdout.close()
     kept = sum(stop - start for part in _on_disk(folder) for start, stop in part.covers)
     model, records = fit(images, SETTINGS, Engine(SerialExecutor(2), checkpoint=folder, key="k"))
-    assert_same_bits(model, want)
+    same_fits(model, want)
     total = N_IMAGES // LEAF
     assert 1 <= kept < total
     leaf_bytes = LEAF * images.sample_bytes

@@ -28,27 +28,6 @@ def test_a_formula_is_the_best_of_its_triple():
 SMALL_RECOVERY = ["--points", "32", "--seeds", "1", "--snr", "20", "--kinds", "independent"]
 
 
-@pytest.mark.benchmark
-def test_a_recovery_that_was_cut_short_goes_on(tmp_path):
-    keep = tmp_path / "kept.jsonl"
-    few = [*SMALL_RECOVERY, "--keep", str(keep), "--methods", "rejection"]
-    assert recovery.main([*few, "--seconds", "-1"]) == []
-    first = recovery.main(few)
-    assert recovery.main(few) == first
-    assert len(keep.read_text().splitlines()) == 1
-    assert len(recovery.main([*few, "hybrid"])) == 2
-
-
-@pytest.mark.benchmark
-def test_seeds_that_were_held_out_and_methods_that_refine():
-    methods = ["--methods", "aligned", "even"]
-    first = recovery.main([*SMALL_RECOVERY[:-1], "mixed", *methods])
-    other = recovery.main([*SMALL_RECOVERY[:-1], "mixed", *methods, "--first-seed", "12"])
-    assert [row["seeds"] for row in other] == [1, 1]
-    assert first[0]["cka"] != other[0]["cka"]
-    assert first[1]["cka_true"] > first[0]["cka_true"]
-
-
 def test_peers():
     pytest.importorskip("torch")
     rows = recovery.main([*SMALL_RECOVERY, "--epochs", "20", "--methods", "tanh", "vae"])

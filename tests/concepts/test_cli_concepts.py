@@ -40,15 +40,6 @@ def test_concepts_are_searched(found):
     assert run("search", out, "'1 and not 0'").split() == [str(point) for point in want]
 
 
-def test_the_same_concepts_on_two_worker_processes(table, cluster, tmp_path):
-    fit = ["fit", table[0], FIVE, "--set sweeps=2 --set blocks=2 --out"]
-    run(*fit, tmp_path / "alone.h5")
-    run(*fit, tmp_path / "spread.h5", f"--cluster {cluster.client.scheduler.address}")
-    alone, spread = (store.load(tmp_path / f"{name}.h5") for name in ("alone", "spread"))
-    np.testing.assert_array_equal(alone.concepts, spread.concepts, strict=True)
-    np.testing.assert_array_equal(alone.weights, spread.weights, strict=True)
-
-
 def test_npy_files_and_wrong_usage(table, found, tmp_path):
     np.save(tmp_path / "x.npy", table[1].astype(np.float64))
     run("fit", tmp_path / "x.npy", FIVE, "--set method=rejection --out", tmp_path / "n.h5")

@@ -25,11 +25,6 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError, DataError
 
 
-@pytest.fixture
-def engine():
-    return Engine(SerialExecutor())
-
-
 def by_hand(S, X, pi, penalty, scale):
     """One greedy sweep by direct evaluation of the loss for each flip of each row, in order."""
     S = S.copy()

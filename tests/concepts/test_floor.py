@@ -10,14 +10,8 @@ from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.scores import above, floor_of, prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import read_rows
-from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-
-
-@pytest.fixture
-def engine():
-    return Engine(SerialExecutor())
 
 
 def test_what_lies_above_the_floor_and_the_points_make_the_kernel(engine):

@@ -10,14 +10,8 @@ from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.scores import leading, prepare
 from smtdist.concepts.settings import EARLIER, ConceptSettings
 from smtdist.data.table import read_rows
-from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-
-
-@pytest.fixture
-def engine():
-    return Engine(SerialExecutor())
 
 
 def noisy(seed, p=48, b=7, snr=0):

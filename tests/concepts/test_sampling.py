@@ -19,11 +19,6 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 
 
-@pytest.fixture
-def engine():
-    return Engine(SerialExecutor())
-
-
 def same(S, T):
     """Whether two sets of concepts are equal up to order and complements."""
     sides = [{tuple(s ^ s[0]) for s in np.asarray(A, np.uint8).T} for A in (S, T)]

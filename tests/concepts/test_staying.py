@@ -5,9 +5,8 @@ import pickle
 import numpy as np
 import pytest
 from data_sets import descent
-from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
-from executors import ThreadsExecutor
+from executors import ThreadsExecutor, dask_client
 
 from smtdist.concepts.bits import Narrowed
 from smtdist.concepts.descent import descend
@@ -125,12 +124,7 @@ def test_an_iteration_moves_the_aim_to_each_worker_and_one_narrow_sum_of_each_ba
 
     want = RowPasses.of(source, 40, 200, Engine(SerialExecutor(1)))(aim)
     assert 2**23 < np.abs(want.projected).max() < 2**31  # in four bytes, as many as a number of the aim
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(2, protocol="tcp", dashboard_address=None) as client:
         executor = DaskExecutor(client)
         engine = Engine(executor)
         monkeypatch.setattr(TCP, "write", counted)

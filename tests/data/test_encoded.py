@@ -7,6 +7,7 @@ from itertools import pairwise
 import h5py
 import numpy as np
 import pytest
+from calling import same_fits
 from drawing import small_images
 from encoding import pillow_bytes, pillow_pixels, write_encoded
 from hypothesis import HealthCheck, given
@@ -105,10 +106,7 @@ def path(images, tmp_path_factory):
 def test_a_fit_has_the_bits_of_one_on_plain_images(path, images, workers):
     plain = SMT(**SMALL, workers=0).fit(images)
     found = SMT(**SMALL, workers=workers).fit((path, "encoded"))
-    for name in ("second_moment", "context_scatter", "cooccurrence", "activity"):
-        one, other = (getattr(smt.model_.statistics, name) for smt in (plain, found))
-        assert np.array_equal(one, other)
-    assert np.array_equal(plain.components_, found.components_)
+    same_fits(plain.model_, found.model_)
     assert plain.model_.provenance["fingerprint"] == found.model_.provenance["fingerprint"]
     assert np.array_equal(plain.transform(images), found.transform((path, "encoded")))
     size = source_of(path, "encoded").stored_bytes

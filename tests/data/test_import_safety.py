@@ -199,16 +199,6 @@ def many(tmp_path, monkeypatch):
     return tree(tmp_path / "t", images)
 
 
-def test_workers_make_no_difference(many, tmp_path):
-    for layout, resize in (("encoded", None), ("plain", 5)):
-        files = []
-        for workers in (0, 1, 3):
-            out = tmp_path / f"{workers}{layout}.h5"
-            imported(many, out, workers=workers, layout=layout, resize=resize)
-            files.append(out.read_bytes())
-        assert files[0] == files[1] == files[2]
-
-
 def stopped(source, out, batches, code=130, **options):
     """Import until `batches` were written, or to the end."""
     asked = itertools.chain([None] * batches, itertools.repeat(code))

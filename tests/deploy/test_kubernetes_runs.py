@@ -2,14 +2,14 @@
 
 import json
 import os
-import time
 from pathlib import Path
 
 import dockerfile
 import h5py
-import numpy as np
 import pytest
 from boxes import Node, why_not
+from calling import arrays, same
+from deploying import until
 from drawing import small_images
 from manifests import client, scheduler, workers
 
@@ -60,14 +60,6 @@ def _owned(path, group, mode):
     return path
 
 
-def until(condition, what):
-    """Wait for something to become true."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def volumes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("volumes")
@@ -96,7 +88,7 @@ def node(tmp_path_factory, volumes):
 def ready(node, volumes, pod):
     """Wait until a pod is ready by its own probe."""
     probe = pod.container["readinessProbe"]["exec"]["command"]
-    until(lambda: node.run(pod, volumes, probe).returncode == 0, f"{pod.name} is not ready")
+    until(lambda: node.run(pod, volumes, probe).returncode == 0, PATIENCE, f"{pod.name} to be ready")
 
 
 def test_a_fit_that_loses_its_pod_and_a_worker_equals_a_serial_one(node, volumes):
@@ -105,7 +97,7 @@ def test_a_fit_that_loses_its_pod_and_a_worker_equals_a_serial_one(node, volumes
     def start_until(name):
         """Start the job's pod and return it when a pass has ended."""
         process, passed = node.start(JOB, volumes), work / "checkpoint" / name / "result.h5"
-        until(lambda: passed.exists() or process.poll() is not None, f"{name} did not end")
+        until(lambda: passed.exists() or process.poll() is not None, PATIENCE, f"the end of {name}")
         assert process.poll() is None, node.output(JOB)[1].read_text()
         return process
 
@@ -126,17 +118,8 @@ def test_a_fit_that_loses_its_pod_and_a_worker_equals_a_serial_one(node, volumes
     serial = [word for word in JOB.argv() if not word.startswith(("--cluster", "--checkpoint", "--out"))]
     alone = node.run(JOB, volumes, [*serial, "--workers=0", "--out=/work/serial.h5"])
     assert alone.returncode == 0, alone.stderr
-    assert_same_bits(work / "model.h5", work / "serial.h5")
+    same(arrays(work / "model.h5"), arrays(work / "serial.h5"))
     assert (work / "model.h5").stat().st_uid == JOB.spec["securityContext"]["runAsUser"]
-
-
-def assert_same_bits(one, other):
-    with h5py.File(one) as a, h5py.File(other) as b:
-        names = []
-        a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-        assert {"statistics/second_moment", "embedding/components", "dictionary/atoms"} <= set(names)
-        for name in names:
-            np.testing.assert_array_equal(a[name][()], b[name][()], err_msg=name)
 
 
 def test_both_worker_groups_took_part(node):

@@ -10,6 +10,7 @@ import pytest
 from deploying import (
     ROOT,
     assert_same_model,
+    commands,
     daemon,
     environment,
     fit_arguments,
@@ -37,17 +38,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster(folder):
     """Yield (the port of the scheduler that the script has started, the script's process)."""
-    commands = folder / "bin"
-    commands.mkdir()
-    for name, module in (("smtdist", "smtdist.cli"), ("dask", "dask.__main__")):
-        script = commands / name
-        script.write_text(
-            f'#!/bin/sh\nexec "{sys.executable}" -c "from {module} import main; main()" "$@"\n'
-        )
-        script.chmod(0o755)
     port = free_port()
     settings = environment(PORT=str(port), DASHBOARD="127.0.0.1:0")
-    settings["PATH"] = os.pathsep.join([str(commands), settings["PATH"]])
+    settings["PATH"] = os.pathsep.join([commands(folder), settings["PATH"]])
     with daemon([SCRIPT, folder / "tls", "2"], folder / "cluster.log", env=settings) as process:
         until(lambda: listens(port), 60, "the scheduler")
         with Client(f"tls://127.0.0.1:{port}", security=tls.security_from(folder / "tls")) as client:

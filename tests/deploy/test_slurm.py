@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import pytest
-from deploying import COMMAND, ROOT, assert_same_model, fit_arguments, smtdist, until, write_images
+from deploying import COMMAND, MORE, ROOT, assert_same_model, fit_arguments, until
 from one_node_slurm import missing, one_node_slurm
 
 FOLDER = ROOT / "deploy" / "slurm"
@@ -13,25 +13,12 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(missing()), reason=str(missing())),
 ]
-MORE = ["--set", "dictionary=400", "--json", "--quiet"]
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     with one_node_slurm(tmp_path_factory.mktemp("slurm")) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("data") / "images.h5", 6_000, 16)
-
-
-@pytest.fixture(scope="module")
-def want(data):
-    out = data.parent / "want.h5"
-    smtdist(*fit_arguments(data, out, *MORE))
-    return out
 
 
 def on_slurm(data, out, folder, *more, site="slurm.yaml"):

@@ -11,8 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 from deploying import (
+    MORE,
     ROOT,
     assert_same_model,
+    commands,
     daemon,
     environment,
     fit_arguments,
@@ -20,7 +22,6 @@ from deploying import (
     listens,
     smtdist,
     until,
-    write_images,
 )
 
 FOLDER = ROOT / "deploy" / "ssh"
@@ -31,7 +32,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(not all(NEEDED), reason="no sshd: apt-get install openssh-server"),
 ]
-MORE = ["--set", "dictionary=400", "--json", "--quiet"]
 
 SERVER = """
 ListenAddress 127.0.0.1
@@ -84,30 +84,6 @@ def user(sshd):
     return sshd[0]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("data") / "images.h5", 6_000, 16)
-
-
-@pytest.fixture(scope="module")
-def want(data):
-    out = data.parent / "want.h5"
-    smtdist(*fit_arguments(data, out, *MORE))
-    return out
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory):
-    """A folder with the command `smtdist`, of this checkout."""
-    folder = tmp_path_factory.mktemp("bin")
-    script = folder / "smtdist"
-    script.write_text(
-        f'#!/bin/sh\nexec "{sys.executable}" -c "from smtdist.cli import main; main()" "$@"\n'
-    )
-    script.chmod(0o755)
-    return str(folder)
-
-
 def nannies(process):
     """Return the processes on the "hosts" that look after a worker."""
     found = []
@@ -121,9 +97,9 @@ def nannies(process):
     return found
 
 
-def test_a_fit_by_the_script_survives_the_loss_of_a_host(sshd, commands, data, want, tmp_path):
+def test_a_fit_by_the_script_survives_the_loss_of_a_host(sshd, data, want, tmp_path):
     user, process = sshd
-    environ = {**user, "PATH": os.pathsep.join([commands, user["PATH"]])}
+    environ = {**user, "PATH": os.pathsep.join([commands(tmp_path), user["PATH"]])}
     out, sums = tmp_path / "m.h5", tmp_path / "checkpoint" / "statistics"
     arguments = fit_arguments(data, out, *MORE, "--checkpoint", tmp_path / "checkpoint")[1:]
     command = [FOLDER / "fit.sh", FOLDER / "cluster.yaml", tmp_path / "tls", *arguments]

@@ -1,15 +1,15 @@
 """Samples that cannot be read: the run ends with a sentence, or leaves out the same ones in every pass, and says so."""
 
-import io
 import json
 
 import h5py
 import numpy as np
 import pytest
 from calling import ended as run
+from calling import same_fits
 from drawing import small_images
+from encoding import pillow_bytes, write_encoded
 from executors import LossyExecutor, ThreadsExecutor
-from PIL import Image
 
 from smtdist.configuration import Configuration
 from smtdist.data.opening import open_source
@@ -52,13 +52,7 @@ def fitted(path, executor=None, events=(), settings=SETTINGS, folder=None, name=
 
 
 def assert_same_bits(one, other):
-    for name in ("second_moment", "context_scatter", "cooccurrence", "activity"):
-        np.testing.assert_array_equal(
-            getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name
-        )
-    np.testing.assert_array_equal(one.whitening.whiten, other.whitening.whiten)
-    np.testing.assert_array_equal(one.dictionary.grid, other.dictionary.grid)
-    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
+    same_fits(one, other)
     np.testing.assert_array_equal(one.statistics.origin.samples, other.statistics.origin.samples)
 
 
@@ -143,22 +137,17 @@ def test_events_count_what_is_skipped(tmp_path):
     assert ends["statistics"]["n_skipped"] == 64
 
 
-def write_encoded(path, bad):
+def write_jpegs(path, bad):
     """Write JPEGs of which some are damaged."""
     parts = []
     for number, image in enumerate(small_images(0, 300, 16, 16)):
-        stream = io.BytesIO()
-        Image.fromarray(image[..., 0]).save(stream, "JPEG")
-        content = stream.getvalue()
+        content = pillow_bytes(image, "JPEG")
         parts.append(content[: len(content) // 2] if number in bad else content)
-    with h5py.File(path, "w") as file:
-        file["train/bytes"] = np.frombuffer(b"".join(parts), np.uint8)
-        file["train/offsets"] = np.cumsum([0, *map(len, parts)])
-    return path
+    return write_encoded(path, parts)
 
 
 def test_corrupt_jpegs_are_skipped_one_by_one(tmp_path):
-    path = write_encoded(tmp_path / "a.h5", {0, 77, 78, 299})
+    path = write_jpegs(tmp_path / "a.h5", {0, 77, 78, 299})
     model, _ = fitted(path, name="train")
     assert model.provenance["skipped"][0]["ranges"] == [[0, 1], [77, 79], [299, 300]]
     assert model.statistics.n_samples == 296
@@ -167,7 +156,7 @@ def test_corrupt_jpegs_are_skipped_one_by_one(tmp_path):
 
 
 def test_a_corrupt_first_header_does_not_hide_the_others(tmp_path):
-    path = write_encoded(tmp_path / "a.h5", set())
+    path = write_jpegs(tmp_path / "a.h5", set())
     with h5py.File(path, "a") as file:
         file["train/bytes"][:4] = 0
     with pytest.raises(DataError, match="sample 0: the bytes are no image"):

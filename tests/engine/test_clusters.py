@@ -11,11 +11,11 @@ from pathlib import Path
 
 import dask
 import dask.array as da
-import h5py
 import numpy as np
 import psutil
 import pytest
-from deploying import until
+from calling import same_fits
+from deploying import until, write_images
 from distributed import Client, LocalCluster
 from drawing import small_images
 
@@ -40,22 +40,13 @@ N_IMAGES, LEAF = 2400, 300
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "images.h5"
-    with h5py.File(path, "w") as file:
-        pixels = small_images(0, N_IMAGES, 12, 12)
-        file.create_dataset("x", data=pixels, chunks=(100, 12, 12, 1), compression="lzf")
-    return as_source((path, "x"))
+    path = write_images(tmp_path_factory.mktemp("data") / "images.h5", N_IMAGES)
+    return as_source((path, "train/images"))
 
 
 @pytest.fixture(scope="module")
 def want(images):
     return fit(images, SETTINGS, Engine(SerialExecutor(2)))[0]
-
-
-def assert_same_bits(one, other):
-    for name in ("second_moment", "context_scatter", "cooccurrence"):
-        np.testing.assert_array_equal(getattr(one.statistics, name), getattr(other.statistics, name))
-    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
 
 
 class Disturbed(Engine):
@@ -91,7 +82,7 @@ def test_workers_join_and_leave_in_the_middle_of_a_pass(images, want, checkpoint
         engine = Disturbed(executor, {LEAF: join, 4 * LEAF: leave}, tmp_path if checkpointed else None)
         model, records = fit(images, SETTINGS, engine)
         assert not engine.actions
-    assert_same_bits(model, want)
+    same_fits(model, want)
     assert records[2]["n_samples"] == N_IMAGES
 
 
@@ -108,7 +99,7 @@ def test_the_number_of_workers_follows_the_work(images, want):
         assert seen == [2]
         executor.demand.patience = 0.0  # as if nothing had run for a long time
         until(lambda: executor.slots() == 1, 60, "a worker given back")
-    assert_same_bits(model, want)
+    same_fits(model, want)
 
 
 def test_demand_grows_while_slots_are_full_and_shrinks_only_when_idle():

@@ -5,7 +5,8 @@ import threading
 
 import distributed
 import pytest
-from distributed import Client, LocalCluster, get_worker
+from distributed import get_worker
+from executors import dask_client
 
 from smtdist.engine import dask_executor
 from smtdist.engine import executor as executor_module
@@ -19,12 +20,7 @@ THREE = threading.Barrier(3)
 
 @pytest.fixture(scope="module")
 def executor():
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=4, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(1, 4) as client:
         found = DaskExecutor(client)
         yield found
         found.close()
@@ -63,10 +59,7 @@ def test_a_worker_runs_one_task_at_a_time_whatever_its_threads(executor):
 
 
 def test_workers_that_share_a_process_do_not_wait_for_each_other():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(2) as client:
         two = DaskExecutor(client)
         BARRIER.reset()
         assert drained(two, [two.submit(_meet) for _ in range(2)]) == ["together", "together"]
@@ -84,12 +77,9 @@ def _write_together(*, report, permit):
 
 def test_more_workers_may_write_at_once(monkeypatch):
     monkeypatch.setattr(executor_module, "WRITING_SHARE", 1)
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client() as client:
         grown = DaskExecutor(client)
-        cluster.scale(3)
+        client.cluster.scale(3)
         client.wait_for_workers(3, timeout=60)
         monkeypatch.setattr(grown, "_counted_at", 0.0)  # the number of workers is looked up anew
         assert grown.slots() == 3
@@ -157,10 +147,7 @@ def _where(value, *, report, permit):
 
 
 def test_a_task_goes_where_the_result_is_that_it_is_near():
-    with (
-        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(3) as client:
         three = DaskExecutor(client)
         firsts = [three.submit(_where, 0) for _ in range(6)]
         places = drained(three, firsts)
@@ -215,11 +202,8 @@ def test_a_loss_that_nobody_looked_for_is_told_at_the_end(executor):
 
 @pytest.mark.parametrize("at", ["joining", "running", "executing"])
 def test_workers_that_are_paused_and_stay_so_end_a_run_in_a_sentence(monkeypatch, at):
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        (worker,) = cluster.workers.values()
+    with dask_client() as client:
+        (worker,) = client.cluster.workers.values()
         monkeypatch.setattr(dask_executor, "FIRST_SECONDS", 0)
         monkeypatch.setattr(dask_executor, "PAUSED_SECONDS", -1)
         said = r"Dask has paused every worker of .* \(1 worker with .* of .*memory.pause: false"

@@ -40,29 +40,11 @@ class Large(Total):
         return 0
 
 
-def plan_of(
-    statistic,
-    n_samples,
-    *,
-    workers=1,
-    alone=False,
-    checkpointed=False,
-    limit=2**40,
-    device=None,
-    fingerprint=False,
-    work=0.0,
-):
+def plan_of(statistic, n_samples, *, workers=1, alone=False, limit=2**40, device=None, **how):
+    """Plan a pass over samples of four bytes; `how` it is summed is in the words of `plan_pass`."""
     source = Counted(np.zeros((n_samples, 2, 2, 1), np.uint8), [], chunk_samples=256)
     limits = WorkerLimits(limit, 7, 1, workers, alone, device)
-    return plan_pass(
-        "p",
-        statistic,
-        source,
-        limits,
-        checkpointed=checkpointed,
-        fingerprint=fingerprint,
-        work_per_sample=work,
-    )
+    return plan_pass("p", statistic, source, limits, **how)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +88,7 @@ def test_sums_are_stored_after_a_minute_or_ten_writes_of_work(monkeypatch):
 
     def plan(statistic, seconds):
         work = plans.MULTIPLICATIONS_PER_SECOND * seconds / 2560
-        return plan_of(statistic, 2560, alone=True, checkpointed=True, work=work)
+        return plan_of(statistic, 2560, alone=True, checkpointed=True, work_per_sample=work)
 
     class Huge(Large):
         def state_bytes(self):
@@ -119,7 +101,11 @@ def test_sums_are_stored_after_a_minute_or_ten_writes_of_work(monkeypatch):
     assert one.written == 11 * (32 * GIB + FILE_BYTES)
     # a task adds at most a quarter of the work after which a sum is stored, 15 s: two leaves of 7 s
     long = plan_of(
-        Large(), 256 * 6400, alone=True, checkpointed=True, work=plans.MULTIPLICATIONS_PER_SECOND / 256
+        Large(),
+        256 * 6400,
+        alone=True,
+        checkpointed=True,
+        work_per_sample=plans.MULTIPLICATIONS_PER_SECOND / 256,
     )
     assert long.task_leaves(900, 1) == 2
 
@@ -159,14 +145,15 @@ def test_tasks_along_a_fixed_tree_are_large_first_where_their_leaves_are_short()
     leaf = 256
     second = 2e10 / leaf  # multiplications of a sample whose leaf takes a second
     slow, short = (
-        plan_of(Large(exact=False), 49 * leaf, workers=2, work=work) for work in (30 * second, second)
+        plan_of(Large(exact=False), 49 * leaf, workers=2, work_per_sample=work)
+        for work in (30 * second, second)
     )
     assert slow.n_tasks == 49
     # 8, 8, 8, 4, 4, 4, 2, 2, 2 leaves, and seven of one
     assert (short.n_tasks, short.n_merges) == (16, 15)
     assert [short.task_level(left, 2) for left in (49, 25, 13, 7, 1)] == [3, 2, 1, 0, 0]
     assert (short.streaming_sums, short.meeting_sums) == (slow.streaming_sums, slow.meeting_sums)
-    assert plan_of(Large(exact=False), 49 * leaf, workers=64, work=second).n_tasks == 49
+    assert plan_of(Large(exact=False), 49 * leaf, workers=64, work_per_sample=second).n_tasks == 49
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import h5py
 import pytest
-from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
+from executors import dask_client
 from toys import random_images
 
 from benchmarks.survival.processes import Cluster, environment
@@ -74,17 +74,12 @@ def test_a_worker_that_is_gone_is_reported_with_what_it_had_in_use(monkeypatch):
     monkeypatch.setattr(
         dask_executor, "SLOTS_SECONDS", -1.0
     )  # workers are looked at whenever they are asked for
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(2) as client:
         executor, told = DaskExecutor(client), []
         assert executor.slots() == 2
-        gone = cluster.workers[0].address
+        gone = client.cluster.workers[0].address
         with executor.reports_to(told.append):
-            cluster.sync(cluster.workers[0].close)
+            client.cluster.sync(client.cluster.workers[0].close)
             executor.slots()
             executor.slots()
         executor.close()
@@ -96,12 +91,7 @@ def test_a_worker_that_is_gone_is_reported_with_what_it_had_in_use(monkeypatch):
 
 def test_a_value_whose_holder_goes_away_is_offered_to_another(monkeypatch):
     monkeypatch.setattr(dask_executor, "NOTICE_SECONDS", 0.0)
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client() as client:
         executor, scatter, failures = DaskExecutor(client), client._scatter, [2]
 
         async def failing(*arguments, **keywords):

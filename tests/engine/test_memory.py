@@ -88,20 +88,9 @@ def test_a_fit_without_room_ends_with_a_sentence(limit, tmp_path):
         "import resource, sys; from smtdist.cli.app import main; limit = int(sys.argv.pop(1)); "
         "resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2); main()"
     )
-    command = [
-        "fit",
-        "d.h5",
-        "--dataset",
-        "x",
-        "--out",
-        "m.h5",
-        "--set",
-        "dictionary=8",
-        "--set",
-        "patch=3",
-    ]
+    command = "fit d.h5 --dataset x --out m.h5 --set dictionary=8 --set patch=3"
     done = subprocess.run(
-        [sys.executable, "-c", program, str(limit), *command],
+        [sys.executable, "-c", program, str(limit), *command.split()],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -107,18 +107,8 @@ def test_a_plan_says_what_the_command_then_takes_and_writes_nothing(given, tmp_p
 
 @pytest.mark.parametrize("metric", ["knn", "linear", "svm", "kernel"])
 def test_the_plan_of_an_evaluation_has_its_stages_and_times(given, metric):
-    job = words(
-        given,
-        "evaluate",
-        "--metric",
-        metric,
-        "--limit",
-        90,
-        "--not-mirrored",
-        "--plan",
-        "--features",
-        "embedding",
-    )
+    asked = f"--metric {metric} --limit 90 --not-mirrored --plan --features embedding"
+    job = words(given, "evaluate", *asked.split())
     found = json.loads(run(*job, "--json").stdout)
     assert [stage["name"] for stage in found["stages"]] == ["transform", "transform", metric]
     assert found["driver_peak_bytes"] == max(stage["driver_bytes"] for stage in found["stages"])

@@ -5,10 +5,9 @@ import json
 import h5py
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from calling import ended, told
 
 from smtdist.cli import fit as said
-from smtdist.cli.app import app
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -22,7 +21,7 @@ from smtdist.models.tuning.split import split
 
 LABELS = np.arange(330) % 3
 IMAGES = np.random.default_rng(0).integers(0, 256, (330, 6, 6), dtype=np.uint8)
-WORDS = ["--set=patch=3", "--set=dictionary=8", "--set=n_components=3", "--set=neighbours=9", "-q"]
+WORDS = "--set=patch=3 --set=dictionary=8 --set=n_components=3 --set=neighbours=9"
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +36,9 @@ def data(tmp_path_factory):
     return path
 
 
-def fitted(data, group, *more, code=0):
-    words = ["fit", data, "--dataset", f"{group}/images", "--out", data.with_name("m.h5"), "--overwrite"]
-    result = CliRunner().invoke(app, [str(word) for word in (*words, *WORDS, *more)])
-    assert result.exit_code == code, result.output + result.stderr
-    return result
+def fitted(data, group, *more, code=0, quiet="-q"):
+    where = f"--dataset {group}/images --overwrite --out {data.with_name('m.h5')}"
+    return ended("fit", data, where, WORDS, quiet, *more, code=code)
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -85,17 +82,7 @@ def test_where_nothing_can_be_said_nothing_is(data, group):
 def test_labels_that_cannot_be_used_are_told_of(data):
     with h5py.File(data, "a") as file:
         file["odd/images"], file["odd/labels"] = IMAGES, LABELS[:300]
-    words = [
-        "fit",
-        data,
-        "--dataset",
-        "odd/images",
-        "--out",
-        data.with_name("m.h5"),
-        "--overwrite",
-        *WORDS[:-1],
-    ]
-    found = CliRunner().invoke(app, [str(word) for word in words])
+    found = fitted(data, "odd", quiet="")
     assert "No first look: " in " ".join(found.stderr.split())
     assert "there are 330 samples; give one label a sample" in " ".join(found.stderr.split())
 
@@ -126,7 +113,6 @@ def test_some_of_the_images_are_fitted_and_looked_at(data):
     model = load(data.with_name("m.h5"))
     alone, _ = fit(as_source(IMAGES[:310]), model.settings, Engine(SerialExecutor(1)))
     assert np.array_equal(model.statistics.second_moment, alone.statistics.second_moment)
-    words = ["plan", data, "--dataset", "all/images", "--limit", "310", "--no-calibrate", "--json", *WORDS]
-    planned = json.loads(CliRunner().invoke(app, [str(word) for word in words]).stdout)
+    planned = told("plan", data, "--dataset all/images --limit 310 --no-calibrate", WORDS)
     assert {one["n_samples"] for one in planned["passes"] if one["name"] != "solve"} == {310}
     fitted(data, "all", "--limit", "331", code=1)

@@ -43,20 +43,8 @@ def test_fit_says_what_info_says(tmp_path):
     assert not facts["mirrored"]
     assert info["training"]["bytes"] == 300 * 24 * 2
     assert info["configuration"]["temperature"] == 0.8
-    figures = [
-        "head",
-        "n_samples",
-        "n_features",
-        "n_classes",
-        "classes",
-        "names",
-        "mirrored",
-        "numbers",
-        "path",
-        "audit",
-        "bytes",
-    ]
-    assert {name: facts[name] for name in figures}.items() <= info.items()
+    figures = "head n_samples n_features n_classes classes names mirrored numbers path audit bytes"
+    assert {name: facts[name] for name in figures.split()}.items() <= info.items()
     assert "exact kernel ridge" in run("info", out)
     assert "30 landmarks" in " ".join(run("info few.h5").split())
 
@@ -90,9 +78,6 @@ def test_predictions_of_named_classes(tmp_path):
 
 
 def test_evaluate_takes_a_head():
-    for name in ("kernel", "few"):
-        result = told(f"evaluate {name}.h5 test.h5 --quiet")
-        assert (result["n_train"], result["n_test"], result["top1"] > 0.5) == (300, 200, True)
     whole, kernel = (
         told(f"evaluate {words} --quiet")
         for words in ("train.h5 test.h5 --metric kernel", "kernel.h5 test.h5")

@@ -20,7 +20,6 @@ from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models import store
-from smtdist.statistics.rows import drawn_samples
 
 N = 300
 MAKE = {
@@ -58,34 +57,6 @@ def same(left, right):
             if not np.array_equal(a, b) or np.asarray(a).dtype != np.asarray(b).dtype:
                 return False
     return len(pairs) > 3
-
-
-@pytest.mark.parametrize("name", ["linear", "landmarks"])
-def test_rows_come_and_go_after_loading(name, data, tmp_path):
-    rows, labels = data
-    more, more_labels = made(90, 2)
-    head = MAKE[name]().fit(rows, labels)
-    head.save(tmp_path / "h.h5")
-    head.partial_fit(more, more_labels)
-    found = RidgeHead.load(tmp_path / "h.h5").partial_fit(more, more_labels)
-    assert same(head, found)
-    found.save(tmp_path / "both.h5")
-    found = RidgeHead.load(tmp_path / "both.h5")
-    assert found.n_rows == N + 90
-    # those that go need not be those that came last
-    gone = np.setdiff1d(np.arange(N), drawn_samples(N, 30, 3))[:40]  # no landmark, for those stay
-    found.withdraw(rows[gone], labels[gone]).partial_fit(rows[gone], labels[gone]).withdraw(
-        more, more_labels
-    )
-    before = RidgeHead.load(tmp_path / "h.h5")
-    assert (found.coef_ == before.coef_).all()
-    assert all((found.sums_[key] == before.sums_[key]).all() for key in before.sums_)
-    with pytest.raises(ModelError, match="40 of the 40 samples to withdraw are not in the sums"):
-        found.withdraw(*made(40, 3))
-    with pytest.raises(ModelError, match="are in the sums already"):
-        found.partial_fit(rows[:40], labels[:40], allow_repeats=False)
-    assert found.n_rows == N
-    assert all((found.sums_[key] == before.sums_[key]).all() for key in before.sums_)
 
 
 @pytest.mark.parametrize("name", MAKE)
@@ -129,17 +100,6 @@ def test_changes_have_checkpoints_of_their_own(data, tmp_path):
     kept = RidgeHead(checkpoint=tmp_path).fit(*data).partial_fit(*more).withdraw(*more)
     assert same(plain, kept)
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("change-")]) == 2
-
-
-def test_workers_fit_and_change_the_same_bits(data, cluster, tmp_path):
-    z = write(tmp_path / "z.h5", *data), "z"
-    more, more_labels = made(90, 2)
-    one = RidgeHead(landmarks=20, layout=LAYOUT).fit(z, data[1])
-    two = RidgeHead(landmarks=20, layout=LAYOUT, cluster=cluster).fit(z, data[1])
-    assert same(one, two)
-    two.save(tmp_path / "two.h5")
-    two = RidgeHead.load(tmp_path / "two.h5").set_params(cluster=cluster)
-    assert same(one.partial_fit(more, more_labels), two.partial_fit(more, more_labels))
 
 
 def test_the_kernel_head_is_kernel_ridge_regression(data, tmp_path):

@@ -216,27 +216,27 @@ def test_without_mirror_images_it_is_the_kernel_of_cosines(images):
 
 def test_what_cannot_be_compared_is_refused(images):
     known, labels = parts(images, TRAIN), images[2][TRAIN]
-    with pytest.raises(DataError, match="only one class"):
-        fit_kernel_ridge(known, np.zeros(200, int))
-    with pytest.raises(DataError, match="features of the same images"):
-        fit_kernel_ridge([[Part(known[0][0].rows[:9]), known[0][1]]], labels)
-    with pytest.raises(DataError, match="to all parts or to none"):
-        fit_kernel_ridge([[Part(known[0][0].rows), known[0][1]]], labels)
-    with pytest.raises(ConfigurationError, match="penalties are"):
-        fit_kernel_ridge(known, labels, penalties=[0.1, -1])
-    with pytest.raises(ConfigurationError, match="choose one from"):
-        fit_kernel_ridge(known, labels, temperature=1e-9)
-    rows = known[0][0].rows.copy()
+    ((first, second),) = known
+    rows = first.rows.copy()
     rows[3, 2] = np.nan
-    with pytest.raises(DataError, match="row 3: number 2 is nan"):
-        fit_kernel_ridge([[Part(rows)]], labels)
+    for error, said, data, how in (
+        (DataError, "only one class", (known, np.zeros(200, int)), {}),
+        (DataError, "features of the same images", ([[Part(first.rows[:9]), second]], labels), {}),
+        (DataError, "to all parts or to none", ([[Part(first.rows), second]], labels), {}),
+        (DataError, "row 3: number 2 is nan", ([[Part(rows)]], labels), {}),
+        (DataError, "at least one part", ([], labels), {}),
+        (ConfigurationError, "penalties are", (known, labels), {"penalties": [0.1, -1]}),
+        (ConfigurationError, "choose one from", (known, labels), {"temperature": 1e-9}),
+    ):
+        with pytest.raises(error, match=said):
+            fit_kernel_ridge(*data, **how)
     fitted = fit_kernel_ridge(known, labels)
-    with pytest.raises(DataError, match=r"without mirror images, and the others .* with them"):
-        fitted.decision(parts(images, TEST, mirrored=False))
-    with pytest.raises(DataError, match="of the same kinds"):
-        fitted.decision([known[0][:1]])
-    with pytest.raises(DataError, match="at least one part"):
-        fit_kernel_ridge([], labels)
+    for said, other in (
+        (r"without mirror images, and the others .* with them", parts(images, TEST, mirrored=False)),
+        ("of the same kinds", [[first]]),
+    ):
+        with pytest.raises(DataError, match=said):
+            fitted.decision(other)
 
 
 class Counted:

@@ -201,28 +201,27 @@ def test_evaluation_agrees_with_brute_force(kind: str, block_bytes: int) -> None
 
 def test_what_cannot_be_compared_is_refused() -> None:
     z, y = np.eye(5), np.arange(5)
-    with pytest.raises(ConfigurationError, match="k is 6, but there are 5 training samples"):
-        nearest(z, z, 6)
-    with pytest.raises(ConfigurationError, match="k is 0"):
-        nearest(z, z, 0)
-    with pytest.raises(ConfigurationError, match="k is 6, but there are 5"):
-        SoftNeighbours(k=6).begin(z, np.arange(5), np.arange(5), 5)
-    with pytest.raises(DataError, match="with the same model"):
-        nearest(z[:, :4], z, 1)
-    with pytest.raises(MemoryBudgetError, match="but 50 are allowed"):
-        nearest(z, z, 1, block_bytes=50)
+    vote = SoftNeighbours(k=1)
+    for error, said, judge in (
+        (ConfigurationError, "k is 6, but there are 5 training samples", lambda: nearest(z, z, 6)),
+        (ConfigurationError, "k is 0", lambda: nearest(z, z, 0)),
+        (ConfigurationError, "k is 6, but there are 5", lambda: SoftNeighbours(k=6).begin(z, y, y, 5)),
+        (DataError, "with the same model", lambda: nearest(z[:, :4], z, 1)),
+        (MemoryBudgetError, "but 50 are allowed", lambda: nearest(z, z, 1, block_bytes=50)),
+        (
+            ConfigurationError,
+            "no vote 'soft'; choose one of exp, linear, hard",
+            lambda: SoftNeighbours(k=1, vote="soft")(z, y, z, y),
+        ),
+        (ConfigurationError, "temperature is 0", lambda: SoftNeighbours(k=1, temperature=0)(z, y, z, y)),
+        (DataError, "one for each of the 5 samples", lambda: vote(z, y[:4], z, y)),
+        (DataError, "Entry 0 of the test labels is -1", lambda: vote(z, y, z, y - 1)),
+        (DataError, "no test sample", lambda: vote(z, y, z[:0], y[:0])),
+    ):
+        with pytest.raises(error, match=said):
+            judge()
     for bad in (np.nan, np.inf, 1e300):
         broken = z.copy()
         broken[3, 1] = bad
         with pytest.raises(DataError, match="Row 3 of the training representation is not finite"):
             nearest(z, broken, 1)
-    with pytest.raises(ConfigurationError, match="no vote 'soft'; choose one of exp, linear, hard"):
-        SoftNeighbours(k=1, vote="soft")(z, y, z, y)
-    with pytest.raises(ConfigurationError, match="temperature is 0"):
-        SoftNeighbours(k=1, temperature=0)(z, y, z, y)
-    with pytest.raises(DataError, match="one for each of the 5 samples"):
-        SoftNeighbours(k=1)(z, y[:4], z, y)
-    with pytest.raises(DataError, match="Entry 0 of the test labels is -1"):
-        SoftNeighbours(k=1)(z, y, z, y - 1)
-    with pytest.raises(DataError, match="no test sample"):
-        SoftNeighbours(k=1)(z, y, z[:0], y[:0])

@@ -4,17 +4,8 @@ import h5py
 import numpy as np
 import pytest
 import reference
-from calling import call, refused, told
+from calling import call, refused, run, sets, told
 from drawing import small_images
-
-import smtdist
-from smtdist.data.array import ArraySource
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
-from smtdist.models.fit import fit
-from smtdist.models.transform import transform
-
-SETTINGS = {"patch": 3, "feature": "vq", "dictionary": 24, "n_components": 6, "pool_size": 2}
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +19,13 @@ def given(tmp_path_factory):
             images[labels == 1, :4] //= 2
             images[labels == 2] = images[labels == 2, :, ::-1] // 3
             file[f"{group}/images"], file[f"{group}/labels"] = images, labels
-        engine = Engine(SerialExecutor(1))
-        model, _ = fit(ArraySource(file["train/images"][()]), smtdist.Configuration(**SETTINGS), engine)
-        for group in ("train", "test"):
-            pieces = transform(model, ArraySource(file[f"{group}/images"][()]), engine)
-            z = np.concatenate([part for _, part in sorted(pieces, key=lambda piece: piece[0])])
-            rows[group] = z.reshape(len(z), -1), file[f"{group}/labels"][()]
-    smtdist.save(model, folder / "model.h5")
+    settings = sets(patch=3, feature="vq", dictionary=24, n_components=6, pool_size=2)
+    run("fit", folder / "data.h5", "--dataset train/images -q", settings, "--out", folder / "model.h5")
+    for group in ("train", "test"):
+        transform = [folder / "model.h5", folder / "data.h5", f"--dataset {group}/images -q --out"]
+        run("transform", *transform, folder / f"{group}.h5")
+        with h5py.File(folder / f"{group}.h5") as file:
+            rows[group] = file["z"][()], file["labels"][()]
     return folder, rows
 
 

@@ -448,37 +448,34 @@ def test_progress_grows_and_ends_at_all() -> None:
 
 def test_what_cannot_be_fitted_is_refused() -> None:
     z, y = clusters(40, 1)
-    with pytest.raises(DataError, match="hold only class 1; a linear probe needs at least two"):
-        fit_probe(z, np.ones(40, int))
-    with pytest.raises(DataError, match="one for each of the 40 samples"):
-        fit_probe(z, y[:39])
-    broken = z.copy()
+    broken, lonely = z.copy(), y.copy()
     broken[17, 2] = np.nan
-    with pytest.raises(DataError, match="Row 17 of the training representation is not finite"):
-        fit_probe(broken, y)
-    with pytest.raises(DataError, match="Row 17 of the test representation is not finite"):
-        evaluate_linear(z, y, broken, y, C=1.0)
-    lonely = y.copy()
     lonely[5] = 9
-    with pytest.raises(DataError, match="Class 9 has a single training row"):
-        fit_probe(z, lonely)
-    with pytest.raises(DataError, match="validation labels lack class 3"):
-        fit_probe(z, y, validation=(z[y != 3], y[y != 3]))
-    with pytest.raises(DataError, match="training labels lack class 9"):
-        fit_probe(z, y, validation=(z, lonely))
-    with pytest.raises(DataError, match="The validation representation has the shape"):
-        fit_probe(z, y, validation=(z[:, :4], y))
-    for bad in (0, 1, -0.5):
-        with pytest.raises(ConfigurationError, match="between 0 and 1"):
-            fit_probe(z, y, validation=bad)
-    for grid in ([], [0.0], [1.0, np.inf]):
-        with pytest.raises(ConfigurationError, match="give positive numbers"):
-            fit_probe(z, y, C=grid)
-    with pytest.raises(MemoryBudgetError, match="weights of 4 classes x 6 features"):
-        fit_probe(z, y, memory_bytes=1000)
-    with pytest.raises(MemoryBudgetError, match="One row of 6 features"):
-        fit_probe(z, y, memory_bytes=weight_bytes(4, 6) + 10)
-    with pytest.raises(DataError, match="with the same model"):
-        evaluate_linear(z, y, z[:, :4], y)
-    with pytest.raises(DataError, match="no test sample"):
-        evaluate_linear(z, y, z[:0], y[:0])
+    few = y != 3
+    for said, data, how in (
+        ("hold only class 1; a linear probe needs at least two", (z, np.ones(40, int)), {}),
+        ("one for each of the 40 samples", (z, y[:39]), {}),
+        ("Row 17 of the training representation is not finite", (broken, y), {}),
+        ("Row 17 of the test representation is not finite", (z, y, broken, y), {"C": 1.0}),
+        ("Class 9 has a single training row", (z, lonely), {}),
+        ("validation labels lack class 3", (z, y), {"validation": (z[few], y[few])}),
+        ("training labels lack class 9", (z, y), {"validation": (z, lonely)}),
+        ("The validation representation has the shape", (z, y), {"validation": (z[:, :4], y)}),
+        ("with the same model", (z, y, z[:, :4], y), {}),
+        ("no test sample", (z, y, z[:0], y[:0]), {}),
+    ):
+        with pytest.raises(DataError, match=said):
+            (fit_probe if len(data) == 2 else evaluate_linear)(*data, **how)
+    for name, said, values in (
+        ("validation", "between 0 and 1", (0, 1, -0.5)),
+        ("C", "give positive numbers", ([], [0.0], [1.0, np.inf])),
+    ):
+        for value in values:
+            with pytest.raises(ConfigurationError, match=said):
+                fit_probe(z, y, **{name: value})
+    for memory, said in (
+        (1000, "weights of 4 classes x 6 features"),
+        (weight_bytes(4, 6) + 10, "One row of 6 features"),
+    ):
+        with pytest.raises(MemoryBudgetError, match=said):
+            fit_probe(z, y, memory_bytes=memory)

@@ -7,7 +7,7 @@ import pytest
 from kernel_models import reference_kernels as ref
 
 from examples.kernel_bounds import downstream_terms, generalisation_terms, representer_condition
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.contrastive import contrastive, given_triplets
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
@@ -91,15 +91,6 @@ def test_theorem_7(rows):
     assert terms["penalty"] == pytest.approx(0.3 * (terms["omega_1"] ** 2 + terms["omega_2"] ** 2))
 
 
-def test_terms_fall_with_the_number_of_samples():
-    many = np.random.default_rng(2).standard_normal((160, 3))
-    found = [
-        generalisation_terms(ContrastiveKernel(bandwidth=1.0).fit(many[:n]).model_)["complexity"]
-        for n in (20, 160)
-    ]
-    np.testing.assert_allclose(found[0] / found[1], math.sqrt(8), rtol=1e-6)
-
-
 def test_the_downstream_bound_and_what_it_bounds():
     generator = np.random.default_rng(3)
     labels = np.arange(60) % 3
@@ -118,18 +109,3 @@ def test_the_downstream_bound_and_what_it_bounds():
     # Σ over negatives of the anchor's class is zero, so that the rest is (1 - τ) of the supervised loss
     np.testing.assert_allclose(found["supervised"], found["c1"] * found["unsupervised"])
     assert found["supervised"] <= found["bound"]
-
-
-def test_terms_that_cannot_be_had(rows):
-    streamed = ContrastiveKernel(features="fourier", n_features=32).fit(rows).model_
-    with pytest.raises(
-        ModelError, match="need the rows that the model was fitted on; fit it with features=None"
-    ):
-        generalisation_terms(streamed)
-    model = ContrastiveKernel().fit(rows).model_
-    with pytest.raises(ConfigurationError, match="delta is 1"):
-        generalisation_terms(model, 1)
-    with pytest.raises(DataError, match="All rows have one label"):
-        downstream_terms(model, rows, np.zeros(30))
-    with pytest.raises(DataError, match="30 rows but 2 labels"):
-        downstream_terms(model, rows, np.zeros(2))

@@ -11,16 +11,13 @@ from scipy.special import eval_jacobi
 from examples.unit_disc import (
     Triangulated,
     angular_energy,
-    clusters,
     disc_landmarks,
     fit_disc,
     judged,
     main,
     moving_points,
     principal_cosines,
-    recovery,
     spacing,
-    sparse_points,
     zernike,
 )
 from smtdist.engine.executor import SerialExecutor
@@ -126,27 +123,6 @@ def test_angular_energy_names_the_frequency_of_a_wave_and_halves_a_mixture():
     assert 0.4 < share[2] < 0.6
 
 
-def test_paths_are_straight_steady_and_within_the_disc():
-    paths = moving_points(500, 2, step=0.3, frames=5)
-    assert paths.shape == (500, 5, 2)
-    assert np.abs(np.diff(paths, n=2, axis=1)).max() < 1e-12
-    assert np.linalg.norm(paths, axis=2).max() <= 1
-    pace = np.linalg.norm(np.diff(paths, axis=1)[:, 0], axis=1)
-    assert 0.15 <= pace.min() < 0.17 < 0.28 < pace.max() <= 0.3
-    assert not np.array_equal(paths, moving_points(500, 3, step=0.3, frames=5))
-
-
-def test_clusters_find_the_masses_of_a_code():
-    landmarks = disc_landmarks(300, 0)
-    points = sparse_points(4, 3, 0, 0.5)
-    for one in points:
-        codes = Triangulated(landmarks)(one).sum(axis=0)
-        centres = clusters(codes, landmarks, 4, 0.15)
-        nearest = np.linalg.norm(centres[:, None] - one, axis=2).min(axis=0)
-        assert nearest.max() < 0.05  # points beyond the hull of the landmarks lie nearer the rim
-    assert clusters(np.zeros(300), landmarks, 2, 0.1).tolist() == [[0, 0], [0, 0]]
-
-
 def test_recovery_solves_equation_6():
     """Against projected gradient descent of the printed objective, which knows no rescaling."""
     draw = np.random.default_rng(0)
@@ -166,13 +142,6 @@ def test_recovery_solves_equation_6():
         assert reference.inverse_gap(P, row, 0.9 * code, penalty) > 1e-3
     assert found[:, 7].tolist() == [0, 0, 0]
     assert np.argmax(found * z, axis=1).tolist() == [2, 5, 11]
-
-
-def test_recovery_of_one_point_is_near_it(fitted):
-    landmarks, model, _ = fitted
-    found = recovery(model.embedding.components, landmarks, np.array([[[0.3, -0.2]], [[-0.5, 0.6]]]))
-    assert found.errors.shape == (2, 1)
-    assert found.errors.max() < spacing(300)
 
 
 def test_the_script_draws_and_prints(tmp_path, capsys):

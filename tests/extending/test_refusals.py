@@ -30,95 +30,16 @@ class Plain(PatchEncoder):
         return np.maximum(rows.astype(np.float64) @ self.atoms.T, 0)
 
 
-@dataclass(frozen=True, eq=False)
-class Wide(Plain):
-    NAME = "wide"
-
-    def code(self, rows):
-        return np.tile(super().code(rows), (1, 2))
+def made(name, base=Plain, **members):
+    """Return an encoder that differs from the plain one in some members."""
+    return dataclass(frozen=True, eq=False)(type(name, (base,), {"NAME": name.lower(), **members}))
 
 
-@dataclass(frozen=True, eq=False)
-class Holed(Plain):
-    NAME = "holed"
-
-    def code(self, rows):
-        return np.full((len(rows), self.size), np.nan)
-
-
-@dataclass(frozen=True, eq=False)
-class Forgetful(Plain):
-    NAME = "forgetful"
-
-    @classmethod
-    def learn(cls, start, settings, engine):
-        return {"atoms": start.atoms[: settings.n_atoms], "arrays": {"gain": np.ones(3)}}, []
-
-
-@dataclass(frozen=True, eq=False)
-class Unfinished(PatchEncoder):
-    NAME = "unfinished"
-
-
-@dataclass(frozen=True, eq=False)
-class Misnaming(Plain):
-    NAME = "misnaming"
-
-    @classmethod
-    def learn(cls, start, settings, engine):
-        return {"atoms": start.atoms[: settings.n_atoms], "gain": np.ones(3)}, []
-
-
-@dataclass(frozen=True, eq=False)
-class Failing(Plain):
-    NAME = "failing"
-
-    def code(self, rows):
-        raise ZeroDivisionError("of mine")
-
-
-@dataclass(frozen=True, eq=False)
-class Complex(Plain):
-    NAME = "complex"
-
-    def code(self, rows):
-        return super().code(rows) * 1j
-
-
-@dataclass(frozen=True, eq=False)
-class Named(Plain):
-    NAME = "named"
-    ARRAYS = {"components": ("atom",)}  # noqa: RUF012
-
-
-@dataclass(frozen=True, eq=False)
-class Short(Plain):
-    NAME = "short"
-    ARRAYS = {"gain": ("atom",)}  # noqa: RUF012
-
-    @classmethod
-    def learn(cls, start, settings, engine):
-        return {
-            "atoms": start.atoms[: settings.n_atoms],
-            "arrays": {"gain": np.ones(settings.n_atoms + 3)},
-        }, []
-
-
-@dataclass(frozen=True, eq=False)
-class Alone(Plain):
-    NAME = "alone"
-
-    @classmethod
-    def learn(cls, start, settings, engine):
-        return {"atoms": start.atoms[: settings.n_atoms]}
-
-
-@dataclass(frozen=True, eq=False)
-class Bound(Plain):
-    NAME = "bound"
-
-    def learn(self, start, settings, engine):
-        return {}, []
+def learnt(end=lambda found: (found, []), **more):
+    """Return a `learn` that keeps the first atoms, and what else it says to have learnt."""
+    return classmethod(
+        lambda cls, start, settings, engine: end({"atoms": start.atoms[: settings.n_atoms], **more})
+    )
 
 
 class Clashing(EncoderSettings):
@@ -129,16 +50,18 @@ class Undeclared(EncoderSettings):
     twice: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Clash(Plain):
-    NAME = "clash"
-    Settings = Clashing
-
-
-@dataclass(frozen=True, eq=False)
-class Loose(Plain):
-    NAME = "loose"
-    Settings = Undeclared
+Wide = made("Wide", code=lambda self, rows: np.tile(Plain.code(self, rows), (1, 2)))
+Holed = made("Holed", code=lambda self, rows: np.full((len(rows), self.size), np.nan))
+Failing = made("Failing", code=lambda self, rows: 1 // 0)
+Complex = made("Complex", code=lambda self, rows: Plain.code(self, rows) * 1j)
+Forgetful = made("Forgetful", learn=learnt(arrays={"gain": np.ones(3)}))
+Misnaming = made("Misnaming", learn=learnt(gain=np.ones(3)))
+Named = made("Named", ARRAYS={"components": ("atom",)})
+Short = made("Short", ARRAYS={"gain": ("atom",)}, learn=learnt(arrays={"gain": np.ones(11)}))
+Alone = made("Alone", learn=learnt(lambda found: found))
+Bound = made("Bound", learn=lambda self, start, settings, engine: ({}, []))
+Clash, Loose = made("Clash", Settings=Clashing), made("Loose", Settings=Undeclared)
+Unfinished = made("Unfinished", PatchEncoder)
 
 
 @dataclass(frozen=True)
@@ -208,7 +131,11 @@ def refused(words):
         ("encoders wide Wide", "", "Wide makes codes of the shape"),
         ("encoders holed Holed", "", "makes codes that are not finite"),
         ("encoders forgetful Forgetful", "", "has learned gain, but its ARRAYS name none"),
-        ("encoders failing Failing", "", "Failing.code failed (ZeroDivisionError('of mine'))"),
+        (
+            "encoders failing Failing",
+            "",
+            "Failing.code failed (ZeroDivisionError(",
+        ),
         ("encoders complex Complex", "", "makes codes of the type complex128, not of real numbers"),
         ("encoders named Named", "", "has arrays with names that files need: components"),
         (

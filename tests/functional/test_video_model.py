@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from calling import refused, run, told
-from executors import LossyExecutor, ThreadsExecutor
 from functional_clips import SMALL, make_clips
 
 from benchmarks.functional.common import rows_of
@@ -28,34 +27,20 @@ def path(tmp_path_factory):
     return make_clips(tmp_path_factory.mktemp("video") / "clips.h5")
 
 
-def bits(model):
-    arrays = (model.components, model.coder.dictionary, model.whitening.whiten, model.means.scatter)
-    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-
-
 @pytest.fixture(scope="module")
 def model(path):
     return fit_video(open_clips(path), SMALL, Engine(SerialExecutor()))[0]
 
 
-def test_the_same_bits_from_any_executor_and_after_a_resume(path, model, tmp_path):
-    for executor in (ThreadsExecutor(2), ThreadsExecutor(4), LossyExecutor(1), LossyExecutor(2)):
-        assert bits(fit_video(open_clips(path), SMALL, Engine(executor))[0]) == bits(model)
-    local = SMALL.replace(sgd_rounds=2)
-    plain, _ = fit_video(open_clips(path), local, Engine(SerialExecutor(), checkpoint=tmp_path, key="k"))
-    resumed, records = fit_video(
-        open_clips(path), local, Engine(ThreadsExecutor(2), checkpoint=tmp_path, key="k")
-    )
-    assert bits(resumed) == bits(plain)
-    assert bits(plain) != bits(model)
-    assert resumed.ending == plain.ending
-    assert plain.summary()["mini_batches"]["n_iter"] == 2
-    store.save(plain, tmp_path / "local.h5")
-    assert store.load(tmp_path / "local.h5").ending == plain.ending
+def test_mini_batches_say_how_they_ended(path, model, tmp_path):
+    local, _ = fit_video(open_clips(path), SMALL.replace(sgd_rounds=2), Engine(SerialExecutor()))
+    assert not np.array_equal(local.components, model.components)
+    assert local.summary()["mini_batches"]["n_iter"] == 2
+    store.save(local, tmp_path / "local.h5")
+    assert store.load(tmp_path / "local.h5").ending == local.ending
     told = dict(video_readable(video_facts(tmp_path / "local.h5")))
     assert "in 2 rounds" in told["mini-batches 1"]
     assert "in 3 rounds" in told["dictionary 1"]
-    assert all(record["resumed_leaves"] > 0 for record in records[:2])
 
 
 def test_what_is_learned_from_turned_windows_too_holds_for_motion_that_was_never_seen(tmp_path):

@@ -16,8 +16,6 @@ def data(tmp_path_factory):
             centres = np.eye(3, 5)[labels] * 3
             file[f"{group}/x"] = (centres + 0.4 * generator.standard_normal((n, 5))).astype(np.float32)
             file[f"{group}/y"] = labels
-            file[f"{group}/images"] = generator.integers(0, 256, (n, 4, 4), dtype=np.uint8)
-            file[f"{group}/labels"] = labels
     return path
 
 
@@ -71,41 +69,6 @@ def test_what_has_no_rows_is_not_taken_for_images(shape, tmp_path):
         file["x"] = np.zeros(shape)
     words = ["fit", tmp_path / "x.h5", "--dataset x --model kernel-contrastive --out", tmp_path / "k.h5"]
     refused(words, tmp_path, "rows of numbers must be (points, dimensions)")
-
-
-def test_samples_of_another_shape_are_refused_with_both_shapes(data, model, tmp_path):
-    words = ["transform", model, data, "--dataset test/images --out", tmp_path / "z.h5"]
-    said = run(*words, code=1)
-    assert "The model takes samples of 5 numbers" in said
-    assert "has 16; give samples like those it was fitted on" in said
-
-
-@pytest.mark.parametrize(
-    ("model", "changes", "names"),
-    [
-        ("kernel-contrastive", FEATURES, ["draw", "contrast", "solve"]),
-        ("kernel-spectral", f"{FEATURES} --set rounds=3", ["draw", "round"]),
-        ("kernel-autoencoder", sets(features="nystroem", n_features=50, rounds=3), ["draw", "round"]),
-        ("kernel-contrastive", "", ["exact"]),
-        ("kernel-spectral", "--set negatives=one", ["exact"]),
-    ],
-)
-def test_plan_states_what_the_fit_will_take(model, changes, names, data, tmp_path):
-    common = [data, f"--dataset train/x --model {model} --quiet", changes]
-    costs = told("plan", *common)["passes"]
-    assert [cost["name"] for cost in costs] == names
-    # SciPy's code comes into memory, whatever the matrices take
-    least = 5 * 2**20 if names == ["exact"] else 0
-    assert all(cost["driver_bytes"] > least for cost in costs)
-    records = told("fit", *common, "--out", tmp_path / "k.h5")["passes"]
-    rounds = {cost["name"]: cost for cost in costs}
-    assert len(records) == sum(cost["rounds"] for cost in costs)
-    for record in records:
-        cost = rounds[record["name"].partition("-")[0]]
-        assert cost["n_samples"] == record["n_samples"]
-        # what the process holds before a pass is measured anew each time
-        assert abs(cost["projected_bytes"] - record["projected_bytes"]) < 64 * 2**20
-    assert "Memory it will take" in run("plan", *common)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
@@ -13,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from examples.kernel_bandwidth import BANDWIDTHS, choose
+from examples.kernel_bandwidth import choose
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.feature_maps import NystroemFeatures
 from smtdist.models import store
@@ -229,42 +228,6 @@ def test_a_value_is_chosen_on_the_labelled_rows_alone():
     np.testing.assert_array_equal(choice.estimator.rows_, np.concatenate([unlabelled, labelled]))
     with pytest.raises(DataError, match="No value could be fitted; for the first: nothing is left"):
         choose(Stretched, (0,), unlabelled, labelled, labels)
-
-
-def test_the_grid_is_that_of_the_paper():
-    assert len(BANDWIDTHS) == 15
-    np.testing.assert_allclose(np.diff(np.log10(BANDWIDTHS)), 4 / 14)
-    np.testing.assert_allclose([BANDWIDTHS[0], BANDWIDTHS[-1]], [0.01, 100])
-    rows = np.random.default_rng(0).standard_normal((30, 2))
-    chosen = choose(
-        lambda width: ContrastiveKernel(bandwidth=width),
-        BANDWIDTHS[6:9],
-        rows[:20],
-        rows[20:],
-        np.arange(10) % 2,
-    )
-    assert chosen.estimator.bandwidth_ == chosen.value
-
-
-@pytest.mark.parametrize("make", ALL)
-@pytest.mark.parametrize(
-    ("features", "kernel"),
-    [(None, "laplacian"), ("fourier", "gaussian"), ("nystroem", "ntk"), ("relu", "relu")],
-)
-def test_files_hold_the_model(make, features, kernel, rows, tmp_path):
-    few = {} if make is ContrastiveKernel else {"rounds": 2, "max_iterations": 5}
-    fitted = make(features=features, kernel=kernel, n_features=16, **few).fit(rows)
-    path = tmp_path / "model.h5"
-    assert store.save(fitted.model_, path) == path.stat().st_size
-    loaded = store.load(path)
-    np.testing.assert_array_equal(loaded.embed(rows), fitted.transform(rows))
-    assert loaded.settings == fitted.model_.settings
-    assert loaded.summary() == fitted.model_.summary()
-    if make is KernelAutoencoder:
-        z = loaded.embed(rows)
-        np.testing.assert_array_equal(loaded.reconstruct(z), fitted.inverse_transform(z))
-    with xr.open_dataset(path, group="encoder", engine="h5netcdf") as group:
-        assert group.sizes["output"] == 2
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

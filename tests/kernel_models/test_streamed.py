@@ -165,18 +165,6 @@ def test_the_same_bits_from_any_executor(name, features, stored):
     assert len(set(found)) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_the_same_bits_on_dask_workers(workers, stored):
-    from smtdist.engine.local_cluster import local_executor
-
-    wanted = KernelSettings(features="fourier", n_features=256)
-    plain, _ = fit_model(as_table((stored, "x")), wanted, Engine(SerialExecutor(1)))
-    with local_executor(workers) as executor:
-        model, _ = fit_model(as_table((stored, "x")), wanted, Engine(executor))
-    assert model.encoder.weights.tobytes() == plain.encoder.weights.tobytes()
-
-
 def test_given_triplets_are_read_as_thirds(stored):
     wanted = KernelSettings(features="fourier", n_features=64, triplets="given", bandwidth=2.0)
     model, _ = fit_model(as_table((stored, "triplets")), wanted, Engine(SerialExecutor()))

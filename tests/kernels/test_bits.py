@@ -8,13 +8,7 @@ from smtdist.kernels.cpu import bits, jit, marked, moment
 from smtdist.kernels.generic import scatter as plain_scatter
 from smtdist.kernels.types import Codes
 
-
-@pytest.fixture(params=[1, 2], autouse=True)
-def thread_count(request):
-    before = threads.threads()
-    threads.set_threads(request.param)
-    yield request.param
-    threads.set_threads(before)
+pytestmark = pytest.mark.usefixtures("thread_count")
 
 
 def drawn_codes(n, k, share, seed=0):

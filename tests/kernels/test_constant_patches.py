@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
-from smtdist.kernels import codes, threads, whitening
+from smtdist.kernels import codes, whitening
 
-
-@pytest.fixture(params=[1, 2], autouse=True)
-def thread_count(request):
-    before = threads.threads()
-    threads.set_threads(request.param)
-    yield request.param
-    threads.set_threads(before)
+pytestmark = pytest.mark.usefixtures("thread_count")
 
 
 @pytest.mark.parametrize("euclidean", [False, True])

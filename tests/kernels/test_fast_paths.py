@@ -7,7 +7,7 @@ import pytest
 from coded import random_codes, same_sums, whole_second_order
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import codes, memory, patches, pixels, representation, scatter, threads, whitening
+from smtdist.kernels import codes, memory, patches, pixels, representation, scatter, whitening
 from smtdist.kernels.context import add_second_order, add_window_cooccurrence, kept_mask
 from smtdist.kernels.cpu.table import columns_of, table_of
 from smtdist.kernels.generic import codes as plain_codes
@@ -22,12 +22,7 @@ SCALE = pixels.pixel_scale(np.uint8, None)
 POLICIES = ("keep", "leave_out", "activate_best")
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
-def thread_count(request):
-    before = threads.threads()
-    threads.set_threads(request.param)
-    yield request.param
-    threads.set_threads(before)
+pytestmark = pytest.mark.usefixtures("thread_count")
 
 
 def same_codes(left, right):

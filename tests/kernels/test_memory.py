@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smtdist.kernels import threads
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
@@ -47,14 +46,6 @@ def peak_of_a_batch(statistic, images):
         return tracemalloc.get_traced_memory()[1], state
     finally:
         tracemalloc.stop()
-
-
-@pytest.fixture(params=[1, 2])
-def thread_count(request):
-    before = threads.threads()
-    threads.set_threads(request.param)
-    yield request.param
-    threads.set_threads(before)
 
 
 @pytest.mark.usefixtures("thread_count")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import neighbours, threads
+from smtdist.kernels import neighbours
 from smtdist.kernels.cpu import dictionary, integer_products
 from smtdist.kernels.cpu import neighbours as cpu
 from smtdist.kernels.device import PRODUCTS_VARIABLE
@@ -22,12 +22,7 @@ def bytes_always_pay(monkeypatch):
     monkeypatch.setattr(cpu, "WORTH", 0)
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
-def thread_count(request):
-    before = threads.threads()
-    threads.set_threads(request.param)
-    yield request.param
-    threads.set_threads(before)
+pytestmark = pytest.mark.usefixtures("thread_count")
 
 
 def searched(queries, scale, rows, others, k, cuts, body=None):

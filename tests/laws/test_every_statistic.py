@@ -329,14 +329,6 @@ def peak_of(work):
         tracemalloc.stop()
 
 
-@pytest.fixture(params=[1, 3])
-def thread_count(request):
-    before = threads()
-    set_threads(request.param)
-    yield request.param
-    set_threads(before)
-
-
 @pytest.mark.usefixtures("thread_count")
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_takes_what_is_stated(name):

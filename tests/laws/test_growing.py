@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calling import same_fits
 from drawing import small_images
-from executors import LossyExecutor, ThreadsExecutor
+from executors import LossyExecutor, ThreadsExecutor, stopping
 from functional_clips import SMALL, make_clips
 
 from smtdist.configuration import Configuration
@@ -13,8 +14,7 @@ from smtdist.data.array import ArraySource
 from smtdist.data.table import as_table
 from smtdist.data.text import TextSource
 from smtdist.data.video import open_clips
-from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, InterruptedRun, ModelError
 from smtdist.kernels import products
@@ -62,6 +62,7 @@ def video(source):
 KINDS = {
     "gq": binary(),
     "gq, window, second order": binary(context=3, order=2, flip=True),
+    "gq, mirrored": binary(flip=True, dictionary_mirrored=True),
     "vq": binary(feature="vq", context=2),
     "gq, drawn": binary(positions=20, seed=3),
     "l1": learnt("l1"),
@@ -111,23 +112,9 @@ def engine(executor=None, **more):
     return Engine(executor or SerialExecutor(1), **more)
 
 
-def arrays_of(statistics):
-    found = {}
-    for name, value in vars(statistics).items():
-        if name == "matrices":
-            found |= {one: np.asarray(matrix) for one, matrix in value.items()}
-        elif name != "origin":
-            found[name] = np.asarray(value, object if value is None else None)
-    return found
-
-
 def assert_same(one, other):
     """The same sums, samples and components."""
-    left, right = arrays_of(one.statistics), arrays_of(other.statistics)
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
-    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
+    same_fits(one, other)
     assert sorted(one.statistics.origin.samples) == sorted(other.statistics.origin.samples)
 
 
@@ -232,14 +219,8 @@ def test_a_new_solve_reads_nothing(case):
 def test_an_update_that_was_stopped_goes_on_to_the_same_bits(case, tmp_path):
     model, (_, more, last), _ = case
     expected, _ = update(model, more, engine())
-    stop = StopRequest()
-
-    def ask(event):
-        if event["kind"] == "pass_finished" and event["pass"] == "statistics":
-            stop.set(130)
-
     with pytest.raises(InterruptedRun):
-        update(model, more, engine(events=EventStream(ask), checkpoint=tmp_path / "c", stop=stop))
+        update(model, more, stopping("statistics", checkpoint=tmp_path / "c"))
     with pytest.raises(CheckpointError, match="belongs to another run"):
         update(model, last, engine(checkpoint=tmp_path / "c"))
     found, records = update(model, more, engine(ThreadsExecutor(2), checkpoint=tmp_path / "c"))

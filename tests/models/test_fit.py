@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import reference as oracle
 import threadpoolctl
+from calling import same_fits
 from coded import same_scatter
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
@@ -29,8 +30,6 @@ from smtdist.models.smt import SMT
 from smtdist.models.store import save
 from smtdist.models.transform import transform
 from smtdist.report.facts import facts_of, looks_of
-
-MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 
 
 @st.composite
@@ -235,28 +234,18 @@ SETTINGS = {
 }
 
 
-def assert_same_bits(one, other):
-    for name in MATRICES:
-        np.testing.assert_array_equal(
-            getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name
-        )
-    np.testing.assert_array_equal(one.dictionary.grid, other.dictionary.grid)
-    np.testing.assert_array_equal(one.whitening.whiten, other.whitening.whiten)
-    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
-
-
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_same_bits_whoever_computes_them(name, monkeypatch, tmp_path):
     monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 8)
     monkeypatch.setattr("smtdist.data.source.ALIGNED_SAMPLES", 4)
     want = fitted(IMAGES, SETTINGS[name])
     for executor in (SerialExecutor(2), ThreadsExecutor(3), LossyExecutor(1)):
-        assert_same_bits(fitted(IMAGES, SETTINGS[name], executor), want)
+        same_fits(fitted(IMAGES, SETTINGS[name], executor), want)
     for blas in (1, 2):
         with threadpoolctl.threadpool_limits(blas):
-            assert_same_bits(fitted(IMAGES, SETTINGS[name]), want)
+            same_fits(fitted(IMAGES, SETTINGS[name]), want)
     monkeypatch.setattr(plan, "BATCH_TARGET", 1)
-    assert_same_bits(fitted(IMAGES, SETTINGS[name], LossyExecutor(2), checkpoint=tmp_path, key="k"), want)
+    same_fits(fitted(IMAGES, SETTINGS[name], LossyExecutor(2), checkpoint=tmp_path, key="k"), want)
 
 
 @pytest.mark.parametrize("name", ["gq", "vq-spherical"])
@@ -273,7 +262,7 @@ def test_the_chunking_of_the_file_changes_no_integer(name, storage, tmp_path):
     path = tmp_path / "images.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("train/images", data=IMAGES, **storage)
-    assert_same_bits(fitted((path, "train/images"), SETTINGS[name]), fitted(IMAGES, SETTINGS[name]))
+    same_fits(fitted((path, "train/images"), SETTINGS[name]), fitted(IMAGES, SETTINGS[name]))
 
 
 def test_products_by_plain_integers_give_the_same_sums():
@@ -318,7 +307,7 @@ def test_transform_codes_the_whole_stride_whatever_a_fit_drew():
 def test_statistics_alone_from_a_model_are_those_of_the_fit():
     model = fitted(IMAGES, SETTINGS["gq"])
     again, records = fit(as_source(IMAGES), SETTINGS["gq"], Engine(SerialExecutor(1)), base=model)
-    assert_same_bits(model, again)
+    same_fits(model, again)
     assert [record["name"] for record in records] == ["statistics", "solve"]
     assert again.provenance["fingerprint"] == model.provenance["fingerprint"]
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import io
-import json
 import subprocess
 import sys
 import threading
@@ -15,12 +14,12 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from distributed import Client, LocalCluster
+from calling import run, same_fits, sets, told
+from distributed import Client
+from executors import dask_client
 from PIL import Image
-from typer.testing import CliRunner
 
 from smtdist import SMT
-from smtdist.cli import app
 from smtdist.data.array import as_source
 from smtdist.data.table import as_table
 from smtdist.errors import DataError, DataWarning
@@ -170,19 +169,14 @@ def test_every_kind_of_input_gives_the_bits_of_the_plain_array(kind, tmp_path):
         same.pop("pixel_range", None)
     expected = SMT(**SMALL, **same).fit(plain)
     found = SMT(**SMALL, **settings).fit(make(tmp_path))
-    for name in ("activity", "second_moment", "context_scatter"):
-        one, other = (getattr(model.model_.statistics, name) for model in (found, expected))
-        assert np.array_equal(one, other), name
+    same_fits(found.model_, expected.model_)
     assert np.array_equal(found.eigenvalues_, expected.eigenvalues_)
     assert np.array_equal(found.transform(make(tmp_path)), expected.transform(plain))
 
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(2, 2) as client:
         yield client
 
 
@@ -412,13 +406,10 @@ def test_names_of_dimensions_in_a_file_and_a_model_decide(kind, tmp_path):
             file["images"] = cubes
         model, z = tmp_path / "m.h5", tmp_path / "z.h5"
         expected.save(model)
-        for words, code in (
-            (["fit", tmp_path / "b.h5", "--dataset", "images", "--out", tmp_path / "n.h5"], 1),
-            (["transform", model, tmp_path / "b.h5", "--dataset", "images", "--out", z], 0),
-        ):
-            result = CliRunner().invoke(app, [str(word) for word in words])
-            assert result.exit_code == code, result.output
-            assert "volumes" in result.output or words[0] != "fit"
+        assert "volumes" in run(
+            "fit", tmp_path / "b.h5", "--dataset images --out", tmp_path / "n.h5", code=1
+        )
+        run("transform", model, tmp_path / "b.h5", "--dataset images --out", z)
 
 
 @pytest.mark.parametrize("kind", ["h5py", "zarr"])
@@ -602,27 +593,22 @@ def stored(path, images, **options):
 @pytest.mark.parametrize(
     ("images", "plain", "settings"),
     [
-        (IMAGES.transpose(0, 3, 1, 2).astype(np.int32), IMAGES, ["--set", "pixel_range=(0, 255)"]),
-        (DEEP, DEEP.astype(np.float32), []),
+        (IMAGES.transpose(0, 3, 1, 2).astype(np.int32), IMAGES, "--set 'pixel_range=(0, 255)'"),
+        (DEEP, DEEP.astype(np.float32), ""),
     ],
     ids=["int32, channels first", "uint16"],
 )
 def test_the_command_line_takes_what_files_hold(images, plain, settings, tmp_path):
     said = []
-    other = ["--set", "pixel_range=[0,65535]"] if plain.dtype == np.float32 else []
-    small = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    other = "--set pixel_range=[0,65535]" if plain.dtype == np.float32 else ""
     for name, held, asked in (("a", images, settings), ("b", plain, other)):
         data = stored(tmp_path / f"{name}.h5", held, chunks=(7, *held.shape[1:]))
         model, z = tmp_path / f"{name}-m.h5", tmp_path / f"{name}-z.h5"
-        for words in (
-            ["fit", data, "--dataset", "train", "--out", model, *small, *asked],
-            ["transform", model, data, "--dataset", "test", "--out", z],
-            ["evaluate", model, data, "--train", "train", "--test", "test", "--json"],
-        ):
-            result = CliRunner().invoke(app, [str(word) for word in words])
-            assert result.exit_code == 0, result.output
+        run("fit", data, "--dataset train --out", model, sets(**SMALL), asked)
+        run("transform", model, data, "--dataset test --out", z)
+        judged = told("evaluate", model, data, "--train train --test test")
         with h5py.File(z) as file:
-            said.append((file["z"][()].tolist(), json.loads(result.stdout)["top1"]))
+            said.append((file["z"][()].tolist(), judged["top1"]))
     assert said[0] == said[1]
 
 

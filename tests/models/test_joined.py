@@ -3,14 +3,14 @@
 import h5py
 import numpy as np
 import pytest
-from calling import run, told
+from calling import arrays, run, told
 
 import smtdist
 from smtdist.configuration import JOINED, presets
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import CheckpointError, ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models import loading, store
 from smtdist.models.fit import fit, fit_joined
 from smtdist.models.joined import Joined, side_by_side
@@ -86,21 +86,6 @@ def test_they_grow_and_merge_as_each_does_alone(together, apart):
         smtdist.merge([together, apart[0]])
 
 
-def test_a_run_that_was_stopped_between_two_models_goes_on_there(together, tmp_path):
-    whole = as_source(IMAGES[:30])
-    _, first = fit_joined(whole, SETTINGS, engine(tmp_path))
-    for path in (tmp_path / "grey-statistics").glob("*"):
-        path.unlink()
-    again, records = fit_joined(whole, SETTINGS, engine(tmp_path))
-    resumed = {one["name"]: one["resumed_leaves"] > 0 for one in records}
-    assert resumed == {
-        one["name"]: not one["name"].startswith(("grey-st", "grey-so", "colour-so")) for one in first
-    }
-    require_equal(again, together.parts)
-    with pytest.raises(CheckpointError, match="belongs to another run: "):
-        fit(whole, SETTINGS["grey"], engine(tmp_path))
-
-
 def test_one_command_fits_both_and_others_take_the_file(data, tmp_path):
     model, train = tmp_path / "j.h5", ["--train", "train", "--test", "test"]
     fitted = told("fit", data, "--dataset", "train/images", *FLAGS, "--out", model, "-q")
@@ -113,6 +98,13 @@ def test_one_command_fits_both_and_others_take_the_file(data, tmp_path):
         ask = [data, *train, "--metric", metric, "-q"]
         both, apart = (told("evaluate", *words, *ask) for words in ([model], beside))
         assert {**both, "model": ""} == {**apart, "model": ""}
+    rows = []
+    for words in ([model], [tmp_path / "colour.h5"], [tmp_path / "grey.h5"], beside):
+        transform = [words[0], data, "--dataset test/images -q --overwrite --out", tmp_path / "z.h5"]
+        run("transform", *transform, *words[1:])
+        rows.append(arrays(tmp_path / "z.h5")["z"])
+    for row in (rows[0], rows[3]):
+        np.testing.assert_array_equal(row, np.hstack(rows[1:3]))
     assert list(told("info", model)["models"]) == ["colour", "grey"]
     assert list(told("plan", data, "--dataset", "train/images", *FLAGS, "--no-calibrate")["models"])
     run("update", model, data, "--dataset", "test/images", "-q", "--out", tmp_path / "more.h5")

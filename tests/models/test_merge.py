@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coded import same_statistics
 from executors import engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from smtdist.data.array import as_source
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models.fit import fit
 from smtdist.models.merge import merged, refit, update
-from smtdist.models.store import load, save
+from smtdist.models.store import load
 from smtdist.statistics.origin import _without
 from tests import kinds_of_sums
 from tests.kinds_of_sums import IMAGES
@@ -50,17 +51,6 @@ def part_of(images, base):
     return base.finished(sums_of(images, base), None)
 
 
-def assert_equal(left, right):
-    """The same sums in the same form, of the same samples."""
-    assert left.matrices.keys() == right.matrices.keys()
-    for name in ("second_moment", "context_scatter", "cooccurrence", "activity"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
-    for name in ("n_samples", "n_positions", "equal_degree", "scatter_scale", "one_hot"):
-        assert getattr(left, name) == getattr(right, name), name
-    np.testing.assert_array_equal(left.origin.samples, right.origin.samples)
-    assert left.origin.basis == right.origin.basis
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.sampled_from(sorted(SETTINGS)), st.lists(st.integers(1, 79), min_size=1, max_size=3, unique=True))
 def test_the_parts_add_up_to_the_whole_and_the_whole_less_a_part_is_the_rest(name, cuts):
@@ -71,10 +61,10 @@ def test_the_parts_add_up_to_the_whole_and_the_whole_less_a_part_is_the_rest(nam
     total = parts[0]
     for part in parts[1:]:
         total = total + part
-    assert_equal(total, whole)
+    same_statistics(total, whole)
     if bounds[1] >= 20:  # atoms come from the first images
         rest = sums_of(IMAGES[: bounds[-2]], base)
-        assert_equal(whole - parts[-1], rest)
+        same_statistics(whole - parts[-1], rest)
 
 
 _models = {}
@@ -86,26 +76,11 @@ def model_of(name):
     return _models[name]
 
 
-def test_ten_updates_are_one_fit_bit_for_bit(base, tmp_path):
-    model = replace(base)
-    for start in range(20, 80, 6):
-        model, records = update(model, as_source(IMAGES[start : start + 6]), engine())
-        save(model, tmp_path / "m.h5", overwrite=True)
-        model = load(tmp_path / "m.h5")
-        assert [record["name"] for record in records] == ["statistics", "solve"]
-    once = fitted(IMAGES, base.settings, base)
-    assert_equal(model.statistics, once.statistics)
-    np.testing.assert_array_equal(model.embedding.components, once.embedding.components)
-    np.testing.assert_array_equal(model.embedding.eigenvalues, once.embedding.eigenvalues)
-    assert model.provenance["fingerprint"] == once.provenance["fingerprint"]
-    assert [entry["n_samples"] for entry in model.provenance["audit"]] == [20] + [6] * 10
-
-
 def test_samples_that_supplied_atoms_cannot_be_withdrawn(base):
     whole = part_of(IMAGES, base)
     if base.settings.dictionary_method == "kmeans":
         assert len(base.dictionary.samples) == 0  # centroids are sums over many samples
-        assert_equal(whole.statistics - sums_of(IMAGES[:20], base), sums_of(IMAGES[20:], base))
+        same_statistics(whole.statistics - sums_of(IMAGES[:20], base), sums_of(IMAGES[20:], base))
         return
     supplier = int(base.dictionary.source_sample[4])
     one = IMAGES[supplier : supplier + 1]
@@ -145,7 +120,7 @@ def test_a_few_samples_may_be_in_twice():
     data = np.concatenate([IMAGES[19:20], IMAGES[20:59]])
     total = base.statistics + sums_of(data, base)
     assert total.n_samples == 60
-    assert_equal(total - sums_of(data, base), base.statistics)
+    same_statistics(total - sums_of(data, base), base.statistics)
 
 
 @given(st.lists(st.integers(1, 6), max_size=30), st.lists(st.integers(1, 8), max_size=12))
@@ -170,7 +145,7 @@ def test_withdrawing_a_sample_that_is_in_twice_leaves_the_file_of_the_rest():
     every = sums_of(np.concatenate([IMAGES[:20], *parts]), base)
     for number, part in enumerate(parts):
         rest = sums_of(np.concatenate([IMAGES[:20], *parts[:number], *parts[number + 1 :]]), base)
-        assert_equal(every - sums_of(part, base), rest)
+        same_statistics(every - sums_of(part, base), rest)
         assert (every - sums_of(part, base)).origin.fingerprint == rest.origin.fingerprint
 
 
@@ -201,18 +176,3 @@ def test_models_of_the_first_schema_stay_readable(name):
     assert refit(model, n_components=3).embedding.rank == model.embedding.rank
     with pytest.raises(ModelError, match="do not name their samples"):
         model.statistics + today.statistics
-
-
-def test_the_estimator_learns_piece_by_piece_and_forgets():
-    from smtdist import SMT
-
-    settings_ = {name: getattr(BASE, name) for name in ("patch_size", "n_atoms", "n_components")}
-    smt = SMT(**settings_, random_state=BASE.random_state, threshold=0.4, flip=True).partial_fit(
-        IMAGES[:20]
-    )
-    for start in (20, 40, 60):
-        assert smt.partial_fit(IMAGES[start : start + 20]) is smt
-    assert_equal(smt.model_.statistics, sums_of(IMAGES, model_of("gq")))
-    smt.withdraw(IMAGES[60:])
-    assert_equal(smt.model_.statistics, sums_of(IMAGES[:60], model_of("gq")))
-    assert smt.set_params(n_components=2, drop=1).refit().components_.shape == (2, 12)

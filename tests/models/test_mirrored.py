@@ -20,7 +20,6 @@ from smtdist.kernels.types import Codes, Geometry
 from smtdist.models import solving, ways
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
-from smtdist.models.merge import update
 from smtdist.models.model import Model, code_sums, unwhitened
 from smtdist.models.plan import fit_steps
 from smtdist.models.readout import with_readout
@@ -196,16 +195,6 @@ def test_where_one_half_has_too_few_dimensions_the_whole_is_solved():
     moment = np.kron(np.ones((2, 2)), half)  # S = T: the odd problem has none
     whole = smallest_components(np.eye(6), moment, 3)
     assert smallest_mirrored(np.eye(6), moment, 3).eigenvalues == pytest.approx(whole.eigenvalues)
-
-
-def test_images_are_added_and_withdrawn():
-    start = fit(as_source(IMAGES[:20]), BASE, engine())[0]
-    more, _ = update(start, as_source(IMAGES[20:]), engine())
-    back, _ = update(more, as_source(IMAGES[20:]), engine(), withdraw=True)
-    assert np.array_equal(more.statistics.activity, summed(start, IMAGES).activity)
-    for name, matrix in start.statistics.matrices.items():
-        assert np.array_equal(back.statistics.matrices[name], matrix)
-        assert np.array_equal(more.statistics.matrices[name], summed(start, IMAGES).matrices[name])
 
 
 @pytest.mark.parametrize("mean", ["context", "level", "patch", "channel", "global"])

@@ -205,20 +205,8 @@ def test_evaluate_by_the_kernel(model, images, stored):
     assert seen.readout.grid == 4
     found = evaluated(seen, known, asked, engine, Kernel(0.5, layout_of(seen)))
     assert found.to_dict() == {name: told[name] for name in found.to_dict()}
-    few = json.loads(
-        run(
-            *common,
-            "--metric",
-            "kernel",
-            "--limit",
-            12,
-            "--temperature",
-            1,
-            "--features",
-            "codes",
-            "--json",
-        ).stdout
-    )
+    asked = "--metric kernel --limit 12 --temperature 1 --features codes --json"
+    few = json.loads(run(*common, asked).stdout)
     assert (few["n_train"], few["temperature"]) == (12, 1.0)
     text = run(*common, "--metric", "kernel", "--not-mirrored").stdout
     assert "kernel ridge (T = 0.5" in text
@@ -242,17 +230,9 @@ def test_evaluate_by_the_kernel_with_few_labels(stored):
 def written(stored):
     folder, _ = stored
     for group in ("train", "test"):
-        run("transform", folder / "m.h5", folder / "d.h5", "--dataset", f"{group}/images", "--out", folder / f"{group}.h5",
-            "--features", "both", "--mirrored")  # fmt: skip
-        run(
-            "transform",
-            folder / "m.h5",
-            folder / "d.h5",
-            "--dataset",
-            f"{group}/images",
-            "--out",
-            folder / f"{group}-plain.h5",
-        )
+        transform = ["transform", folder / "m.h5", folder / "d.h5", f"--dataset {group}/images --out"]
+        run(*transform, folder / f"{group}.h5", "--features both --mirrored")
+        run(*transform, folder / f"{group}-plain.h5")
     return folder
 
 

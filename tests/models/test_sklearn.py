@@ -2,14 +2,12 @@
 
 import warnings
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from drawing import small_images
 from scipy.sparse import csr_array
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError, SkipTestWarning
+from sklearn.exceptions import SkipTestWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
@@ -123,29 +121,6 @@ def test_tags_are_true(images):
         assert smt.fit_transform((images / 255).astype(dtype)).dtype == dtype
 
 
-def test_fit_returns_self_and_leaves_parameters_alone(images):
-    smt = SMT(**SMALL)
-    before = smt.get_params()
-    assert smt.fit(images, y="ignored") is smt
-    assert smt.get_params() == before
-    assert {name for name in vars(smt) if name not in before} == {
-        "model_", "components_", "eigenvalues_", "passes_", "n_features_out_",
-    }  # fmt: skip
-
-
-def test_clone_is_unfitted_and_equal(fitted, images):
-    copy = clone(fitted)
-    assert copy.get_params() == fitted.get_params()
-    with pytest.raises(NotFittedError):
-        copy.transform(images)
-    with pytest.raises(NotFittedError):
-        copy.get_feature_names_out()
-    copy.set_params(n_components=2, random_state=3)
-    assert (copy.n_components, copy.configuration.random_state) == (2, 3)
-    with pytest.raises(ValueError, match="no setting 'atom' of SMT; did you mean atoms"):
-        copy.set_params(atom=1)
-
-
 def test_feature_names(fitted, images):
     z = fitted.transform(images)
     names = fitted.get_feature_names_out()
@@ -153,13 +128,6 @@ def test_feature_names(fitted, images):
     assert len(set(names)) == len(names)
     grid = z.reshape(60, *fitted.model_.feature_shape(4))
     np.testing.assert_array_equal(z[:, list(names).index("smt_1_0_3")], grid[:, 1, 0, 3])
-
-
-def test_a_stored_estimator_is_the_same(fitted, images, tmp_path):
-    joblib.dump(fitted, tmp_path / "smt.joblib")
-    loaded = joblib.load(tmp_path / "smt.joblib")
-    np.testing.assert_array_equal(loaded.transform(images), fitted.transform(images))
-    assert loaded.get_params() == fitted.get_params()
 
 
 def test_in_a_pipeline(images, labels):

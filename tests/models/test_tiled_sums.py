@@ -5,14 +5,14 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+from calling import run
+from coded import full, same_statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from smtdist.cli import app
 from smtdist.data.array import as_source
 from smtdist.engine import passes
-from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
@@ -26,7 +26,7 @@ from smtdist.models.row_tiles import held_beside
 from smtdist.models.store import load, save
 from smtdist.statistics.cooccurrence import tile_cuts
 from smtdist.statistics.sums import as_tiles, finish_tiles
-from tests.executors import LossyExecutor, ThreadsExecutor
+from tests.executors import LossyExecutor, ThreadsExecutor, stopping
 from tests.kinds_of_sums import BASE, IMAGES, SETTINGS, model_of
 
 
@@ -39,22 +39,6 @@ def tiles_of(monkeypatch):
         monkeypatch.setattr(summing, "row_tiles", lambda sums, *_, **__: sums.tiled(count))
 
     return cut
-
-
-def full(matrix):
-    return matrix.full() if isinstance(matrix, UpperTiles) else matrix
-
-
-def assert_equal(left, right):
-    """The same sums, of the same samples."""
-    assert left.matrices.keys() == right.matrices.keys()
-    for name in ("second_moment", "context_scatter", "cooccurrence", "activity"):
-        np.testing.assert_array_equal(full(getattr(left, name)), full(getattr(right, name)), err_msg=name)
-    for name in ("n_samples", "n_positions", "equal_degree", "scatter_scale", "one_hot"):
-        assert getattr(left, name) == getattr(right, name), name
-    if left.origin is not None and right.origin is not None:
-        np.testing.assert_array_equal(left.origin.samples, right.origin.samples)
-        assert left.origin.basis == right.origin.basis
 
 
 @settings(deadline=None, max_examples=60)
@@ -71,7 +55,7 @@ def test_any_tiles_chunks_and_workers_give_the_same_bits(data):
         patch.setattr(summing, "SMALL_SHARE", 0)
         patch.setattr(summing, "row_tiles", lambda sums, *_, **__: sums.tiled(count))
         found, record = model.summed(images, Engine(ThreadsExecutor(workers)))
-    assert_equal(found, expected)
+    same_statistics(found, expected)
     n_tiles = len(tile_cuts(24, count)) - 1
     assert record["n_samples"] == 80 * n_tiles
     assert found.tiled == (n_tiles > 1)
@@ -83,7 +67,7 @@ def test_lost_tasks_change_nothing(name, tiles_of):
     expected, _ = model.summed(as_source(IMAGES), Engine(SerialExecutor(1)))
     tiles_of(3)
     found, _ = model.summed(as_source(IMAGES), Engine(LossyExecutor(3)))
-    assert_equal(found, expected)
+    same_statistics(found, expected)
 
 
 @pytest.mark.parametrize("name", ["gq", "gq-second", "vq-whole"])
@@ -91,18 +75,10 @@ def test_a_stopped_run_goes_on_where_it_was(name, tiles_of, tmp_path):
     model = model_of(name)
     expected, _ = model.summed(as_source(IMAGES), Engine(SerialExecutor(1)))
     tiles_of(3)
-    stop = StopRequest()
-    first = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k", stop=stop)
-
-    def heed(event):
-        if event.get("pass") == "statistics-2-of-3" and event["kind"] == "pass_finished":
-            stop.set(130)
-
-    first.events.subscribe(heed)
     with pytest.raises(InterruptedRun):
-        model.summed(as_source(IMAGES), first)
+        model.summed(as_source(IMAGES), stopping("statistics-2-of-3", checkpoint=tmp_path, key="k"))
     found, record = model.summed(as_source(IMAGES), Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
-    assert_equal(found, expected)
+    same_statistics(found, expected)
     assert record["read_bytes"] <= IMAGES.nbytes  # of three tiles, at most one was left
     assert record["resumed_leaves"] > 0
 
@@ -113,11 +89,11 @@ def test_tiles_merge_are_withdrawn_and_travel_as_files(name, tiles_of, tmp_path)
     whole, _ = update(base, as_source(IMAGES[20:]), Engine(SerialExecutor(1)))
     tiles_of(2)
     found, _ = update(base, as_source(IMAGES[20:]), Engine(SerialExecutor(1)))
-    assert_equal(found.statistics, whole.statistics)
+    same_statistics(found.statistics, whole.statistics)
     np.testing.assert_array_equal(found.embedding.components, whole.embedding.components)
     save(found, tmp_path / "tiled.h5")
     save(whole, tmp_path / "whole.h5")
-    assert_equal(load(tmp_path / "tiled.h5").statistics, load(tmp_path / "whole.h5").statistics)
+    same_statistics(load(tmp_path / "tiled.h5").statistics, load(tmp_path / "whole.h5").statistics)
     part = replace(base, statistics=base.summed(as_source(IMAGES[20:50]), Engine(SerialExecutor(1)))[0])
     tiles_of(4)
     other = replace(base, statistics=base.summed(as_source(IMAGES[50:]), Engine(SerialExecutor(1)))[0])
@@ -125,9 +101,9 @@ def test_tiles_merge_are_withdrawn_and_travel_as_files(name, tiles_of, tmp_path)
         ("a", part), [("b", base), ("c", other)], [("c", other), ("b", base), ("a", part)][:1]
     )
     back, _ = update(found, as_source(IMAGES[20:]), Engine(SerialExecutor(1)), withdraw=True)
-    assert_equal(back.statistics, base.statistics)
+    same_statistics(back.statistics, base.statistics)
     _, expected = merged(("a", part), [("b", base)])
-    assert_equal(total, expected)
+    same_statistics(total, expected)
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
@@ -156,7 +132,7 @@ def test_a_model_of_tiles_is_written_strip_by_strip_as_the_whole_one_is(
                 values.compression,
             )
             np.testing.assert_array_equal(found[()], values[()], err_msg=key)
-    assert_equal(load(tmp_path / "tiles.h5").statistics, model.statistics)
+    same_statistics(load(tmp_path / "tiles.h5").statistics, model.statistics)
 
 
 def test_sums_that_do_not_fit_into_the_memory_are_not_loaded(tmp_path, monkeypatch):
@@ -165,11 +141,8 @@ def test_sums_that_do_not_fit_into_the_memory_are_not_loaded(tmp_path, monkeypat
     with pytest.raises(MemoryBudgetError, match=r"The sums in .*m\.h5 take .* \(statistics=False\)"):
         load(tmp_path / "m.h5")
     assert load(tmp_path / "m.h5", statistics=False).statistics is None
-    done = CliRunner().invoke(
-        app, ["merge", *[str(tmp_path / "m.h5")] * 2, "--out", str(tmp_path / "o.h5")]
-    )
-    assert done.exit_code == 1
-    assert "use a machine with more memory" in " ".join(done.stderr.split())
+    said = run("merge", *[tmp_path / "m.h5"] * 2, "--out", tmp_path / "o.h5", code=1)
+    assert "use a machine with more memory" in said
 
 
 def test_passes_that_read_different_data_are_refused():
@@ -241,7 +214,7 @@ def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
     assert found.tiled
     assert record["rounds"] in (2, 3)
     assert any("tiles of rows, and the data are read as often" in text for text in told)
-    assert_equal(found, model.summed(source, Engine(SerialExecutor(1)))[0])
+    same_statistics(found, model.summed(source, Engine(SerialExecutor(1)))[0])
 
 
 @pytest.mark.usefixtures("empty")
@@ -257,29 +230,22 @@ def test_a_run_goes_on_in_the_tiles_it_was_cut_off_in_whatever_the_memory(tmp_pa
         for count in (1, 3)
     ]
     least = sum(plan.projected_bytes for plan in plans) / 2 - sums.batch_bytes(80) + sums.batch_bytes(1)
-    stop = StopRequest()
-    first = Engine(Narrow(int(least / 0.55)), checkpoint=tmp_path, key="k", stop=stop)
-    first.events.subscribe(
-        lambda event: stop.set(130) if event["kind"] == "pass_finished" else None  # the first tile is done
-    )
-    with pytest.raises(InterruptedRun):
-        model.summed(source, first)
+    narrow = Narrow(int(least / 0.55))
+    with pytest.raises(InterruptedRun):  # when the first tile is done
+        model.summed(source, stopping(executor=narrow, checkpoint=tmp_path, key="k"))
     begun = next(tmp_path.glob("statistics-1-of-*")).name
     found, record = model.summed(source, Engine(Narrow(2**40), checkpoint=tmp_path, key="k"))
     assert begun == f"statistics-1-of-{record['rounds']}"
     assert record["resumed_leaves"] > 0
-    assert_equal(found, model.summed(source, Engine(SerialExecutor(1)))[0])
+    same_statistics(found, model.summed(source, Engine(SerialExecutor(1)))[0])
 
 
 def test_of_two_numbers_of_tiles_the_one_that_got_further_goes_on(tiles_of, tmp_path, monkeypatch):
     model, source = model_of("gq"), as_source(IMAGES)
     real = summing.row_tiles
     tiles_of(2)
-    stop = StopRequest()
-    first = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k", stop=stop)
-    first.events.subscribe(lambda event: stop.set(130) if event["kind"] == "pass_finished" else None)
     with pytest.raises(InterruptedRun):
-        model.summed(source, first)
+        model.summed(source, stopping(checkpoint=tmp_path, key="k"))
     (tmp_path / "statistics").mkdir()  # of a run that was killed in its first task
     (tmp_path / "statistics-1-of-3").mkdir()
     (tmp_path / "statistics-1-of-3" / "partial.h5").write_bytes(b"of a run that got less far")
@@ -288,7 +254,7 @@ def test_of_two_numbers_of_tiles_the_one_that_got_further_goes_on(tiles_of, tmp_
     found, record = model.summed(source, Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
     assert record["rounds"] == 2
     assert record["resumed_leaves"] > 0
-    assert_equal(found, model.summed(source, Engine(SerialExecutor(1)))[0])
+    same_statistics(found, model.summed(source, Engine(SerialExecutor(1)))[0])
 
 
 @pytest.mark.parametrize("alone", [False, True])

@@ -59,6 +59,16 @@ def at_once(*data):
     return SoftNeighbours()(*data)  # a judge that learns block by block is another way
 
 
+def trials_of(*texts, **changes):
+    """Return the combinations of a grid, each with its settings."""
+    return combinations(Configuration(**{**SMALL, **changes}), parse_grid([*texts]))
+
+
+def chosen_of(*texts, **changes):
+    """Return the settings of the combinations of a grid."""
+    return [one for _, one in trials_of(*texts, **changes)]
+
+
 def represented(model, images):
     pieces = sorted(transform(model, ArraySource(images), engine()), key=lambda piece: piece[0])
     return np.concatenate([values for _, values in pieces]).reshape(len(images), -1)
@@ -76,8 +86,7 @@ def assert_same_statistics(left, right):
 @pytest.mark.parametrize("name", GRIDS)
 def test_equals_separate_fits(name):
     changes, texts = GRIDS[name]
-    trials = combinations(Configuration(**{**SMALL, **changes}), parse_grid(texts))
-    chosen = [one for _, one in trials]
+    chosen = chosen_of(*texts, **changes)
     known, asked = ArraySource(TRAIN), ArraySource(ASKED)
     fitted = fit_together(known, chosen, engine(), keep_statistics=True)
     found = score(fitted, chosen, known, asked, Judge(lambda z, y: (z.copy(), y.copy())), engine())
@@ -112,12 +121,7 @@ def test_given_atoms():
 
 
 def test_reads_once_where_memory_allows_and_the_same_otherwise(monkeypatch):
-    chosen = [
-        one
-        for _, one in combinations(
-            Configuration(**SMALL), parse_grid(["ridge=0.1,0.2", "threshold=0.3,0.4"])
-        )
-    ]
+    chosen = chosen_of("ridge=0.1,0.2", "threshold=0.3,0.4")
     seen = []
 
     def run():
@@ -139,7 +143,7 @@ def test_reads_once_where_memory_allows_and_the_same_otherwise(monkeypatch):
 
 
 def test_a_temporary_file_where_memory_does_not_suffice(monkeypatch, tmp_path):
-    trials = combinations(Configuration(**SMALL), parse_grid(["threshold=0.3,0.4", "drop=0,1"]))
+    trials = trials_of("threshold=0.3,0.4", "drop=0,1")
 
     def accuracies(**how):
         rows = tune(trials, *PARTS, at_once, engine(), **how)
@@ -157,8 +161,7 @@ def test_a_temporary_file_where_memory_does_not_suffice(monkeypatch, tmp_path):
 @pytest.mark.parametrize("block_bytes", [1, 20_000, 2**30])
 def test_learning_by_blocks_is_learning_at_once(monkeypatch, executor, block_bytes):
     monkeypatch.setattr(scores, "BLOCK_BYTES", block_bytes)
-    grid = ["threshold=0.3,0.4", "drop=0,1", "n_components=2,5", "dtype=float32,float16"]
-    trials = combinations(Configuration(**SMALL), parse_grid(grid))
+    trials = trials_of("threshold=0.3,0.4", "drop=0,1", "n_components=2,5", "dtype=float32,float16")
 
     def accuracies(classify):
         rows = tune(trials, *PARTS, classify, engine(executor()), at_once=2)
@@ -171,27 +174,13 @@ def test_workers_and_files_do_not_matter(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=TRAIN[..., 0], chunks=(32, 9, 8))
     source = Hdf5Source.open(tmp_path / "x.h5", "x")
-    chosen = [
-        one
-        for _, one in combinations(Configuration(**SMALL), parse_grid(["threshold=0.3,0.4", "drop=0,1"]))
-    ]
+    chosen = chosen_of("threshold=0.3,0.4", "drop=0,1")
     known, asked = split(source, 0.3, None, 0)
     results = []
     for executor in (SerialExecutor(), ThreadsExecutor(3)):
         fitted = fit_together(known.source, chosen, engine(executor), keep_statistics=True)
-        results.append(
-            (
-                fitted,
-                score(
-                    fitted,
-                    chosen,
-                    known.source,
-                    asked.source,
-                    Judge(lambda z, y: y.copy()),
-                    engine(executor),
-                ),
-            )
-        )
+        judge = Judge(lambda z, y: y.copy())
+        results.append((fitted, score(fitted, chosen, known.source, asked.source, judge, engine(executor))))
     (serial, serial_z), (threads, threads_z) = results
     for left, right in zip(serial, threads, strict=True):
         assert_same_statistics(left.statistics, right.statistics)
@@ -203,7 +192,7 @@ def test_the_best_comes_first_and_its_equals_are_marked():
     labels = rng.integers(0, 3, 340)
     images = np.concatenate([TRAIN, ASKED])
     images[labels == 1, :4] //= 3
-    trials = combinations(Configuration(**SMALL), parse_grid(["n_components=3,5", "threshold=0.3,0.6"]))
+    trials = trials_of("n_components=3,5", "threshold=0.3,0.6")
     known, asked = ArraySource(images[:300]), ArraySource(images[300:])
     rows = tune(trials, (known, labels[:300]), (asked, labels[300:]), at_once, engine())
     assert len(rows) == 4
@@ -278,12 +267,7 @@ def test_slices_are_pooled_embeddings(seed, size, stride, data):
 
 
 def test_parts_of_together_are_what_they_are_alone():
-    chosen = [
-        one
-        for _, one in combinations(
-            Configuration(**SMALL, mean="patch"), parse_grid(["threshold=0.3,0.5", "context=1,whole"])
-        )
-    ]
+    chosen = chosen_of("threshold=0.3,0.5", "context=1,whole", mean="patch")
     fitted = fit_together(ArraySource(TRAIN), chosen, engine())
     sums = {f"s{i}": one for i, one in enumerate(sums_of(chosen, fitted))}
     joint = Together((("a", NestedSums(tuple(sums.items()))), ("b", sums["s2"])))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from executors import dask_client
 
 import smtdist
 from smtdist.engine.events import Done
@@ -21,17 +21,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (1024, 8, 8), dtype=np.uint8)
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=False,
-            protocol="tcp",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(2, protocol="tcp", host="127.0.0.1") as client:
         yield client
 
 
@@ -120,8 +110,8 @@ def test_a_worker_that_goes_away_in_a_run_is_told_to_all():
 def test_the_page_draws_every_state_of_a_run():
     page, state = Page(), RunState()
 
-    def drawn(**event):
-        state({"run": "a", **event})
+    def drawn(kind, time=5.0, name="statistics", **event):
+        state({"run": "a", "kind": kind, "time": time, "pass": name, **event})
         found = state.snapshot(now=10.0)
         for worker in found["workers"]:
             worker["present"] = worker["name"] != "gone"
@@ -129,33 +119,14 @@ def test_the_page_draws_every_state_of_a_run():
         return page
 
     page.update(state.snapshot())
-    drawn(kind="run_started", time=0.0, passes=["statistics", "solve"])
-    drawn(
-        kind="pass_started",
-        time=0.0,
-        **{"pass": "statistics"},
-        n_samples=100,
-        n_leaves=10,
-        resumed_leaves=0,
-        projected_bytes=2**28,
-    )
+    drawn("run_started", 0.0, passes=["statistics", "solve"])
+    counts = {"n_samples": 100, "n_leaves": 10, "resumed_leaves": 0}
+    drawn("pass_started", 0.0, **counts, projected_bytes=2**28)
     done = {"n_samples": 30, "n_positions": 270, "read_bytes": 1, "leaves": 3, "memory_bytes": 2**27}
-    drawn(
-        kind="progress", time=5.0, **{"pass": "statistics"}, **done, by_worker={"here": done, "gone": done}
-    )
-    drawn(kind="sums", time=5.0, **{"pass": "statistics"}, covers=[[[0, 2]], [[4, 5], [7, 8]]], running=2)
-    found = drawn(
-        kind="preview",
-        time=5.0,
-        **{"pass": "statistics"},
-        leaves=3,
-        n_leaves=10,
-        n_samples=30,
-        of_samples=100,
-        spectrum=[3.0, 4.0],
-        atoms=7,
-        atoms_in_use=5,
-    )
+    drawn("progress", **done, by_worker={"here": done, "gone": done})
+    drawn("sums", covers=[[[0, 2]], [[4, 5], [7, 8]]], running=2)
+    seen = {"leaves": 3, "n_leaves": 10, "n_samples": 30, "of_samples": 100, "atoms": 7, "atoms_in_use": 5}
+    found = drawn("preview", **seen, spectrum=[3.0, 4.0])
     assert list(found.passes.data["done"]) == [0.3, 0.0]
     assert list(found.workers.data["name"]) == ["gone", "here"]
     assert found.workers.data["label"][0] == "3 leaves; gone"
@@ -165,10 +136,10 @@ def test_the_page_draws_every_state_of_a_run():
     assert list(found.memory.data["used"]) == [128.0, 128.0]
     title = found.figures["spectrum"].title
     assert title.text == "Preview of statistics after 30 of 100 samples"
-    drawn(kind="preview", time=5.5, **{"pass": "dictionary"}, leaves=1, n_leaves=10, n_samples=9)
+    drawn("preview", 5.5, "dictionary", leaves=1, n_leaves=10, n_samples=9)
     assert list(found.spectrum.data["value"]) == [3.0, 4.0], "the curve stays while there is no new one"
     assert title.text == "Preview of statistics after 30 of 100 samples"
-    failed = drawn(kind="pass_failed", time=6.0, **{"pass": "statistics"}, text="<b>why</b>", stopped=False)
+    failed = drawn("pass_failed", 6.0, text="<b>why</b>", stopped=False)
     assert "&lt;b&gt;why&lt;/b&gt;" in failed.head.text
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
-from executors import ThreadsExecutor
+from executors import ThreadsExecutor, dask_client
 
 import smtdist
 from smtdist.data.array import ArraySource, as_source
@@ -150,12 +149,7 @@ def test_sums_are_left_out_where_a_task_has_shown_them():
 
 def test_a_worker_of_a_cluster_is_looked_into(tmp_path, small_batches):
     seen = []
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client() as client:
         settings = {"patch": 3, "dictionary": 512, "n_components": 8, "pool_size": 2, "cluster": client}
         smt = smtdist.SMT(**settings, on_event=seen.append)
         many = np.repeat(IMAGES, 6, axis=0)

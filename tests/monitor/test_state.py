@@ -9,21 +9,16 @@ MIB = 2**20
 
 
 def started(run="a", at=100.0, **fields):
+    counts = {"n_samples": 1000, "n_leaves": 10, "resumed_leaves": 0}
     return [
         {"kind": "run_started", "time": at, "run": run, "passes": ["whitening", "solve"]},
-        {
-            "kind": "pass_started",
-            "time": at,
-            "run": run,
-            "pass": "whitening",
-            "n_samples": 1000,
-            "n_leaves": 10,
-            "resumed_leaves": 0,
-            "workers": 2,
-            "projected_bytes": 400 * MIB,
-        }
-        | fields,
+        said("pass_started", at, run, **counts, workers=2, projected_bytes=400 * MIB) | fields,
     ]
+
+
+def said(kind, at=105.0, run="a", **fields):
+    """Return an event of the pass."""
+    return {"kind": kind, "time": at, "run": run, "pass": "whitening", **fields}
 
 
 def progress(samples, at, run="a", **workers):
@@ -93,12 +88,7 @@ def test_a_recap_serves_those_who_come_late_only():
 
 def test_late_progress_does_not_reopen_a_pass():
     state = RunState()
-    state.take(
-        [
-            *started(),
-            {"kind": "pass_finished", "time": 110.0, "run": "a", "pass": "whitening", "seconds": 10.0},
-        ]
-    )
+    state.take([*started(), said("pass_finished", 110.0, seconds=10.0)])
     state(progress(700, 111.0))
     assert state.snapshot()["passes"][0]["samples"] == 1000
 
@@ -107,16 +97,7 @@ def test_how_a_run_ended_and_why():
     for stopped, status in ((True, "stopped"), (False, "failed")):
         state = RunState()
         state.take(started())
-        state(
-            {
-                "kind": "pass_failed",
-                "time": 104.0,
-                "run": "a",
-                "pass": "whitening",
-                "text": "a reason",
-                "stopped": stopped,
-            }
-        )
+        state(said("pass_failed", 104.0, text="a reason", stopped=stopped))
         found = state.snapshot(now=1e6)
         assert (found["status"], found["text"], found["seconds"]) == (status, "a reason", 4.0)
         assert found["passes"][0]["status"] == status
@@ -126,31 +107,10 @@ def test_how_a_run_ended_and_why():
 def test_a_snapshot_is_plain_and_its_text_tells_the_story():
     state = RunState()
     state.take([*started(), progress(500, 105.0, one=300 * MIB)])
-    state(
-        {
-            "kind": "sums",
-            "time": 105.0,
-            "run": "a",
-            "pass": "whitening",
-            "covers": [((0, 2), (4, 5))],
-            "running": 1,
-        }
-    )
-    state({"kind": "lost", "time": 105.0, "run": "a", "pass": "whitening", "text": "worker one left"})
-    spectrum = [3.0, 2.0, 1.0]
-    state(
-        {
-            "kind": "preview",
-            "time": 105.0,
-            "run": "a",
-            "pass": "whitening",
-            "leaves": 3,
-            "n_leaves": 10,
-            "n_samples": 1200,
-            "of_samples": 60000,
-            "spectrum": spectrum,
-        }
-    )
+    state(said("sums", covers=[((0, 2), (4, 5))], running=1))
+    state(said("lost", text="worker one left"))
+    leaves = {"leaves": 3, "n_leaves": 10, "n_samples": 1200, "of_samples": 60000}
+    state(said("preview", **leaves, spectrum=[3.0, 2.0, 1.0]))
     found = state.snapshot(now=105.0)
     assert json.loads(json.dumps(found)) == found
     text = as_text(found)

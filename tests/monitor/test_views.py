@@ -13,58 +13,29 @@ from smtdist.monitor.progress import ProgressView
 MIB = 2**20
 
 
+def counts(samples):
+    """Return what a pass has counted after so many samples."""
+    return {"n_samples": samples, "n_positions": 36 * samples, "read_bytes": 64 * samples}
+
+
 def play(console, *, resumed=0):
     """Play the events of a short run into a view."""
     with ProgressView(console) as view:
         stream = EventStream(view)
         stream.emit("run_started", passes=["whitening", "solve"])
         stream.emit("note", text="Dashboard: http://127.0.0.1:8787/status")
-        stream.emit(
-            "pass_started",
-            **{"pass": "whitening"},
-            n_samples=1200,
-            n_leaves=4,
-            resumed_leaves=resumed,
-            workers=2,
-            projected_bytes=400 * MIB,
-        )
-        for done in (300, 600, 1200):
+        for name, samples, seconds, peak, projected in (
+            ("whitening", 1200, 0.5, 350, 400),
+            ("solve", 0, 70.0, 299, 300),
+        ):
+            own, most = {"pass": name}, {"projected_bytes": projected * MIB}
+            leaves = {"n_leaves": 4 if samples else 0, "resumed_leaves": resumed if samples else 0}
+            stream.emit("pass_started", **own, n_samples=samples, **leaves, workers=2, **most)
+            for done in (300, 600, 1200) if samples else ():
+                stream.emit("progress", **own, **counts(done))
             stream.emit(
-                "progress",
-                **{"pass": "whitening"},
-                n_samples=done,
-                n_positions=36 * done,
-                read_bytes=64 * done,
+                "pass_finished", **own, **counts(samples), seconds=seconds, peak_bytes=peak * MIB, **most
             )
-        stream.emit(
-            "pass_finished",
-            **{"pass": "whitening"},
-            seconds=0.5,
-            n_samples=1200,
-            n_positions=43_200,
-            read_bytes=76_800,
-            peak_bytes=350 * MIB,
-            projected_bytes=400 * MIB,
-        )
-        stream.emit(
-            "pass_started",
-            **{"pass": "solve"},
-            n_samples=0,
-            n_leaves=0,
-            resumed_leaves=0,
-            workers=1,
-            projected_bytes=300 * MIB,
-        )
-        stream.emit(
-            "pass_finished",
-            **{"pass": "solve"},
-            seconds=70.0,
-            n_samples=0,
-            n_positions=0,
-            read_bytes=0,
-            peak_bytes=299 * MIB,
-            projected_bytes=300 * MIB,
-        )
         stream.emit("run_finished", seconds=71.0)
 
 

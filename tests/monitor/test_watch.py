@@ -4,16 +4,16 @@ import json
 import subprocess
 import sys
 import threading
-import time
 
 import h5py
 import numpy as np
 import pytest
+from calling import call
+from deploying import until
 from distributed import Client, LocalCluster
-from typer.testing import CliRunner
+from executors import dask_client
 
 import smtdist
-from smtdist.cli.app import app
 from smtdist.engine import lock, tls
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.outlets import EVENTS
@@ -27,15 +27,16 @@ def estimator(**options):
     return smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2, **options)
 
 
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        threading.Event().wait(0.05)
+def words_of_a_fit(folder):
+    """Write images to d.h5; return the words of a fit of them to m.h5."""
+    with h5py.File(folder / "d.h5", "w") as file:
+        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
+    settings = "--set patch=3 --set feature=vq --set dictionary=16 --set n_components=4"
+    return f"fit {folder}/d.h5 --dataset x --out {folder}/m.h5 {settings}".split()
 
 
 def called(*words):
-    result = CliRunner().invoke(app, list(words))
+    result = call(*words)
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -119,12 +120,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with dask_client(2) as client:
         yield client
 
 
@@ -178,10 +174,7 @@ def test_previews_come_from_sums_on_workers(client):
 
 
 def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
-    settings = [f"--set={text}" for text in ("patch=3", "feature=vq", "dictionary=16", "n_components=4")]
-    fit = ["fit", str(tmp_path / "d.h5"), "--dataset", "x", "--out", str(tmp_path / "m.h5"), *settings]
+    fit = words_of_a_fit(tmp_path)
     folder, events = str(tmp_path / "c"), tmp_path / "events.jsonl"
     code, _, error = called(*fit, "--checkpoint", folder, "--events", str(events))
     assert code == 0, error
@@ -205,10 +198,8 @@ def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
 
 
 def test_events_on_standard_error_take_the_place_of_progress(tmp_path):
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
-    fit = f"fit {tmp_path}/d.h5 --dataset x --out {tmp_path}/m.h5 --set=patch=3".split()
-    code, _, error = called(*fit, "--set=dictionary=16", "--set=n_components=4", "--events", "-")
+    fit = words_of_a_fit(tmp_path)
+    code, _, error = called(*fit, "--events", "-")
     assert code == 0
     assert {json.loads(line)["kind"] for line in error.splitlines()} >= {
         "run_started",
@@ -222,11 +213,8 @@ def test_events_on_standard_error_take_the_place_of_progress(tmp_path):
 
 def test_events_take_the_place_of_nothing_but_events(tmp_path):
     data, path = tmp_path / "d.h5", tmp_path / "events.jsonl"
-    with h5py.File(data, "w") as file:
-        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
+    fit = [*words_of_a_fit(tmp_path), "--overwrite", "--events"]
     before = data.read_bytes()
-    fit = f"fit {data} --dataset x --out {tmp_path}/m.h5 --overwrite --set=patch=3 --set=feature=vq".split()
-    fit += ["--set=dictionary=16", "--set=n_components=4", "--events"]
     code, _, error = called(*fit, str(data))
     assert code == 1
     assert "holds something other than events and is not replaced" in error

@@ -216,16 +216,6 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     assert found.scatter[0, 0] == crossings / 8000
 
 
-def test_workers_give_the_same_bits(cluster):
-    points = np.random.default_rng(0).uniform(-1, 1, (1500, 2))
-    near = symmetric_context(nearest_neighbours(points, 4))
-    sums = point_sums(FEATURES["rbf"], 1)
-    alone, _ = Engine(SerialExecutor()).reduce("points", sums, in_context(points, near))
-    many, _ = Engine(cluster).reduce("points", sums, in_context(points, near))
-    for key, value in alone.state.items():
-        np.testing.assert_array_equal(many.state[key], value, strict=True)
-
-
 def test_copies_of_a_point_are_its_neighbours():
     points = np.repeat(DRAW.uniform(size=(4, 2)), 5, axis=0)
     near = nearest_neighbours(points, 3)

@@ -23,17 +23,9 @@ from smtdist.report.page import Text as Paragraph
 from smtdist.statistics.operators import temporal_differences
 from smtdist.statistics.sites import NEW
 
-KINDS = [
-    "model <b>.h5",
-    "colour.h5",
-    "digits.h5",
-    "words.h5",
-    "concepts.h5",
-    "sparse.h5",
-    "kernel.h5",
-    "video.h5",
-    "z.h5",
-    "data.h5",
+KINDS = ["model <b>.h5"] + [
+    f"{name}.h5"
+    for name in ["colour", "digits", "words", "concepts", "sparse", "kernel", "video", "z", "data"]
 ]
 
 

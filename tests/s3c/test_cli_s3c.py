@@ -1,7 +1,5 @@
 """Learned codes of patches, alone and embedded, from the command line."""
 
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -36,20 +34,6 @@ def where(tmp_path, monkeypatch):
 SET = sets(units=12, patch=4, rounds=4, pooling="[1,2]", images=100)
 TRAIN, TEST = "--dataset train/images --out", "--dataset test/images --out"
 JUDGED = "--train train --test test -q"
-
-
-@pytest.mark.parametrize("model", ["omp", "sc"])
-def test_rivals_that_have_no_estimator(data, model):
-    result = told(f"fit {data} {TRAIN} m.h5 --model {model} {SET} -q")
-    assert result["units"] == 12
-    assert [each["name"] for each in result["passes"]][:3] == ["whitening", "start", "round-1"]
-    run(f"transform m.h5 {data} {TEST} z.h5 -q")
-    with h5py.File("z.h5") as file:
-        assert file["z"].shape == (60, 5 * 2 * 12)
-        assert list(file.attrs["feature_shape"]) == [5, 2 * 12]
-    found = told(f"evaluate m.h5 {data} {JUDGED} --metric svm --folds 3")
-    assert found["interval"][0] < found["top1"] <= found["interval"][1]
-    assert (found["top1"] > 0.6, found["metric"], len(found["path"][0]["folds"])) == (True, "svm", 3)
 
 
 def test_few_labels_and_pictures(data):
@@ -93,32 +77,6 @@ def test_what_a_fit_on_floats_does_not_take(data, tmp_path, arguments, message):
 BEYOND = "A pooling window of 8 (stride 2) does not fit 7 x 7"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (sets(feature="s3c", pool_size=8, patch=4), BEYOND),
-        (
-            sets(feature="omp", stride=4, patch=4, pool_size=4),
-            "window of 4 (stride 2) does not fit 2 x 2",
-        ),
-        (sets(feature="l1", patch=11), "use a smaller patch"),
-        (
-            f"--model l1 {SET} --set pooling=[1,8]",
-            "A pooling grid of 8 does not fit into 7 positions",
-        ),
-        (
-            f"--model s3c {SET} --set pooling=[8]",
-            "A pooling grid of 8 does not fit into 7 positions",
-        ),
-        (sets(pool_size=8, patch=4), BEYOND),
-    ],
-)
-def test_pools_beyond_the_image_are_refused_before_a_fit(data, tmp_path, arguments, message):
-    assert message in run(f"fit {data} {TRAIN} m.h5 {arguments} -q --checkpoint c", code=1)
-    # a checkpoint of settings that cannot be is in the way of those that can
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_embedding_of_a_coder_needs_pools_that_fit(data, tmp_path):
     run(f"fit {data} --model s3c {TRAIN} coder.h5 {SET} -q")
     embed = f"fit {data} --from-model coder.h5 {TRAIN} m.h5 --set pool_size=8 -q --checkpoint c"
@@ -142,23 +100,6 @@ def test_a_coder_is_embedded_and_evaluated(data):
     assert "stride cannot change after the fit; pool_size, pool_stride can" in said
 
 
-def test_settings_of_a_learned_code_are_tuned(data):
-    fixed = sets(feature="l1", patch=4, dictionary=12, rounds=3, pool_size=3)
-    asked = f"tune {data} --train train --validation test --neighbours 5 -q"
-    found = told(f"{asked} {fixed} --grid n_components=2,6 --grid penalty=0.5,1 --grid context=2,whole")
-    assert len(found["trials"]) == 8
-    # the best is what a fit with its settings and evaluate find
-    run(f"fit {data} {TRAIN} m.h5 {fixed} {found['set']} -q")
-    judged = told(f"evaluate m.h5 {data} {JUDGED} --neighbours 5")
-    assert judged["top1"] == found["best"]["top1"]
-    assert "tune them one after the other" in run(f"{asked} --grid feature=l1,gq", code=2)
-    assert "no setting 'threshhold'" in run(f"{asked} {fixed} --grid threshhold=1,2", code=2)
-    # a combination that no fit can have is named before any image is read
-    said = run(f"{asked} {fixed} --grid n_components=2,99", code=2)
-    assert "With n_components=99: n_components + drop_components is 99" in said
-    assert "whitening" not in said
-
-
 def test_a_learned_code_says_how_it_was_learned_and_stays(data):
     asked = sets(feature="l1", patch=4, dictionary=12, rounds=2, n_components=5, drop=1)
     said = " ".join(run(f"fit {data} {TRAIN} m.h5 {asked} -q").split())
@@ -170,7 +111,3 @@ def test_a_learned_code_says_how_it_was_learned_and_stays(data):
         f"fit {data} {TRAIN} f.h5 --model s3c --set units=100000", code=1
     )
     assert "needs" in run(f"plan {data} --dataset train/images {asked} --memory 64MB", code=1)
-    run(f"report m.h5 --out r.html --data {data} {JUDGED}")
-    text = Path("r.html").read_text()
-    for title in ("Spectrum", "Dictionary", "Learning", "Audit"):
-        assert f">{title}<" in text

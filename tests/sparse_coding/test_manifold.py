@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coding import plain, stopped_and_resumed, stored_images
 from drawing import small_images
-from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import AsTheyAre, Counted
@@ -25,7 +23,6 @@ from smtdist.models.coders.estimators import SparseCoding, SpikeSlabCoder
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.fit import fit
-from smtdist.models.transform import represented
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
@@ -99,16 +96,11 @@ def test_large_codes_are_summed_exactly_or_refused(seed, sizes, scale, sparse):
 
 
 @pytest.mark.parametrize("moment", ["second", "centred"])
-def test_an_embedding_keeps_its_constraint_and_has_the_same_bits_anywhere(coder, moment):
-    images, found = small_images(1, 600, 12, 10), set()
-    for executor in (SerialExecutor(1), SerialExecutor(3), ThreadsExecutor(4), LossyExecutor(1)):
-        engine = Engine(executor)
-        model, _ = fit_manifold(ArraySource(images), coder, WANTED.replace(moment=moment), engine)
-        found.add(
-            model.embedding.components.tobytes()
-            + represented(model, ArraySource(images[:40]), engine).tobytes()
-        )
-    assert len(found) == 1
+def test_an_embedding_keeps_its_constraint(coder, moment):
+    images = small_images(1, 600, 12, 10)
+    model, _ = fit_manifold(
+        ArraySource(images), coder, WANTED.replace(moment=moment), Engine(SerialExecutor())
+    )
     assert (np.diff(model.embedding.eigenvalues) >= 0).all()
     patches = PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten)
     statistic = ValueSums(DrawnPatches(patches), coder, Whole())
@@ -207,12 +199,19 @@ def test_two_names_of_one_setting_are_refused_together(feature):
     ) == coded_settings(feature)
 
 
-def test_pools_beyond_the_image_are_refused_before_any_data_are_read(coder):
+def test_pools_beyond_the_image_are_refused_before_any_data_are_read(coder, tmp_path):
+    """A checkpoint of settings that cannot be is in the way of those that can: there is none."""
     reads = []
     source = Counted(small_images(0, 30, 12, 10), reads)
-    engine = Engine(SerialExecutor())
-    with pytest.raises(ConfigurationError, match=r"window of 9 .* does not fit 9 x 7 positions"):
-        fit_coded(source, coded_settings("l1", patch=4, pool_size=9), engine)
+    engine = Engine(SerialExecutor(), checkpoint=tmp_path / "c")
+    for feature, window, asked in (
+        ("l1", "window of 9 .* does not fit 9 x 7", {"pool_size": 9}),
+        ("s3c", "window of 9 .* does not fit 9 x 7", {"pool_size": 9}),
+        ("omp", "window of 4 .* does not fit 3 x 2", {"pool_size": 4, "stride": 4}),
+        ("l1", "use a smaller patch", {"patch": 11}),
+    ):
+        with pytest.raises(ConfigurationError, match=window):
+            fit_coded(source, coded_settings(feature, **{"patch": 4, **asked}), engine)
     with pytest.raises(ConfigurationError, match=r"window of 8 .* does not fit 9 x 7 positions"):
         fit_manifold(source, coder, WANTED.replace(stride=1, pool_size=8), engine)
     with pytest.raises(ConfigurationError, match=r"window of 4 .* does not fit 5 x 3 positions"):
@@ -221,23 +220,7 @@ def test_pools_beyond_the_image_are_refused_before_any_data_are_read(coder):
         with pytest.raises(ConfigurationError, match="grid of 8 does not fit into 7 positions"):
             estimator.fit(small_images(0, 30, 12, 10))
     assert not reads
-
-
-def fit_s3c(source):
-    wanted = coded_settings("s3c", patch=4, dictionary=20, rounds=2, n_components=5, positions=12, stride=2)
-
-    def fit(engine):
-        model, _ = fit_coded(source, wanted, engine)
-        return model.embedding.components.tobytes() + represented(model, source, engine).tobytes()
-
-    return fit
-
-
-def test_a_transform_on_spike_and_slab_codes_is_the_same_stopped_and_resumed(tmp_path):
-    fit = fit_s3c(stored_images(tmp_path))
-    expected = plain(fit)
-    for after in ("round-1", "statistics"):
-        assert stopped_and_resumed(fit, tmp_path / after, after) == expected
+    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("context", [Whole(), Window(12, 7, 2, 2)])

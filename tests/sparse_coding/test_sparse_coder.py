@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from coding import everywhere, stored_images
+from coding import stored_images
 from drawing import small_images
-from executors import ThreadsExecutor
 from sparse_coding.oracle_sparse import objective
 
 from benchmarks.sparse.gabor import gabor_fits
@@ -14,10 +13,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
-from smtdist.kernels.threads import set_threads, threads
 from smtdist.models.coders.fit import fit_coder
-from smtdist.models.coders.represent import representing
-from smtdist.models.transform import represented
 from smtdist.statistics.l1_codes import L1Sums
 from smtdist.statistics.patch_rows import PatchRows
 
@@ -32,10 +28,6 @@ def images():
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     return stored_images(tmp_path_factory.mktemp("images"))
-
-
-def bits(coder):
-    return b"".join([coder.atoms.tobytes(), coder.whiten.tobytes(), repr(coder.trace).encode()])
 
 
 def planted(rng, inputs, size, rows, active=2):
@@ -144,36 +136,6 @@ def test_atoms_that_are_never_used_are_replaced_after_a_while(learning):
     assert state.idle[1] == 0
 
 
-@pytest.mark.parametrize("learning", ["gradient", "sums"])
-def test_the_same_bits_from_any_executor(stored, learning):
-    wanted = SMALL.replace(learning=learning, images=700)
-    found = everywhere(lambda engine: fit_coder(SparseCoder, stored, wanted, engine))
-    for coder, records in found:
-        assert [one["name"] for one in records[:3]] == ["whitening", "start", "round-1"]
-        assert len(coder.trace) == 3
-    assert len({bits(coder) for coder, _ in found}) == 1
-
-
-def test_threads_change_no_bit(stored):
-    before, found = threads(), set()
-    try:
-        for count in (1, 3):
-            set_threads(count)
-            found.add(
-                bits(
-                    fit_coder(
-                        SparseCoder,
-                        stored,
-                        SMALL.replace(learning="sums", rounds=2),
-                        Engine(SerialExecutor(count)),
-                    )[0]
-                )
-            )
-    finally:
-        set_threads(before)
-    assert len(found) == 1
-
-
 def test_learning_lowers_the_objective(stored):
     for learning in ("gradient", "sums"):
         coder, _ = fit_coder(
@@ -199,11 +161,6 @@ def test_features_are_pooled_codes(stored, images, changes, width):
     assert z.any()
     codes = coder.code(coder.rows(images[:1]))
     np.testing.assert_allclose(z[0, 0], codes.mean(axis=0), rtol=1e-4, atol=1e-5)
-    ways = [
-        represented(representing(coder), stored, Engine(one)).tobytes()
-        for one in (SerialExecutor(1), ThreadsExecutor(3))
-    ]
-    assert ways[0] == ways[1]
 
 
 def test_gabor_functions_are_told_from_noise():

@@ -1,6 +1,5 @@
 """What benchmarks of words compare, and how one goes on where it stopped."""
 
-import h5py
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -22,30 +21,6 @@ def test_differences_are_paired():
     found = semantics.beyond(one, other)
     assert found["kinds"]["month"]["interval"] == pytest.approx([0.1, 0.1])
     assert found["a"] == {"spearman": pytest.approx(0.2), "interval": pytest.approx([0.2, 0.2])}
-
-
-@pytest.mark.benchmark
-def test_glove_of_images_goes_on_where_it_stopped(tmp_path):
-    bunch, path = load_digits(), tmp_path / "digits.h5"
-    images = np.kron(bunch.images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8)
-    with h5py.File(path, "w") as file:
-        for group, rows in (("train", slice(0, 200)), ("test", slice(200, 260))):
-            file[f"{group}/images"], file[f"{group}/labels"] = images[rows], bunch.target[rows]
-    sizes = ["--data", str(path), "--dictionary", "40", "--sweeps", "2", "--set", "n_components=8"]
-    result = mnist_glove.main([*sizes, "--seeds", "2"])
-    assert set(result["contexts"]) == {"3", "whole"}
-    found = result["contexts"]["3"]
-    assert len(found["seeds"]) == 2
-    assert 0 <= found["by_image"]["p"] <= 1
-    work = ["--work", str(tmp_path / "work")]
-    with pytest.raises(SystemExit) as stopped:
-        mnist_glove.main([*sizes, "--seeds", "1", *work, "--minutes", "0"])
-    assert stopped.value.code == mnist_glove.UNFINISHED
-    one = mnist_glove.main([*sizes, "--seeds", "1", *work])
-    assert one["contexts"]["3"]["seeds"] == found["seeds"][:1]
-    assert mnist_glove.main([*sizes, "--seeds", "2", *work]) == result
-    with pytest.raises(SystemExit, match="other options"):
-        mnist_glove.main([*sizes, "--sweeps", "3", *work])
 
 
 def test_slices_say_what_the_whole_says(tmp_path, monkeypatch):

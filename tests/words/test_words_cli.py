@@ -1,17 +1,13 @@
 """Models of words from the command line: lines that are withdrawn, what is asked of a model, and pictures of that."""
 
-from itertools import pairwise
-
 import pytest
 from calling import refused, run, told
-from matplotlib.figure import Figure
 from PIL import Image
 
 from examples import word_picture as drawn
 from examples.word_picture import draw_words
 from smtdist.errors import ModelError
 from smtdist.models import store
-from smtdist.models.words.model import Near
 
 LINES = "the cat sat on the mat .\na dog sat on the rug .\nthe dog and the cat ran .\n"
 SMALL = "--model words --set n_components=3 --set max_words=4096 --quiet"
@@ -102,15 +98,3 @@ def test_the_most_frequent_words_may_be_left_out_of_those_beside(tmp_path):
     draw_words(model, ["cat", "dog"], tmp_path / "narrow.png", "png", panel=(4.0, 3.0), common=3)
     with Image.open(tmp_path / "narrow.png") as picture:
         assert picture.size == (880, 330)
-
-
-def test_words_that_are_never_beside_it_are_written_inside_the_panel():
-    figure = Figure(dpi=110)
-    axis = figure.subplots()
-    axis.set_ylim(-0.4, 9)
-    drawn._label(axis, [Near(f"word{number}", 0.5, 0) for number in range(9)], figure.dpi / 72)
-    feet = sorted(
-        text.xyann[1] + axis.transData.transform((0.5, 0))[1] * 72 / figure.dpi for text in axis.texts
-    )
-    assert feet[0] > axis.bbox.y0 * 72 / figure.dpi
-    assert min(above - foot for foot, above in pairwise(feet)) >= drawn.LINE

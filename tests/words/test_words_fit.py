@@ -10,7 +10,6 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.csgraph
 import words.reference_words as oracle
-from executors import LossyExecutor
 
 from examples.word_rivals import (
     GloveSettings,
@@ -96,27 +95,6 @@ def oracle_counts(texts, words, window):
                         if other is not None:
                             near[word, other] += 1
     return activity, near
-
-
-def test_workers_give_the_same_bits(documents, fitted, cluster):
-    source = TextSource.open(documents[0])
-    model, _ = fit_words(source, SETTINGS, Engine(cluster))
-    assert model.vocabulary.words == fitted.vocabulary.words
-    assert_same_sums(model.statistics, fitted.statistics)
-    np.testing.assert_array_equal(model.statistics.origin.samples, fitted.statistics.origin.samples)
-    np.testing.assert_array_equal(model.embedding.components, fitted.embedding.components)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_lost_tasks_and_checkpoints_change_nothing(documents, fitted, seed, tmp_path):
-    source = TextSource.open(documents[0])
-    folder = tmp_path if seed else None
-    model, _ = fit_words(source, SETTINGS, Engine(LossyExecutor(seed), checkpoint=folder, key="a"))
-    assert_same_sums(model.statistics, fitted.statistics)
-    if folder:  # a finished pass is read, not made again
-        again, records = fit_words(source, SETTINGS, Engine(SerialExecutor(), checkpoint=folder, key="a"))
-        assert_same_sums(again.statistics, fitted.statistics)
-        assert records[0]["read_bytes"] == records[1]["read_bytes"] == 0
 
 
 def test_pairs_counted_in_parts_are_the_same(documents, fitted):
