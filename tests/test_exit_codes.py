@@ -160,6 +160,11 @@ def test_a_command_line_that_cannot_be_read_is_one_sentence(name, folder):
 @pytest.mark.parametrize(
     ("line", "sentence", "code"),
     [
+        (
+            "fit data/a.txt --dataset x --out OUT",
+            "which does not exist; a list has the name of a file in each line",
+            1,
+        ),
         ("fit a.txt --out OUT", "For text give --model words", 2),
         (
             "fit data/tables.h5 --model words --out OUT",

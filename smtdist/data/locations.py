@@ -119,6 +119,11 @@ def _listed(path: str) -> str | Files | Parsed:
         names = content
     if not names:
         raise DataError(f"{path} lists no file; name at least one.")
+    if not is_url(first := beside(path, names[0])) and not os.path.exists(first):
+        raise DataError(
+            f"{path} lists {names[0][:60]!r}, which does not exist; a list has the name of a file in each line, and text is for "
+            f"{command('fit', 'model', 'words')}."
+        )
     return _files(path, [beside(path, name) for name in names])
 
 
