@@ -94,7 +94,7 @@ def settings() -> str:
 def model_row(name: str) -> str:
     """Return the line of a kind in that table, of one that a package brings too."""
     kind, has = KINDS[name], verbs(name)
-    cells = ["yes" if verb in has else "" for verb in VERBS]
+    cells = [kind.only.get(verb, "yes") if verb in has else "" for verb in VERBS]
     fitted = ", ".join(f"`{model}`" for model in kind.names)
     return f"| {kind.called} | {fitted} | {' | '.join(cells)} |"
 

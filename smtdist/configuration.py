@@ -22,6 +22,9 @@ CODED: Final = {
     "sc": "smtdist.codes.s3c",
 }
 """Learned codes of patches, whose values are no bits, and the module whose `CODES` has each: `smtdist.models.coded`."""
+CODES: Final = (
+    f"one of {', '.join((*FEATURES, *CODED))}, or the name of an encoder that an installed package brings"
+)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?|\d*\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 POLICIES: Final = ("keep", "leave_out", "activate_best")
 VOTES: Final = ("exp", "linear", "hard")
@@ -41,7 +44,7 @@ class Configuration(Settings):
 
     patch_size: int = shared("patch_size", 6)
     code: str = setting(
-        one_of(*FEATURES),
+        one_of(*FEATURES)._replace(expected=CODES),
         'the code of a patch: "vq", also "nearest" (one active atom, the nearest), or "gq", also "threshold" (every atom whose '
         "cosine reaches `threshold`).",
         default="gq",

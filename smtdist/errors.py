@@ -6,6 +6,7 @@ A message marks the parameters that it names (`option`, `equals`, `set_to`). Eac
 
 import codecs
 import re
+import shlex
 import sys
 import unicodedata
 import warnings
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 _BEGIN, _NEXT, _END = "\ufdd0", "\ufdd1", "\ufdd2"
 """Around the kind, name and value of what is marked. Unicode keeps them for a program's own use; in names they mean nothing."""
-_KINDS: Final = ("option", "equals", "set")
+_KINDS: Final = ("option", "equals", "set", "words")
 Words = Callable[[str, str, str], str]
 
 
@@ -33,6 +34,11 @@ equals: Final = partial(option, kind="equals")
 """Returns a setting and its value, marked."""
 set_to: Final = partial(option, kind="set")
 """Returns a setting and its value, marked as what to give."""
+
+
+def in_words(text: str) -> str:
+    """Return a text that names values of Python, such as None, marked."""
+    return option(text, kind="words")
 
 
 def in_python(kind: str, name: str, value: str) -> str:
@@ -54,7 +60,7 @@ def rendered(sentence: str, words: Words = in_python) -> str:
 
 def command(words: str, name: str, value: object = "") -> str:
     """Return a whole command with an option, which both faces say as it is typed."""
-    return f"smtdist {words} --{name} {value}".rstrip()
+    return f"smtdist {words} --{name} {value and shlex.quote(str(value))}".rstrip()
 
 
 _PLURALS: Final = {"leaf": "leaves"}

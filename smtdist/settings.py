@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, in_words
 
 
 class Rule(NamedTuple):
@@ -116,7 +116,7 @@ def several(rule: Rule, expected: str, least: int = 0) -> Rule:
 
 
 FLAG = Rule(lambda value: isinstance(value, bool), "true or false")
-NULL = Rule(lambda value: value is None, "null")
+NULL = Rule(lambda value: value is None, "None")
 ANYTHING = Rule(lambda value: True, "anything")
 TEXT = Rule(lambda value: isinstance(value, str), "a word")
 TABLE = Rule(lambda value: isinstance(value, Mapping), "a table of names and values")
@@ -321,6 +321,11 @@ class Settings:
         return tuple(cls.declared()[name].metadata["setting"].stored or name for name in names)
 
     @classmethod
+    def names_today(cls) -> dict[str, str]:
+        """Return the names of settings by those that they have in files."""
+        return dict(zip(cls.stored_names(cls.declared()), cls.declared(), strict=True))
+
+    @classmethod
     def named(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return values under the names of settings; ConfigurationError for an unknown name, or a name beside its alias."""
         return named(given, cls.declared(), cls.OF)
@@ -380,7 +385,9 @@ def require(name: str, value: Any, field: dataclasses.Field[Any]) -> None:
     """Raise ConfigurationError for a value that the rule of a setting refuses."""
     rule = field.metadata["setting"].rule
     if not rule.accepts(value):
-        raise ConfigurationError(f"{name} is {value!r}; it must be {rule.expected}.")
+        raise ConfigurationError(
+            f"{name} is {in_words(repr(value))}; it must be {in_words(rule.expected)}."
+        )
 
 
 def described(declared: Mapping[str, dataclasses.Field[Any]]) -> dict[str, dict[str, Any]]:
@@ -406,7 +413,9 @@ def named(
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(str(name), names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(declared)}."
+            some = difflib.get_close_matches(str(name), declared, n=8, cutoff=0)
+            hint = f"there are {', '.join(some)}{' and others' * (len(some) < len(declared))}."
+            hint = f"did you mean {near[0]}?" if near else hint
             raise ConfigurationError(f"There is no setting {name!r} of {of}; {hint}")
         own = names[name]
         if own in found:

@@ -141,14 +141,14 @@ def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
     ):
         run(*words)
     sentences = {
-        kernel: "k.h5 holds a kernel model, which smtdist transform and smtdist evaluate take; give a model",
+        kernel: "A kernel model has no format of other programs; smtdist export takes",
         z: "z.h5 holds representations, not a model; give a model written by smtdist fit.",
     }
     refused(["transform", z, *images, "--out", out], tmp_path, sentences[z])
     for path, sentence in sentences.items():
         refused(["export", path, "--format", "onnx", "--out", out], tmp_path, sentence)
     refused(["update", z, *images], tmp_path, sentences[z])
-    refused(["update", kernel, *images], tmp_path, "There is no update of a kernel model")
+    refused(["update", kernel, *images], tmp_path, "A kernel model takes no more samples")
     said = "are classified as they are; leave out --train, --test"
     refused(["evaluate", z, data, "--train images --test images"], tmp_path, said, 2)
     refused(

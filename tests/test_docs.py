@@ -114,4 +114,4 @@ def test_pages_name_every_command():
 
 def test_summaries_are_those_of_the_commands():
     for name, command in COMMANDS.items():
-        assert " ".join(command.help.split()).startswith(commands.COMMANDS[name]), name
+        assert " ".join(command.help.split()).startswith(commands.about(name)), name

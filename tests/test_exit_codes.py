@@ -12,11 +12,11 @@ from pathlib import Path
 import numba
 import pytest
 import typer
-from calling import ended, refused
+from calling import ended, refused, run
 from PIL import Image
 
 from benchmarks.same_bits.data import make_data
-from smtdist.cli import app, commands
+from smtdist.cli import app, commands, options
 from smtdist.cli.app import Output
 from smtdist.cli.commands import GIVEN
 from smtdist.errors import ConfigurationError, SmtdistError
@@ -132,6 +132,90 @@ def test_what_only_the_data_show_is_a_failure(command, folder):
 )
 def test_words_that_are_wrong_without_the_data_are_wrong_usage(line, sentence, folder):
     refused(line if line.startswith("plan") else f"{line} --out out.h5", folder, sentence, 2)
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_a_command_line_that_cannot_be_read_is_one_sentence(name, folder):
+    given = commands.load(name).params
+    own = {text.partition(": ")[2] for text in options.OPTIONS.values() if text.startswith("N: ")}
+    for option in [one.opts[0] for one in given if getattr(one, "help", "") in own]:
+        for value in ("abc", "-1", "1.5"):
+            sentence = f"{option} is '{value}'; it must be a whole number of at least "
+            refused(f"{name} {option} {value}", folder, sentence, 2)
+        refused(f"{name} {option}", folder, f"Option {option} requires an argument; smtdist ", 2)
+    refused(f"{name} --jsom", folder, "There is no option --jsom; did you mean --json?", 2)
+    refused(f"{name} --zzz", folder, f"There is no option --zzz; smtdist {name} --help lists", 2)
+    refused(f"{name} --json=3", folder, "Option --json does not take a value", 2)
+    missing = [one for one in given if one.required]
+    if missing:
+        refused(name, folder, f"smtdist: Missing {missing[0].param_type_name} ", 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence", "code"),
+    [
+        (
+            "fit data/a.txt --dataset x --out OUT",
+            "which does not exist; a list has the name of a file in each line",
+            1,
+        ),
+        ("fit a.txt --out OUT", "For text give --model words", 2),
+        (
+            "fit data/tables.h5 --model words --out OUT",
+            "is an HDF5 file, and a model of words takes text",
+            1,
+        ),
+        ("update words.h5 data/tables.h5", "is an HDF5 file, and a model of words takes text", 1),
+        ("update words.h5 data/tables.h5 --dataset x", "a model of words takes text; give text", 1),
+        ("update words.h5 data/a.txt --dataset x", "takes text, without datasets; leave out --dataset", 2),
+        ("export words.h5 --format onnx --out OUT", "onnx takes models of images", 2),
+        ("export smt-gq.h5 --format word2vec --out OUT", "give a model of smtdist fit --model words", 2),
+        ("evaluate none.h5 data/images.h5", "There is no model file none.h5", 1),
+        ("settings words --code l1", "leave out words or --code", 2),
+        (
+            f"fit {IMAGES} --set code=gg --out OUT",
+            "it must be one of gq, vq, l1, s3c, omp, sc, or the name",
+            2,
+        ),
+        (f"fit {IMAGES} --set code=l1 --set resize=4 --out OUT", " and others.", 2),
+        (f"fit {IMAGES} --set resize=none --set n_atoms=true --out OUT", "n_atoms is true; it must be", 2),
+        (f"fit {IMAGES} --set resize=0 --out OUT", "a whole number of at least 1, or none.", 2),
+        (
+            f"fit {IMAGES} --follow a,b --out OUT",
+            "--follow takes a folder or an address without a comma",
+            2,
+        ),
+        (
+            "transform 'two words.h5' smt-gq.h5 --dataset x --out OUT",
+            "name the model first: smtdist transform smt-gq.h5 'two words.h5'.",
+            2,
+        ),
+        ("info data", "data is a folder; give one file", 1),
+        ("info 'two  words.h5'", "There is no file two  words.h5;", 1),
+    ],
+)
+def test_a_sentence_says_what_was_given_and_what_to_do(line, sentence, code, folder):
+    refused(words(line), folder, sentence, code)
+
+
+def test_what_is_no_file_of_smtdist_is_said_to_be_none(folder):
+    said = run("check data/a.txt", code=1) + ended("check data/a.txt", code=1).stdout
+    assert "data/a.txt: it is not an HDF5 file" in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+@pytest.mark.filterwarnings("default:Events cannot:smtdist.errors.DataWarning")
+def test_a_run_says_once_that_its_events_are_lost(folder, tmp_path):
+    small = "--set patch=3 --set dictionary=8 --set n_components=2 --quiet --no-first-look"
+    done = ended(f"fit {IMAGES} {small} --events /dev/full --out", tmp_path / "m.h5")
+    said = "Events cannot be written to /dev/full any more (No space left on device); the run goes on without them."
+    assert done.stderr.splitlines() == [said]
+
+
+@pytest.mark.parametrize(("columns", "width"), [("", 80), ("120", 120)])
+def test_tables_are_as_wide_as_a_page(columns, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert max(map(len, run("settings words --all").splitlines())) == width
 
 
 PLAIN_ENVIRONMENTS = {

@@ -122,8 +122,15 @@ def test_tuning_finds_the_best_and_says_it_in_a_line():
 
 def test_models_that_cannot_be_added_are_numbered(smt):
     first = smtdist.SMT(**SMALL).fit(X[:40])
-    with pytest.raises(smtdist.SmtdistError, match="The model number 2"):
+    with pytest.raises(smtdist.SmtdistError, match="The second model"):
         smtdist.merge([first, smt])
+    for words in ((first, first), ("m.h5",), (first,)):
+        with pytest.raises(smtdist.SmtdistError, match=r"write merge\(\[a, b\]"):
+            smtdist.merge(*words)
+    with pytest.raises(
+        smtdist.SmtdistError, match="one of gq, vq, l1, s3c, omp, sc, or the name of an encoder"
+    ):
+        smtdist.SMT(code="gg").fit(X)
     with pytest.raises(smtdist.SmtdistError, match="allow_repeats=True"):
         smtdist.update(first, X[:40])
 

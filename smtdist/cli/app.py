@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, load, present
-from smtdist.cli.errors import DEBUG, WrongUsage, in_shell
+from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, about, load, present
+from smtdist.cli.errors import DEBUG, UsageError, WrongUsage, in_shell, of_usage
 from smtdist.errors import (
     PLAIN,
     DataWarning,
@@ -37,8 +37,6 @@ from smtdist.errors import (
 )
 
 FAILED, USAGE = 1, 2
-UsageError: Any = typer.BadParameter.__mro__[1]
-"""That of Typer, or of Click, as the version has it."""
 PATIENCE = "18"
 """OpenBLAS's threads look for work for 2^18 cycles, a tenth of a millisecond, and then sleep. Left to themselves they look for
 2^26, and take the cores of whoever else computes: beside two busy processes on two cores an eigensolve of 2,048 rows took 1.3
@@ -61,14 +59,14 @@ class _Group(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return what help needs of a command."""
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+        return TyperCommand(cmd_name, help=about(cmd_name)) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         args = present(args)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
-            ctx.fail(f"There is no command {args[0]!r}; {hint}")
+            raise WrongUsage(f"There is no command {args[0]!r}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
         room = _address_space()
         if room:  # libraries would end this process in words of their own, or by a signal
@@ -97,8 +95,10 @@ def sentences() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        error.message = visible(masked(error.message))
-        raise
+        if "NoArgs" in type(error).__name__:  # which shows the help
+            raise
+        typer.echo(f"smtdist: {visible(masked(of_usage(error)))}", err=True)
+        raise typer.Exit(USAGE) from None
     except (
         SmtdistError,
         OSError,
@@ -108,9 +108,8 @@ def sentences() -> Iterator[None]:
         RuntimeError,
         UnicodeEncodeError,
     ) as error:
-        faulty = isinstance(
-            error, ImportError | RuntimeError
-        )  # unless a library, or a thread, finds no room
+        # unless a library, or a thread, finds no room
+        faulty = isinstance(error, ImportError | RuntimeError)
         short = isinstance(error, MemoryError | ImportError) or "can't start new thread" in str(error)
         short = short or (isinstance(error, OSError) and error.errno in (None, errno.ENOMEM))
         room = _address_space() if short else ""
@@ -156,7 +155,9 @@ def _sentence(error: BaseException) -> tuple[str, int]:
         return f"{error.object!r} is not in UTF-8; give a name that is.", FAILED
     if isinstance(error, MemoryError):
         return f"Out of memory ({error}); use a smaller dictionary, or a machine with more memory.", FAILED
-    sentence = " ".join(rendered(sentence_of(error), in_shell).split())
+    sentence = rendered(sentence_of(error), in_shell)
+    if not isinstance(error, SmtdistError):  # a library's, in lines
+        sentence = " ".join(sentence.split())
     if isinstance(error, InterruptedRun):
         return _with_way_on(sentence, "continue with {resume}"), error.exit_code
     if isinstance(error, OutputExistsError):

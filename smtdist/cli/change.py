@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Final
 
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.runfile import write_command
 from smtdist.cli.session import engine_for, say_model
 from smtdist.data import locking
 from smtdist.data.same_file import require_apart
 from smtdist.data.writing import check_target
 from smtdist.models import adding, jobs, loading, store
 from smtdist.models.kinds import KINDS
+from smtdist.settings import several, whole
+
+LENGTHS: Final = several(whole(1), "lengths of sequences, as in 100,250,80")
 
 
 def merge(
@@ -72,7 +77,11 @@ def update(
     if alone and (out is None or allow_repeats):
         raise WrongUsage("--alone writes a separate model; give --out, and leave out --allow-repeats.")
     change = jobs.Change(
-        tuple(data), dataset, alone=alone, repeats=allow_repeats, lengths=_lengths(lengths)
+        tuple(data),
+        dataset,
+        alone=alone,
+        repeats=allow_repeats,
+        lengths=() if lengths is None else opt.checked("--lengths", LENGTHS, lengths),
     )
     _change(model, change, out, how, overwrite, json)
 
@@ -96,7 +105,13 @@ def withdraw(
     Example: smtdist withdraw model.h5 more.h5 --dataset train
     """
     ranges = tuple(map(_range, lines or []))
-    change = jobs.Change(tuple(data), dataset, withdraw=True, lines=ranges, lengths=_lengths(lengths))
+    change = jobs.Change(
+        tuple(data),
+        dataset,
+        withdraw=True,
+        lines=ranges,
+        lengths=() if lengths is None else opt.checked("--lengths", LENGTHS, lengths),
+    )
     _change(model, change, out, how, overwrite, json)
 
 
@@ -114,6 +129,8 @@ def _change(
         require_apart(out, (path,), remedy="leave out --out to replace it, or write to another name")
         texts = kind.texts if (kind := KINDS.get(store.kind_at(path))) else False
         check_target(out, overwrite, data=list(change.data), texts=texts)
+    with usage():
+        store.require_first(path, change.data[0], "withdraw" if change.withdraw else "update")
     with locking.held(path) if out is None else nullcontext():
         present = loading.load_growing(path)
         with usage():
@@ -121,17 +138,9 @@ def _change(
         with engine_for(how, job.source, job.facts) as engine:
             model, records = job.fit(engine)
         size = store.save(model, target, overwrite=out is None or overwrite)
+        if out is None and how.checkpoint is not None:
+            write_command(how.checkpoint, done=True)
     say_model(model, target, {"bytes": size, "passes": records}, json, job)
-
-
-def _lengths(text: str | None) -> tuple[int, ...]:
-    """Return the lengths that --lengths lists; none for no list."""
-    if text is None:
-        return ()
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise WrongUsage(f"--lengths {text} is not a list of lengths; write it as 100,250,80.")
-    return tuple(int(part) for part in parts)
 
 
 def _range(text: str) -> tuple[int, int]:

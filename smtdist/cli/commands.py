@@ -1,11 +1,12 @@
-"""The commands by name: where each lives, and its one line of help. A command is imported when it is called."""
+"""The commands by name, and where each lives. A command is imported when it is called."""
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
@@ -27,44 +28,13 @@ CHECKPOINT: ContextVar[Path | None] = ContextVar("CHECKPOINT", default=None)
 
 
 COMMANDS: Final = {
-    "demo": "Fit a model on scikit-learn's handwritten digits, on a local Dask cluster, and compare it with raw pixels.",
-    "import": "Import images from a folder, arrays or archives into an HDF5 file; repeat the command to continue a stopped "
-    "import.",
-    "manifest": "Write a manifest of many files, so that they can be used as one; or check the files of a manifest.",
-    "plan": "Print what a fit will cost, pass by pass: tasks, bytes, memory and time.",
-    "fit": "Fit a model of any kind: of images, words, the rows of a table, clips, kernels, concepts, or a head.",
-    "resume": "Continue a stopped run from its checkpoint folder; the result is the same as without the stop.",
-    "watch": "Show a run that was started elsewhere, live, until it ends; this does not change the run.",
-    "update": "Add samples to a model, and solve again; only these samples are read.",
-    "withdraw": "Withdraw samples from a model, as if they had never been added, and solve again; only these samples are read.",
-    "merge": "Add the sums of models, subtract those of others, and solve again; no data are read.",
-    "transform": "Write the representation of every sample to an HDF5 file, or the predictions of a head.",
-    "evaluate": "Classify test images from training images: with soft k-NN, a linear probe, an SVM, or kernel ridge regression.",
-    "tune": "Try every combination of a grid of settings on held-out images, in far less time than separate fits.",
-    "near": "Show the words nearest to others in a model of words, and the words that co-occur with them most.",
-    "search": "List the points whose concepts fulfil a formula.",
-    "draw": "Draw which concepts separate some points, and where all others lie.",
-    "filters": "Draw the atoms of a model as patches.",
-    "export": "Write a fitted encoder for ONNX Runtime, or vectors of words for gensim.",
-    "report": "Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, "
-    "concepts.",
-    "tls": "Make certificates for the scheduler, workers and clients of a cluster.",
-    "info": "Show what a file holds: a model, concepts, representations, a head or images.",
-    "check": "Read files that smtdist has written, checkpoint folders too, and compare them with their checksums.",
-    "settings": "List the settings of a model that --set takes, with defaults, and the presets with what they change.",
+    **{"demo": "demo", "import": "data", "manifest": "data", "plan": "fit", "fit": "fit"},
+    **{"resume": "runfile", "watch": "watch", "update": "change", "withdraw": "change", "merge": "change"},
+    **{"transform": "use", "evaluate": "use", "tune": "tune", "near": "look", "search": "look"},
+    **{"draw": "look", "filters": "look", "export": "use", "report": "look", "tls": "watch"},
+    **{"info": "look", "check": "look", "settings": "look"},
 }
-"""Every command by name, with the first sentence of its docstring."""
-MODULES: Final = {
-    **dict.fromkeys(("import", "manifest"), "data"),
-    **dict.fromkeys(("plan", "fit"), "fit"),
-    **dict.fromkeys(("update", "withdraw", "merge"), "change"),
-    **dict.fromkeys(("transform", "evaluate", "export"), "use"),
-    **dict.fromkeys(("near", "search", "info", "check", "settings"), "look"),
-    **dict.fromkeys(("draw", "filters", "report"), "output"),
-    **dict.fromkeys(("watch", "tls"), "watch"),
-    **{"demo": "demo", "resume": "runfile", "tune": "tune"},
-}
-"""Where the function of a command is, which has its name."""
+"""Every command, as help lists them, and the module of its function, which has its name."""
 RESUMED: Final = ("fit", "update", "withdraw")
 """Commands whose runs `resume` goes on with."""
 
@@ -104,20 +74,6 @@ def present(words: Sequence[str]) -> list[str]:
         if now[:1] == [before] and switch in now:
             now = [after, *(word for word in now[1:] if word != switch)]
     return now
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Import without looking for garbage, nor later in what was imported: modules stay, and it takes a fifth of a start."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if not gc.get_freeze_count():  # once: what a caller of many commands drops is still found
-            gc.freeze()
-        if before:
-            gc.enable()
 
 
 def of_the_user(ctx: Any) -> dict[str, Any]:
@@ -163,30 +119,50 @@ class _Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> Any:
         found: list[Any] = super().get_params(ctx)
-        for (
-            one
-        ) in found:  # the name of an argument says what it is; Typer from 0.29 on adds a type of Python
+        for one in found:
+            # the name of an argument says what it is; Typer from 0.29 on adds a type of Python
             if one.param_type_name == "argument" or one.metavar is None:
                 one.display_type_rich = lambda ctx: None
         return found
 
 
-def _paragraphs(function: Callable[..., Any]) -> list[str]:
+def _paragraphs(text: str) -> list[str]:
     """Return the paragraphs of a docstring, each in one line, so that the terminal alone says where lines end."""
-    return [" ".join(part.split()) for part in (inspect.getdoc(function) or "").split("\n\n")]
+    return [" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")]
+
+
+def _function(name: str) -> str:
+    return f"{name}_" if iskeyword(name) else name
+
+
+def about(name: str) -> str:
+    """Return the first paragraph on a command, for which it is not imported."""
+    text = Path(__file__).with_name(f"{COMMANDS[name]}.py").read_text("utf-8")
+    functions = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
+    return _paragraphs(
+        next(ast.get_docstring(one) or "" for one in functions if one.name == _function(name))
+    )[0]
 
 
 @cache
 def load(name: str) -> Any:
     """Import a command and return it as the command line needs it, once for all calls in a process."""
-    with _uncollected():
-        module = import_module(f"smtdist.cli.{MODULES[name]}")
-    function = getattr(module, f"{name}_" if iskeyword(name) else name)
+    # modules stay: looking for garbage now, or later in what they import, takes a fifth of a start
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        module = import_module(f"smtdist.cli.{COMMANDS[name]}")
+    finally:
+        if not gc.get_freeze_count():  # once: what a caller of many commands drops is still found
+            gc.freeze()
+        if before:
+            gc.enable()
+    function = getattr(module, _function(name))
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    *text, example = _paragraphs(function)
+    *text, example = _paragraphs(function.__doc__)
     app.command(name, cls=_Command, help="\n\n".join(text), epilog=example)(with_common_options(function))
     return typer.main.get_command(app)

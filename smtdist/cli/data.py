@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, in_shell, usage
-from smtdist.cli.session import error_console, say_result, stopping_on_signals
+from smtdist.cli.session import say_result, stopping_on_signals
 from smtdist.data import locations, locking
 from smtdist.data.importers import images
 from smtdist.data.importers.items import Listing
@@ -25,6 +25,7 @@ from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import InterruptedRun, counted
 from smtdist.models.importing import ImportSettings
 from smtdist.monitor import tables
+from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.progress import ProgressView
 
 VIDEO = "video"
@@ -39,7 +40,7 @@ def _in_sight(name: str, total: int, unit: str, quiet: bool) -> Iterator[EventSt
     events = EventStream(words=in_shell)
     with ExitStack() as stack:
         if not quiet:
-            events.subscribe(stack.enter_context(ProgressView(error_console())))
+            events.subscribe(stack.enter_context(ProgressView(VisibleConsole(stderr=True))))
         events.started(name, total, 0, unit=unit)
         yield events
 
@@ -87,7 +88,18 @@ def import_(
             source, out, ImportSettings(**settings), n_workers=n_workers, overwrite=overwrite
         )
     results = found.run(partial(_imported, quiet=quiet, write=found.write))
-    _show(results, found, time.perf_counter() - started, json)
+    seconds = time.perf_counter() - started
+    # groups that this run wrote; those before them were shown by the run that was stopped
+    every = [
+        _facts(result, found.listings[name], found.out, name, seconds) for name, result in results.items()
+    ]
+    if not found.several:
+        say_result(every[0], json, _line(every[0], f"{tables.size(every[0]['bytes'])}, "))
+        return
+    size, whole = found.out.stat().st_size, str(found.out.absolute())  # of all sets together
+    every = [{**one, "bytes": size} for one in every]
+    lines = [*map(_line, every), f"{whole}: {tables.size(size)} in all"]
+    say_result({"out": whole, "groups": every, "bytes": size, "seconds": seconds}, json, *lines)
 
 
 def _import_clips(
@@ -95,7 +107,7 @@ def _import_clips(
 ) -> None:
     with usage():
         VideoSettings(crop, levels, limit)
-    note = partial(error_console().print, markup=False, highlight=False, soft_wrap=True)
+    note = partial(VisibleConsole(stderr=True).print, markup=False, highlight=False, soft_wrap=True)
     written = import_videos(
         files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=note
     )
@@ -138,24 +150,17 @@ def _imported(
     return result
 
 
-def _show(results: Mapping[str, ImportResult], asked: images.Import, seconds: float, json: bool) -> None:
-    """Show each group that this run wrote; those before it were shown by the run that was stopped."""
-    every = [
-        _facts(result, asked.listings[name], asked.out, name, seconds) for name, result in results.items()
-    ]
-    if not asked.several:
-        say_result(every[0], json, _line(every[0], f"{tables.size(every[0]['bytes'])}, "))
-        return
-    size, out = asked.out.stat().st_size, str(asked.out.absolute())  # of all sets together
-    every = [{**found, "bytes": size} for found in every]
-    lines = [*(_line(found) for found in every), f"{out}: {tables.size(size)} in all"]
-    say_result({"out": out, "groups": every, "bytes": size, "seconds": seconds}, json, *lines)
-
-
 def _facts(result: ImportResult, listing: Listing, out: Path, group: str, seconds: float) -> dict[str, Any]:
     """Return the figures of one group, once what was left out was told of."""
-    _warn(result.skipped, "unreadable images", result.first_skipped)
-    _warn(result.left_out, listing.left_out_is, result.first_left_out)
+    for count, what, first in (
+        (result.skipped, "unreadable images", result.first_skipped),
+        (result.left_out, listing.left_out_is, result.first_left_out),
+    ):
+        more = ", the first of them" if count > len(first) else ""
+        for line in (
+            (f"Left out {counted(count, what)}{more}:", *(f"  {one}" for one in first)) if count else ()
+        ):
+            VisibleConsole(stderr=True).print(line, highlight=False, soft_wrap=True)
     return {
         "out": str(out.absolute()),
         "group": group,
@@ -177,14 +182,6 @@ def _line(found: dict[str, Any], size: str = "") -> str:
         f"{found['out']}: {counted(found['n_samples'], 'image')}{classes} in {found['group']} ({found['layout']}), "
         f"{size}{tables.rate(found['images_per_second'], 1.0)} images/s"
     )
-
-
-def _warn(count: int, what: str, first: Sequence[str]) -> None:
-    """Say on standard error what an import left out, and name the first few."""
-    if count:
-        more = ", the first of them" if count > len(first) else ""
-        for line in (f"Left out {counted(count, what)}{more}:", *(f"  {sentence}" for sentence in first)):
-            error_console().print(line, highlight=False, soft_wrap=True)
 
 
 def manifest(

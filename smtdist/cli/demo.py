@@ -31,9 +31,9 @@ from smtdist.configuration import Configuration
 from smtdist.data import showing
 from smtdist.data.writing import check_target
 from smtdist.evaluate import judging, knn, metrics, run
+from smtdist.evaluate.few_labels import kernel_sweep
 from smtdist.models import store
 from smtdist.models.fit import fit
-from smtdist.models.model import Model
 from smtdist.models.transform import represented
 from smtdist.monitor import tables
 
@@ -78,7 +78,28 @@ def demo(
     if out is None:
         out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
     check_target(out, overwrite)
-    model, result = _run(out, opt.Where(workers, quiet=quiet), overwrite)
+    result, (images, labels) = dict[str, Any](), datasets.load_digits()
+    order = np.random.default_rng(SEED).permutation(len(images))
+    known, asked = (
+        judging.labelled(images[rows], labels[rows]) for rows in (order[:N_TRAIN], order[N_TRAIN:])
+    )
+    with engine_for(opt.Where(workers, quiet=quiet), known.source) as engine:
+        model, records = fit(known.source, SETTINGS, engine)
+        size = store.save(model, out, overwrite=overwrite)
+        pixels = judging.RawPixels(model, known.source.shape[1:])
+        for name, encoder, votes, temperature in (
+            ("", model, NEIGHBOURS, run.Kernel.temperature),
+            ("raw_", pixels, RAW_NEIGHBOURS, RAW_TEMPERATURE),
+        ):
+            near, far = (
+                represented(encoder, part.source, engine).reshape(part.source.n_samples, -1)
+                for part in (known, asked)
+            )
+            one = run.classified(near, known.labels, far, asked.labels, engine, votes)
+            sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
+            result[f"{name}knn"] = one.to_dict()
+            result[f"{name}few_labels"] = kernel_sweep(*sets, LABELS, temperature=temperature)
+    result |= {"passes": records, "model": str(out.absolute()), "bytes": size} | model.summary()
     result["seconds"] = time.perf_counter() - started
     found = [
         ("soft k-NN, sparse manifold transform", result["knn"]),
@@ -99,31 +120,3 @@ def demo(
         f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(showing.told(model))}",
         advice=[metrics.advice(result["knn"]["top1"], result["raw_knn"]["top1"])],
     )
-
-
-def _run(out: Path, where: opt.Where, overwrite: bool) -> tuple[Model, dict[str, Any]]:
-    from smtdist.evaluate.few_labels import kernel_sweep  # SciPy's statistics: other commands need not wait
-
-    result, (images, labels) = dict[str, Any](), datasets.load_digits()
-    order = np.random.default_rng(SEED).permutation(len(images))
-    known, asked = (
-        judging.labelled(images[rows], labels[rows]) for rows in (order[:N_TRAIN], order[N_TRAIN:])
-    )
-    with engine_for(where, known.source) as engine:
-        model, records = fit(known.source, SETTINGS, engine)
-        size = store.save(model, out, overwrite=overwrite)
-        pixels = judging.RawPixels(model, known.source.shape[1:])
-        for name, encoder, votes, temperature in (
-            ("", model, NEIGHBOURS, run.Kernel.temperature),
-            ("raw_", pixels, RAW_NEIGHBOURS, RAW_TEMPERATURE),
-        ):
-            near, far = (
-                represented(encoder, part.source, engine).reshape(part.source.n_samples, -1)
-                for part in (known, asked)
-            )
-            found = run.classified(near, known.labels, far, asked.labels, engine, votes)
-            sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
-            result[f"{name}knn"] = found.to_dict()
-            result[f"{name}few_labels"] = kernel_sweep(*sets, LABELS, temperature=temperature)
-    about = {"passes": records, "model": str(out.absolute()), "bytes": size}
-    return model, result | about | model.summary()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import engine_for, say_model, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
-from smtdist.engine.forecast import PassCost
 from smtdist.engine.memory import readable
 from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.errors import InterruptedRun, counted
@@ -23,7 +21,7 @@ from smtdist.evaluate import first_look as looking
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.models import forecast, jobs, planning, store, ways
 from smtdist.models.image_jobs import Images
-from smtdist.models.jobs import Job, Request
+from smtdist.models.jobs import Request
 from smtdist.models.plan import PlannedCluster
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
@@ -60,31 +58,23 @@ def fit(
     if job.alone and (how.workers or how.cluster is not None):
         raise WrongUsage(job.alone)
     with engine_for(how, job.source, job.facts) as engine:
-        _note_room(engine, out, job.stored_bytes)
+        folder = out.absolute().parent
+        if (free := shutil.disk_usage(folder).free) < job.stored_bytes:  # before the sums are compressed
+            engine.note(
+                f"The model file may take up to {readable(job.stored_bytes)}, and {folder} has room for {readable(free)}. "
+                "With --checkpoint a fit is not lost if its file cannot be written."
+            )
         model, records = job.fit(engine)
         size = store.save(model, out, overwrite=overwrite)
-        look = _first_look(model, request, job, engine, out) if first_look and job.pictured else None
+        look = None
+        if first_look and job.pictured:
+            CHECKPOINT.set(None)  # there is nothing to resume
+            where = list(request.data), request.dataset or ""
+            try:
+                look = looking.first_look(model, *where, job.source, engine, job.seed)
+            except InterruptedRun as error:
+                raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
     say_model(model, out, {"bytes": size, "passes": records}, json, job, look)
-
-
-def _note_room(engine: Engine, out: Path, stored: int) -> None:
-    """Say so if the disk may be too small for the model, whose sums take so much before they are compressed."""
-    free = shutil.disk_usage(out.absolute().parent).free
-    if free < stored:
-        engine.note(
-            f"The model file may take up to {readable(stored)}, and {out.absolute().parent} has room for {readable(free)}. "
-            "With --checkpoint a fit is not lost if its file cannot be written."
-        )
-
-
-def _first_look(model: Any, request: Request, job: Job, engine: Engine, out: Path) -> looking.Look | None:
-    """Take the first look at a model that has been written; where that is stopped, say so."""
-    CHECKPOINT.set(None)  # there is nothing to resume
-    try:
-        data, dataset = list(request.data), request.dataset or ""
-        return looking.first_look(model, data, dataset, job.source, engine, job.seed)
-    except InterruptedRun as error:
-        raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
 
 
 def plan(
@@ -135,11 +125,27 @@ def plan(
             name: _plain(plans[name]) | {"configuration": settings.to_dict()}
             for name, settings in job.each.items()
         }
-        say_result(
-            own[""] | about if "" in own else about | {"models": own}, json, *_all_shown(plans, kept)
-        )
+        if "" in plans:
+            say_result(own[""] | about, json, *_shown(plans[""], kept))
+            return
+        lines = [
+            line
+            for name, planned in plans.items()
+            for line in (f"The model {name}:", *_shown(planned, kept))
+        ]
+        ranges = [one.seconds_range for one in plans.values() if one.seconds_range is not None]
+        if len(ranges) == len(plans):
+            low, high = map(sum, zip(*ranges, strict=True))
+            lines.append(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
+        say_result(about | {"models": own}, json, *lines)
     elif job.costs is not None:
-        passes = [cost.to_dict() for cost in _costs(job.costs, job, how)]
+        if how.is_local:
+            machine = PlannedCluster(workers or 0, limit_bytes=how.memory_bytes)
+            costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
+        else:
+            with engine_for(how, job.source) as engine:
+                costs = job.costs(engine)
+        passes = [cost.to_dict() for cost in costs]
         say_result({"passes": passes, **about}, json, tables.plan_table(passes, kept))
     elif not how.is_local:
         raise WrongUsage("The plan of such a model is for this machine; leave out --cluster.")
@@ -148,29 +154,6 @@ def plan(
             machines, _ = forecast.local_machines(workers or 0, threads, *sizes)
         planned = planned_run(job.fit, machines, job.components, checkpoint=how.checkpoint, timed=calibrate)
         say_result(_plain(planned) | about, json, *_shown(planned, kept))
-
-
-def _costs(costs: Callable[[Engine], list[PassCost]], job: Job, how: opt.How) -> list[PassCost]:
-    """Return what the passes of a job that states them will cost, on this machine or on a running cluster."""
-    if how.is_local:
-        machine = PlannedCluster(how.resolved_workers(job.source) or 0, limit_bytes=how.memory_bytes)
-        return costs(Engine(machine, EventStream(), how.checkpoint))
-    with engine_for(how, job.source) as engine:
-        return costs(engine)
-
-
-def _all_shown(plans: dict[str, forecast.FitPlan], kept: bool) -> list[Any]:
-    """Return what people read of the plans of models that are fitted one after the other."""
-    if "" in plans:
-        return _shown(plans[""], kept)
-    lines = [
-        line for name, planned in plans.items() for line in (f"The model {name}:", *_shown(planned, kept))
-    ]
-    ranges = [planned.seconds_range for planned in plans.values() if planned.seconds_range is not None]
-    if len(ranges) == len(plans):
-        low, high = map(sum, zip(*ranges, strict=True))
-        lines.append(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
-    return lines
 
 
 def _shown(planned: forecast.FitPlan, kept: bool) -> list[Any]:

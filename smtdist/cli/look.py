@@ -1,17 +1,24 @@
-"""Verbs that look into files: `info`, `check`, `near` and `search`; and `settings`, what a fit can be asked."""
+"""Verbs that tell and draw what files hold, and `settings`, what a fit can be asked."""
 
 from __future__ import annotations
 
+import json as json_text
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.text import Text
 
-from smtdist.cli.errors import in_shell, usage
-from smtdist.cli.session import result_console, say_result
-from smtdist.errors import counted, rendered
+from smtdist import configuration
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage, as_typed, in_shell, usage
+from smtdist.cli.session import engine_for, say_result
+from smtdist.data import hdf5
+from smtdist.data.writing import check_target
+from smtdist.errors import DataError, ModelError, counted, rendered, visible
+from smtdist.models import kinds, store
 from smtdist.monitor import tables
+from smtdist.monitor.console import VisibleConsole
 from smtdist.settings import described
 
 
@@ -25,37 +32,33 @@ def info(model: Path | None = None, json: bool = False) -> None:
     from smtdist.report.facts import facts_of, kind_of, looks_of
 
     if model is None:
-        _installation(json)
+        from smtdist.engine.executor import available_cores
+        from smtdist.kernels.cpu.dictionary import in_use
+        from smtdist.kernels.device import device_name
+        from smtdist.kernels.products import ORDERED, library
+        from smtdist.models.provenance import versions
+
+        facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
+        facts |= {"code_products": ORDERED, "library": library()}
+        rows = [
+            *facts["versions"].items(),
+            ("cores", str(facts["cores"])),
+            ("GPU", facts["gpu"] or "no"),
+            ("products", facts["products"]),
+            ("processor", " ".join(facts["cpu_flags"])),
+            ("products of codes", "ours, in one order: the same bits on any processor"),
+            ("other products", facts["library"]),
+        ]
+        say_result(facts, json, tables.facts_table("smtdist", rows))
         return
     facts, readable = facts_of(model), looks_of(kind_of(model)).readable
     size = ("file", tables.size(facts["bytes"]))
-    shown: list[Any] = [tables.facts_table(str(model), [size, *readable(facts)])]
+    shown: list[Any] = [tables.facts_table(visible(str(model)), [size, *readable(facts)])]
     if facts["audit"]:
         shown.append(tables.audit_table(facts["audit"]))
-    if settings := sorted((name, str(value)) for name, value in facts["configuration"].items()):
+    if settings := sorted((name, as_typed(value)) for name, value in facts["configuration"].items()):
         shown.append(tables.facts_table("\nSettings", settings))
     say_result(facts, json, *shown)
-
-
-def _installation(json: bool) -> None:
-    from smtdist.engine.executor import available_cores
-    from smtdist.kernels.cpu.dictionary import in_use
-    from smtdist.kernels.device import device_name
-    from smtdist.kernels.products import ORDERED, library
-    from smtdist.models.provenance import versions
-
-    facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
-    facts |= {"code_products": ORDERED, "library": library()}
-    rows = [
-        *facts["versions"].items(),
-        ("cores", str(facts["cores"])),
-        ("GPU", facts["gpu"] or "no"),
-        ("products", facts["products"]),
-        ("processor", " ".join(facts["cpu_flags"])),
-        ("products of codes", "ours, in one order: the same bits on any processor"),
-        ("other products", facts["library"]),
-    ]
-    say_result(facts, json, tables.facts_table("smtdist", rows))
 
 
 def check(files: list[Path], json: bool = False) -> None:
@@ -81,21 +84,30 @@ def settings(model: str = "smt", code: str | None = None, all_: bool = False, js
 
     Example: smtdist settings words
     """
-    from smtdist import configuration
     from smtdist.models import coded, jobs
 
-    code = None if code in configuration.BINARY else code
+    if code is not None and model != jobs.SMT:
+        raise WrongUsage(f"--code is of the transform of images; leave out {model} or --code.")
     with usage():
-        declared = jobs.declared(model) if code is None else coded.declared(code)
+        learned = code is not None and code not in configuration.BINARY
+        declared = dict(coded.declared(code) if code and learned else jobs.declared(model))
+    if code is not None:  # which is said already
+        declared.pop("code", None)
     shown = {
         name: field
         for name, field in declared.items()
         if all_ or json or not field.metadata["setting"].advanced
     }
     about: dict[str, Any] = {"settings": described(shown)}
-    lines: list[Any] = [tables.settings_table(about["settings"], result_console().width)]
+    said = {
+        name: {part: as_typed(text) for part, text in one.items()}
+        for name, one in about["settings"].items()
+    }
+    lines: list[Any] = [tables.settings_table(said, VisibleConsole().width)]
     if left := len(declared) - len(shown):
-        lines.append(f"{counted(left, 'advanced setting')} more: smtdist settings {model} --all")
+        lines.append(
+            f"{counted(left, 'advanced setting')} more: smtdist settings {f'--code {code}' if code else model} --all"
+        )
     if code is not None:
         about["code"] = code
     elif model == jobs.SMT:
@@ -105,8 +117,8 @@ def settings(model: str = "smt", code: str | None = None, all_: bool = False, js
             "preset_notes": configuration.PRESET_NOTES,
         }
         for name, line in configuration.preset_lines().items():
-            note = Text(f"  {configuration.PRESET_NOTES[name]}", style="dim")
-            lines += [Text(f"--preset {name}: {line}"), note]
+            note = Text(as_typed(f"  {configuration.PRESET_NOTES[name]}"), style="dim")
+            lines += [Text(as_typed(f"--preset {name}: {line}")), note]
         lines.append(
             "smtdist settings --code l1 (or s3c, omp, sc) lists those of a fit with --set code=l1."
         )
@@ -118,7 +130,6 @@ def near(model: Path, words: list[str], count: int = 10, json: bool = False) -> 
 
     Example: smtdist near words.h5 february raccoon
     """
-    from smtdist.models import store
     from smtdist.models.words.model import WordModel
 
     fitted = store.load(model, kind=WordModel)
@@ -145,9 +156,134 @@ def search(model: Path, formula: str, json: bool = False) -> None:
     """
     from smtdist.concepts import reading
     from smtdist.concepts.model import ConceptModel
-    from smtdist.models import store
 
     with usage():
         points = reading.search(store.load(model, kind=ConceptModel).concepts, formula)
     result = {"query": formula, "n_points": len(points), "points": points.tolist()}
     say_result(result, json, " ".join(map(str, points)))
+
+
+def report(
+    model: Path,
+    out: Path,
+    data: Path | None = None,
+    train: str | None = None,
+    test: str | None = None,
+    limit: int = 2000,
+    run: Path | None = None,
+    and_: list[Path] | None = None,
+    where: opt.Where = opt.HERE,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Write an HTML page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts.
+
+    Example: smtdist report model.h5 --data data.h5 --train train --test test --out report.html
+    """
+    from smtdist.evaluate.run import Labelled
+    from smtdist.models import loading
+    from smtdist.report.build import write_report
+    from smtdist.report.facts import kind_of
+    from smtdist.report.looks import look_at_some
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise WrongUsage(f"{out} is not a name of a page; let it end in .html.")
+    if (data is None) != (train is None) or (data is None) != (test is None):
+        raise WrongUsage("Labelled images need all three of --data, --train and --test.")
+    kind = kind_of(model)
+    if data is not None and kind not in kinds.OF_IMAGES:
+        raise WrongUsage(f"--data is for models of images, but {model} holds {kind}; leave it out.")
+    check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
+    looked = None
+    if data is not None and train is not None and test is not None:
+        fitted: Any = loading.load_transform(model, statistics=False)
+        known, asked = (Labelled.open([str(data)], group, fitted.scaling) for group in (train, test))
+        with engine_for(where, known.source) as engine:
+            looked = look_at_some(fitted, known, asked, limit, engine)
+    records = None
+    if run is not None:
+        try:  # the last object that a fit printed has the records of its passes
+            printed = run.read_text("utf-8").strip()
+            found = json_text.loads(printed if printed.startswith("{\n") else printed.splitlines()[-1])
+            records = list(found["passes"])
+        except (OSError, UnicodeDecodeError, ValueError, LookupError, TypeError) as error:
+            raise ModelError(
+                f"{run} is not what smtdist fit --json prints; give that, or leave --run out."
+            ) from error
+    size = write_report(model, out, overwrite=overwrite, looked=looked, records=records, others=and_ or ())
+    result = {"report": str(out.absolute()), "file": str(model.absolute()), "kind": kind, "bytes": size}
+    say_result(result, json, f"{out}: {tables.size(size)}")
+
+
+def draw(
+    model: Path,
+    points: list[str],
+    names: str | None = None,
+    figure: Path = Path("points"),
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Draw which concepts separate some points, and where all others lie.
+
+    Example: smtdist draw concepts.h5 3 14 --figure points
+    """
+    from smtdist.concepts import drawing
+    from smtdist.concepts.model import ConceptModel
+
+    fitted = store.load(model, kind=ConceptModel)
+    label = None
+    if names is not None:
+        path, colon, dataset = names.rpartition(":")
+        if not colon:
+            raise WrongUsage(f"{names!r} names no dataset; write FILE.h5:DATASET.")
+        with hdf5.open_dataset(path, dataset) as stored:
+            if stored.shape != (fitted.points,) or stored.dtype.kind not in "OS":
+                raise DataError(
+                    f"{names} does not hold {fitted.points:,} names; give one text for each point."
+                )
+            label = [str(name) for name in stored.asstr()[()]]
+    numbers = [_point(word, label, fitted.points) for word in points]
+    with usage():
+        found, paths = drawing.draw_points(fitted, numbers, figure, names=label, overwrite=overwrite)
+    plain = [{"pattern": one.pattern, "concepts": one.concepts} for one in found]
+    lines = [
+        f"  {len(one.concepts):>4} concepts separate "
+        f"{', '.join(word for word, held in zip(points, one.pattern, strict=True) if held)} from the others"
+        for one in found
+    ]
+    say_result({"points": numbers, "kinds": plain, "files": paths}, json, *paths, *lines)
+
+
+def _point(word: str, names: list[str] | None, points: int) -> int:
+    if names is not None and word in names:
+        return names.index(word)
+    if word.isdecimal() and int(word) < points:
+        return int(word)
+    raise WrongUsage(f"There is no point {word!r}; give a name, or a number from 0 to {points - 1}.")
+
+
+def filters(
+    model: Path,
+    out: Path,
+    most: int = 1024,
+    whitened: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Draw the atoms of a model as patches.
+
+    Example: smtdist filters model.h5 --out atoms.png
+    """
+    from smtdist.models import loading
+    from smtdist.plot.sheets import save_filters
+
+    check_target(out, overwrite, inputs=(model,))
+    found: Any = loading.load_images(model, statistics=False)
+    loading.require_one(found, model)
+    coder = getattr(found, "coder", found)  # what a transform of a learned code has beside its embedding
+    if whitened and not hasattr(coder, "whitened_filters"):
+        raise WrongUsage("--whitened is for learned codes; leave it out for atoms that are patches.")
+    drawn = coder.whitened_filters() if whitened else coder.pictures()
+    save_filters(drawn, out, most)
+    result = {"out": str(out.absolute()), "filters": min(most, len(drawn))}
+    say_result(result, json, f"{result['out']}: {result['filters']} filters")

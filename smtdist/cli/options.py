@@ -10,14 +10,14 @@ from dataclasses import Field, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import GenericAlias
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import typer
 
 from smtdist import configuration
-from smtdist.cli.errors import DEBUG, WrongUsage, usage
+from smtdist.cli.errors import DEBUG, WrongUsage, as_typed, usage
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.settings import FLAG, Settings, default_of, described
+from smtdist.settings import FLAG, Rule, Settings, default_of, described, one_of, whole
 
 if TYPE_CHECKING:  # a command that needs no data does not wait for what reads them
     from smtdist.data.source import Source
@@ -30,7 +30,7 @@ MOST_WORKERS = 8
 ARGUMENTS: Final = {
     "data": "DATA...: HDF5 file, Zarr store or address (https://, s3://) with images; a .npy file or a dataset with rows; text "
     "files; clips; or representations. Many files: list them, or give a quoted pattern, a folder, a list (.txt) or a "
-    "manifest (.json).",
+    "manifest (.json). Text files are only listed: a .txt file is text itself.",
     "model": "MODEL.h5: Model written by smtdist fit.",
     "evaluate model": "MODEL.h5: A model, training representations (smtdist transform), or a head (smtdist fit --model head).",
     "near model": "MODEL.h5: Model of words, written by smtdist fit --model words.",
@@ -100,7 +100,7 @@ OPTIONS: Final = {
     "alone": ": Write a model of these samples only, with the codes of MODEL.h5, for a later merge.",
     "allow_repeats": ": Also add samples that are in the sums already; they then count twice.",
     "metric": "knn|linear: Classifier that compares the settings.",
-    "neighbours": "N: Number of neighbours that vote (knn). Default: the model's setting, else 30.",
+    "n_neighbors": "N: Number of neighbours that vote (knn). Default: the model's setting, else 30.",
     "mirrored": ": Also write the features of mirror images, after those of the images.",
     "half": ": Write float16, which takes half the space.",
     "csv": ": Of a head: write comma-separated values instead (sample, label, probabilities).",
@@ -172,14 +172,11 @@ OPTIONS: Final = {
 """Options, likewise; words divided by | are all that there are. A flag has no value."""
 LEAST: Final = {
     **dict.fromkeys(("workers", "levels", "seed", "import limit"), 0),
-    **dict.fromkeys(
-        ("max_workers", "threads", "limit", "most", "count", "days", "sequences", "neighbours"), 1
-    ),
     **dict.fromkeys(("labels", "report limit", "tune limit"), 2),
 }
-"""The lowest value of options that are numbers."""
-ALSO: Final = {"quiet": ("-q",), "code": ("--feature",)}
-"""Second names of options."""
+"""The lowest value of options that are numbers, where it is not 1."""
+ALSO: Final = {"n_neighbors": ("--neighbours", "--neighbors"), "code": ("--feature",)}
+"""Other names of options, which help does not show."""
 
 
 @dataclass(frozen=True)
@@ -281,18 +278,6 @@ def other_names(declared: Mapping[str, Field[Any]]) -> dict[str, str]:
     }
 
 
-def _given_settings(of: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that options give, by name: flags as they are, texts as their rules have them."""
-    return {
-        # a word that the rule takes stays one, though "none" or "7" may be read as something else
-        name: given[name]
-        if field.metadata["setting"].rule.accepts(given[name])
-        else configuration.parse_value(given[name])
-        for name, field in option_settings(of).items()
-        if given[name] is not None
-    }
-
-
 WIDE = 24
 """Characters of a list of words from which on help names them only in what the option means."""
 
@@ -300,9 +285,9 @@ WIDE = 24
 def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
     """Return the option of a setting as Typer takes it: its words are those of the declaration."""
     (about,) = described({name: field}).values()
-    meaning, values = about["meaning"].replace("`", ""), about["values"]
-    for nothing in ("null", "None"):  # on the command line an option is left out
-        meaning = meaning.replace(f"{nothing}: ", "Default: ")
+    # on the command line an option is left out
+    meaning = as_typed(about["meaning"].replace("`", "").replace("None: ", "Default: "))
+    values = about["values"].removesuffix(", or None")
     words = values.removeprefix("one of ").replace(", ", "|") if values.startswith("one of ") else ""
     number = {"whole": "N", "number": "X", "cosine": "X"}.get(
         values.split()[1] if " " in values else "", "TEXT"
@@ -310,7 +295,7 @@ def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
     metavar = (words if len(words) < WIDE else "WORD") if words else number
     if meaning[0].isascii():  # λ stays λ
         meaning = meaning[0].upper() + meaning[1:]
-    default = "" if about["default"] in (None, []) else f" Default: {about['default']}."
+    default = "" if about["default"] in (None, []) else f" Default: {as_typed(about['default'])}."
     kind: Any = str
     if values.startswith(FLAG.expected):
         # one that is off needs no word for that
@@ -332,32 +317,40 @@ def flag(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
 
 
-def _one_of(option: str, known: list[str]) -> Callable[[str | None], str | None]:
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in known:
-            raise WrongUsage(f"{option} is {value!r}; choose {' or '.join(known)}.")
-        return value
+def checked(option: str, rule: Rule, text: Any) -> Any:
+    """Return the value of an option; WrongUsage for one that a rule refuses."""
+    value = configuration.parse_value(str(text))
+    value = rule.plain(tuple(value) if isinstance(value, list) else value)
+    if not rule.accepts(value):
+        raise WrongUsage(f"{option} is {str(text)!r}; it must be {rule.expected}.")
+    return value
 
-    return check
 
-
-def _debug(value: bool) -> None:
+def _debug(value: bool) -> bool:
     DEBUG.set() if value else DEBUG.clear()
+    return value
 
 
-def _follow(places: list[str] | None) -> None:
-    """Let what a file names be read in folders, and behind addresses that begin so; workers of this machine read it, too."""
+def _follow(places: list[str] | None) -> list[str]:
+    """Let what a file names be read in folders, and behind addresses that begin so; workers of this machine read it, too.
+
+    Returns them with absolute paths, as a run remembers them.
+    """
+    found = list[str]()
     if places:
         from smtdist.data import following
         from smtdist.data.remote import is_url
 
         found = [place if is_url(place) else os.path.abspath(place) for place in places]
         if any("," in place for place in found):
-            raise typer.BadParameter("a folder or an address has no comma")
+            raise WrongUsage(
+                "--follow takes a folder or an address without a comma; give others with another --follow."
+            )
         os.environ[following.ALLOWED] = ",".join([*following.allowed(), *found])
+    return found
 
 
-AT_ONCE: Final[dict[str, Callable[[Any], None]]] = {"follow": _follow, "debug": _debug}
+AT_ONCE: Final[dict[str, Callable[[Any], Any]]] = {"follow": _follow, "debug": _debug}
 """Options of every command, which do what they do when they are read."""
 
 
@@ -366,63 +359,58 @@ def _parameter(of: tuple[str, ...], name: str, kind: Any, default: Any) -> inspe
     keys = [*(f"{one} {name}" for one in of), name]
     table, key = next((table, key) for key in keys for table in (ARGUMENTS, OPTIONS) if key in table)
     metavar, _, meaning = table[key].partition(": ")
-    least = next((LEAST[key] for key in keys if key in LEAST), None)
-    names, about = [flag(name)], dict[str, Any](metavar=metavar, help=meaning, min=least)
-    if metavar.islower():
-        about["callback"] = _one_of(name if table is ARGUMENTS else names[0], metavar.split("|"))
+    names, about = [flag(name)], dict[str, Any](metavar=metavar, help=meaning)
+    if metavar == "N" or metavar.islower():
+        least = next((LEAST[key] for key in keys if key in LEAST), 1)
+        rule = whole(least) if metavar == "N" else one_of(*metavar.split("|"))
+        about["parser"] = functools.partial(checked, name if table is ARGUMENTS else names[0], rule)
     if name in AT_ONCE:
-        about |= {"callback": AT_ONCE[name], "expose_value": False, "is_eager": name == "debug"}
+        about |= {"callback": AT_ONCE[name], "is_eager": name == "debug"}
     if table is ARGUMENTS:
         return _keyword(name, kind, typer.Argument(**about), default)
     if kind is bool and default:
         names = [f"{names[0]}/--no-{names[0][2:]}"]
-    return _keyword(name, kind, typer.Option(*names, *ALSO.get(name, ()), **about), default)
+    names += ["-q"] if name == "quiet" else []
+    return _keyword(name, kind, typer.Option(*names, **about), default)
 
 
 def _several(given: list[Any] | None) -> tuple[Any, ...]:
     return tuple(given or ())
 
 
-def _settings(given: list[str] | None) -> dict[str, Any]:
-    return configuration.parse_settings(given or [])
-
-
 AS_OPTIONS: Final[dict[str, tuple[str, Any, Callable[[Any], Any]]]] = {
     "files": ("data", list[str], tuple),
-    **dict.fromkeys(("settings", "changes"), ("set_", list[str], _settings)),
+    **dict.fromkeys(
+        ("settings", "changes"),
+        ("set_", list[str], lambda given: configuration.parse_settings(given or [])),
+    ),
     "others": ("with_", list[Path], _several),
     "skip_damaged": ("on_bad_chunk", str, lambda given: given == "skip"),
 }
 """Fields of requests that an option of another name gives: its name and type, and what makes the field of it."""
 
 
-class _Field(NamedTuple):
-    """A field of a request or a place: its option, and what makes it of the option's value."""
-
-    name: str
-    option: inspect.Parameter
-    make: Callable[[Any], Any]
+_Field = tuple[str, inspect.Parameter, Callable[[Any], Any] | None]
 
 
 def _fields(of: str, part: Any) -> Iterator[_Field]:
-    """Yield the fields of what a verb takes as one parameter; those that are settings have parameters of their own."""
+    """Yield the fields of what a verb takes as one parameter, each with its option and what makes it of the option's value.
+
+    Those that are settings have parameters of their own.
+    """
     usual = part._field_defaults if hasattr(part, "_fields") else vars(part())
     for name, kind in get_type_hints(part).items():
         option, default = name, usual.get(name, inspect.Parameter.empty)
-        make: Callable[[Any], Any] = _as_given
+        make: Callable[[Any], Any] | None = None  # as it is given
         if name in AS_OPTIONS:
             option, kind, make = AS_OPTIONS[name]
         elif get_origin(kind) is tuple:
             kind, make = GenericAlias(list, get_args(kind)[:1]), _several
         elif get_origin(kind) is Mapping:
             continue
-        if make is not _as_given and default is not inspect.Parameter.empty:
+        if make is not None and default is not inspect.Parameter.empty:
             kind, default = kind | None, None
-        yield _Field(name, _parameter((of, part.__name__.lower()), option, kind, default), make)
-
-
-def _as_given(value: Any) -> Any:
-    return value
+        yield name, _parameter((of, part.__name__.lower()), option, kind, default), make
 
 
 def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -441,11 +429,12 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
             renamed |= {other: flag(one) for other, one in other_names(declared).items()}
         elif hasattr(hint, "_fields") or hint in (Where, How):
             requests[name] = hint, [*_fields(of, hint)]
-            for field in requests[name][1]:  # one that two requests have is one option
-                options.setdefault(field.option.name, field.option)
+            for _, option, _ in requests[name][1]:  # one that two requests have is one option
+                options.setdefault(option.name, option)
         else:
             own[name] = options[name] = _parameter((of,), name, hint, known.default)
     options |= own  # what a verb says of an option binds
+    renamed |= {other: flag(name) for name in options for other in ALSO.get(name, ())}
     options["follow"] = _parameter((of,), "follow", list[str] | None, None)
     options["debug"] = _parameter((of,), "debug", bool, False)
 
@@ -454,10 +443,17 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
         values = {name: given[name] for name in own}
         with usage():
             for name, kind in settings.items():
-                values[name] = _given_settings(kind, given)
+                values[name] = {
+                    # a word that the rule takes stays one, though "none" or "7" may be read as something else
+                    one: given[one]
+                    if field.metadata["setting"].rule.accepts(given[one])
+                    else configuration.parse_value(given[one])
+                    for one, field in option_settings(kind).items()
+                    if given[one] is not None
+                }
             for name, (kind, fields) in requests.items():
                 values[name] = kind(
-                    **{field.name: field.make(given[field.option.name]) for field in fields}
+                    **{one: make(given[of.name]) if make else given[of.name] for one, of, make in fields}
                 )
         command(**values)
 

@@ -5,45 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from smtdist.cli import options as opt
 from smtdist.cli.commands import GIVEN, RESUMED, load, of_the_user, present
+from smtdist.cli.errors import UsageError
 from smtdist.engine.outlets import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
 
 NAME: Final = "run.json"
 SCHEMA: Final = 4
 """1 and 2 held settings of a fit of images, 3 the words of a command line."""
-OF_ONE_CALL: Final = ("checkpoint", "events", "json", "quiet")
+OF_ONE_CALL: Final = ("checkpoint", "events", "json", "quiet", "debug")
 """Options that are those of the present command."""
 PLACE: Final = ("workers", "cluster", "max_workers", "cluster_config", "tls", "memory", "insecure")
 """Options that say where the work is done: a resumed run has all of them anew, or those of before."""
 PATHS: Final = ("cluster_config", "tls", "events")
 """Options of `resume` that are paths, which are relative to where it is called."""
-
-
-@dataclass(frozen=True)
-class Begun:
-    """The verb of a run, its options by name, and the folder that relative paths begin in."""
-
-    verb: str
-    options: Mapping[str, Any]
-    folder: Path
-
-    def again(self, checkpoint: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that go on with the run in a folder, with those of the present call in place of before's.
-
-        >>> begun = Begun("fit", {"data": ["a.h5"], "json": True, "workers": 2, "cluster": "ssh"}, Path("/"))
-        >>> begun.again(Path("/c"), {"workers": 4})
-        {'data': ['a.h5'], 'workers': 4, 'checkpoint': '/c'}
-        """
-        moved = "workers" in changes or "cluster" in changes
-        left_out = (*OF_ONE_CALL, *(PLACE if moved else ()))
-        kept = {name: value for name, value in self.options.items() if name not in left_out}
-        return {**kept, **changes, "checkpoint": str(checkpoint)}
 
 
 def _plain(value: Any) -> Any:
@@ -59,9 +38,10 @@ def _plain(value: Any) -> Any:
     return masked(str(value))
 
 
-def write_command(checkpoint: Path) -> bool:
+def write_command(checkpoint: Path, done: bool = False) -> bool:
     """Write the command under way, whole or not at all; without a command line nothing. Return whether it can be resumed.
 
+    done : the model that it replaces is written, and there is nothing to go on with.
     Credentials in addresses are not kept, nor names that are not UTF-8, so that such a command must be started again.
     """
     from smtdist.engine import manifest
@@ -71,6 +51,7 @@ def write_command(checkpoint: Path) -> bool:
         return False
     options = {name: _plain(value) for name, value in given["options"].items()}
     content = {"schema": SCHEMA, "verb": given["verb"], "options": options, "folder": os.getcwd()}
+    content |= {"done": True} if done else {}
     manifest.write_json(checkpoint / NAME, content)
     return not _has_mask(options)
 
@@ -80,8 +61,11 @@ def _has_mask(options: Mapping[str, Any]) -> bool:
     return any(MASK in text for text in map(str, texts))
 
 
-def read_command(checkpoint: Path) -> Begun:
-    """Read the command that a checkpoint folder was begun with; CheckpointError where there is none to go on with."""
+def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], str]:
+    """Read the command that a checkpoint folder was begun with: its verb, its options, and where relative paths begin.
+
+    CheckpointError where there is none to go on with.
+    """
     from smtdist.engine import folder as folders
     from smtdist.engine import manifest
 
@@ -106,7 +90,7 @@ def read_command(checkpoint: Path) -> Begun:
             verb, options = content["verb"], dict(content["options"])
         else:
             verb, options = _parsed(content["command"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
         ) from error
@@ -115,6 +99,8 @@ def read_command(checkpoint: Path) -> Begun:
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
         )
+    if content.get("done"):
+        raise CheckpointError(f"The {verb} that was begun in {checkpoint} is done; its model is complete.")
     if _has_mask(options):
         raise CheckpointError(
             f"The command of the run in {checkpoint} has an address with credentials, or a name that is not UTF-8, which are "
@@ -125,7 +111,7 @@ def read_command(checkpoint: Path) -> Begun:
             f"The run in {checkpoint} was started in {folder}, which does not exist; make that folder, or start the command "
             f"again with the same --checkpoint."
         )
-    return Begun(verb, options, Path(folder))
+    return verb, options, folder
 
 
 def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
@@ -133,7 +119,7 @@ def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError("its command is no list of words")
     verb, *rest = present(words) or [""]
-    if verb not in RESUMED:
+    if verb not in RESUMED or {"-h", "--help"} & {*rest}:
         return "", {}
     given = of_the_user(load(verb).make_context(verb, rest))
     return verb, {name: _plain(value) for name, value in given.items()}
@@ -159,18 +145,26 @@ def resume(
     for name in PATHS:
         if name in changes and changes[name] != str(STANDARD_ERROR):
             changes[name] = os.path.abspath(changes[name])
-    begun = read_command(checkpoint)
-    command, options = load(begun.verb), begun.again(checkpoint.resolve(), changes)
+    verb, before, folder = read_command(checkpoint)
+    moved = "workers" in changes or "cluster" in changes
+    left_out = (*OF_ONE_CALL, *(PLACE if moved else ()))
+    options = {name: value for name, value in before.items() if name not in left_out} | changes
+    options["checkpoint"], command = str(checkpoint.resolve()), load(verb)
     if strange := sorted(options.keys() - {parameter.name for parameter in command.params}):
         raise CheckpointError(
-            f"The run names an option that {begun.verb} does not have, {strange[0]}; start the command again with another "
+            f"The run names an option that {verb} does not have, {strange[0]}; start the command again with another "
             f"checkpoint folder."
         )
     places = [one.name for one in command.params if one.param_type_name == "argument"]
     told = [options.pop(name) for name in places if name in options]
     words = [str(text) for value in told for text in (value if isinstance(value, list) else [value])]
-    with (
-        contextlib.chdir(begun.folder),
-        command.make_context(begun.verb, ["--", *words], default_map=options) as context,
-    ):
-        command.invoke(context)
+    with contextlib.chdir(folder):
+        try:
+            context = command.make_context(verb, ["--", *words], default_map=options)
+        except UsageError as error:
+            raise CheckpointError(
+                f"{checkpoint / NAME} has other options than {verb} takes ({error.format_message().rstrip('.')}); start "
+                f"the command again with another checkpoint folder."
+            ) from error
+        with context:
+            command.invoke(context)

@@ -15,9 +15,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.text import Text
-
 from smtdist.cli.commands import CHECKPOINT, GIVEN
 from smtdist.cli.errors import in_shell, usage
 from smtdist.cli.options import Where
@@ -42,7 +39,6 @@ if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wai
 TELLING = signal.SIGURG
 """By which the system tells that a signal has come; its number, 23 on most machines, is the seconds that a step has then."""
 NO_PAGE = "The scheduler shows no page of this run; it needs smtdist installed."
-PIPE_WIDTH = 120
 
 
 @contextmanager
@@ -75,7 +71,7 @@ def engine_for(
         if where.events is not None:
             events.subscribe(stack.enter_context(EventLines(where.events)))
         if not where.quiet and where.events != STANDARD_ERROR:
-            events.subscribe(stack.enter_context(ProgressView(error_console())))
+            events.subscribe(stack.enter_context(ProgressView(VisibleConsole(stderr=True))))
         if workers and where.is_local:
             events.emit("note", text=f"Starting {counted(workers, 'worker process')}")
         elif where.choice is not None:
@@ -85,11 +81,16 @@ def engine_for(
             if stop.is_set():
                 raise InterruptedRun("Stopped as asked.", stop.exit_code)
 
+        def heed(event: Event) -> None:
+            """End a task of this process at its next batch."""
+            if threading.current_thread() is threading.main_thread():
+                engine.heed_stop()
+
+        given = GIVEN.get() or {"verb": "", "options": {}}
+        made = os.path.basename(given["options"].get("out", "")) or str(given["verb"])
         held = {"key": key, "stop": stop, "holds_checkpoint": runs, "touched": touched}
         with usage():
-            engine = stack.enter_context(
-                execution.engine(events, model=_made(), waiting=waiting, held=held)
-            )
+            engine = stack.enter_context(execution.engine(events, model=made, waiting=waiting, held=held))
         cluster = engine.executor.cluster
         if checkpoint is not None or where.events is not None or cluster is not None:
             events.subscribe(Previewer(engine))
@@ -101,28 +102,12 @@ def engine_for(
                 events.emit("note", text=f"Dashboard: {page}")
             elif not where.is_local:
                 events.emit("note", text=NO_PAGE)
-        events.subscribe(_heeding(engine))
+        events.subscribe(heed)
         if runs or checkpoint is None:
             stack.enter_context(engine.opened())
         with engine.told():
             yield engine
             engine.heed_stop()
-
-
-def _made() -> str:
-    """Return what the command under way makes: the name of its output, else its own."""
-    given = GIVEN.get() or {"verb": "", "options": {}}
-    return os.path.basename(given["options"].get("out", "")) or str(given["verb"])
-
-
-def _heeding(engine: Engine) -> Any:
-    """Return a subscriber that ends a task of this process at its next batch."""
-
-    def heed(event: Event) -> None:
-        if threading.current_thread() is threading.main_thread():
-            engine.heed_stop()
-
-    return heed
 
 
 @contextmanager
@@ -183,37 +168,19 @@ def _ended_for_certain() -> Iterator[Callable[[], object]]:
         libc.signal(TELLING, before)
 
 
-def error_console() -> Console:
-    """Return the console for progress."""
-    return VisibleConsole(stderr=True)
-
-
-def result_console() -> Console:
-    """Return the console for results; a pipe or a file has room for the tables unless COLUMNS says otherwise."""
-    told = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return VisibleConsole(width=None if told else PIPE_WIDTH)
-
-
-def say(line: str) -> None:
-    """Write a line of results, which a terminal wraps and a file does not."""
-    result_console().print(visible(masked(line)), highlight=False, soft_wrap=True)
-
-
 def say_result(result: dict[str, Any], json: bool, *shown: Any, advice: Iterable[str] = ()) -> None:
     """Write what a command found: as one JSON object, or what people read of it, lines and tables, and then advice."""
     if json:
         sys.stdout.write(json_text.dumps(result, allow_nan=False) + "\n")
         sys.stdout.flush()
         return
-    for one in shown:
-        say(one) if isinstance(one, str) else result_console().print(one)
+    for one in shown:  # lines are wrapped by a terminal, and not by a file
+        if isinstance(one, str):
+            VisibleConsole().print(visible(masked(one)), highlight=False, soft_wrap=True)
+        else:
+            VisibleConsole().print(one)
     for sentence in filter(None, advice):
-        result_console().print(sentence, style="yellow", highlight=False)
-
-
-def facts(title: str, rows: Iterable[tuple[str, str]]) -> list[Any]:
-    """Return facts with their names, a line each."""
-    return [Text(title, style="bold"), *(f"{name:<24}{text}" for name, text in rows)]
+        VisibleConsole().print(sentence, style="yellow", highlight=False)
 
 
 def accuracy(title: str, found: Found) -> Any:
@@ -223,18 +190,6 @@ def accuracy(title: str, found: Found) -> Any:
     rows = [(run.classifier(found), found.to_dict())]
     rows += [] if found.raw_pixels is None else [("the same, raw pixels", found.raw_pixels.to_dict())]
     return tables.accuracy_table(title, rows)
-
-
-def _in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records of passes with all rounds as one."""
-    from smtdist.models.records import joined
-
-    rounds = [record for record in records if record["name"].startswith("round-")]
-    if not rounds:
-        return records
-    first = records.index(rounds[0])
-    rest = [record for record in records if record not in rounds]
-    return [*rest[:first], joined(f"rounds ({len(rounds)})", rounds), *rest[first:]]
 
 
 def say_model(
@@ -247,6 +202,7 @@ def say_model(
 ) -> None:
     """Say what was written: what its passes took, what it is, what was added and withdrawn, and what to do."""
     from smtdist.models import merge as merging
+    from smtdist.models.records import joined
 
     provenance = model.provenance
     audit, skipped = provenance.get("audit", []), provenance.get("skipped", [])
@@ -258,7 +214,11 @@ def say_model(
         result["first_look"] = {**look.found.to_dict(), "mirrored": look.mirrored}
     shown: list[Any] = []
     if about.get("passes"):
-        shown.append(tables.passes_table(_in_rounds(about["passes"])))
+        rounds = [record for record in about["passes"] if record["name"].startswith("round-")]
+        as_one = [joined(f"rounds ({len(rounds)})", rounds)] if rounds else []
+        first = about["passes"].index(rounds[0]) if rounds else 0
+        rest = [record for record in about["passes"] if record not in rounds]
+        shown.append(tables.passes_table([*rest[:first], *as_one, *rest[first:]]))
     if len(audit) > 1:
         shown.append(tables.audit_table(audit))
     if count := result["n_repeated"]:

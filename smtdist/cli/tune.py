@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_text
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from smtdist.evaluate import judging, tuning
 from smtdist.evaluate.run import Labelled
 from smtdist.models.image_jobs import for_images, learned_code, read_atoms
 from smtdist.models.tuning import grid as grids
-from smtdist.models.tuning.tune import Trial
 from smtdist.monitor import tables
-from smtdist.monitor.console import Sheet
 
 FORMATS = (".png", ".svg", ".pdf")
 """Of the picture."""
@@ -37,7 +34,7 @@ def tune(
     set_: list[str] | None = None,
     atoms: Path | None = None,
     metric: str = "knn",
-    neighbours: int | None = None,
+    n_neighbors: int | None = None,
     out: Path | None = None,
     plot: Path | None = None,
     where: opt.Where = opt.HERE,
@@ -50,12 +47,12 @@ def tune(
     """
     started = time.perf_counter()
     with usage():
-        judging.refuse_idle(metric, n_neighbors=neighbours)
+        judging.refuse_idle(metric, n_neighbors=n_neighbors)
     for target in filter(None, (out, plot)):
         check_target(target, overwrite, inputs=(atoms,), data=data)
     if plot is not None and plot.suffix.lower() not in FORMATS:
         raise WrongUsage(f"{plot} is not a picture name; let it end in {', '.join(FORMATS)}.")
-    with usage(TypeError):
+    with usage():
         settings = configuration.parse_settings(set_ or [])
         is_learnt = _is_learnt(settings, grid or [])
         if is_learnt and (preset or atoms is not None):
@@ -80,17 +77,36 @@ def tune(
     if not is_learnt and not preset:
         named = Configuration.named(settings).keys() | values.keys()
         trials = tuning.Trials.of(for_images(trials.votes, known.source, named), values, given)
-    trials.require_neighbours(known, metric, neighbours)
+    trials.require_neighbours(known, metric, n_neighbors)
     with engine_for(where, known.source) as engine:
-        found = trials.tried(known, asked, engine, metric, neighbours, started)
+        found = trials.tried(known, asked, engine, metric, n_neighbors, started)
     best = " ".join(set_to(name, value) for name, value in found.best_params.items())
     result = found.to_dict() | {"set": rendered(best, in_shell)}
     if out is not None:
         with whole_file(out, overwrite) as temporary:
             Path(temporary).write_text(json_text.dumps(result, indent=1, allow_nan=False) + "\n")
     if plot is not None:
-        _draw(plot, found.trials, found.grid, overwrite)
-    say_result(result, json, trials_table(found.trials, found.grid, result), result["set"])
+        from smtdist.monitor.plots import tuning_figure  # matplotlib takes its time, and only here
+
+        figure = tuning_figure([(row.changes, row.top1, row.interval) for row in found.trials], found.grid)
+        with whole_file(plot, overwrite) as temporary:
+            figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)
+    # all combinations, the best first, and which lie within its interval
+    varied = [key for key in found.grid if len(found.grid[key]) > 1] or list(found.grid)
+    lines = []
+    for number, row in enumerate(found.trials, 1):
+        low, high = row.interval
+        mark = f"{number} best" if number == 1 else f"{number} within" if row.within else f"{number}"
+        interval = f"{tables.percent(low)} to {tables.percent(high)}"
+        chosen = [grids.value_text(row.changes[key]) for key in varied]
+        lines.append([mark, *chosen, tables.percent(row.top1), interval, tables.percent(row.top5)])
+    mirrored = ", mirrored too" if result["mirrored"] else ""
+    title = (
+        f"{counted(len(found.trials), 'combination')}: {counted(result['n_train'], 'image')} to learn from{mirrored}, "
+        f"{result['n_validation']:,} to judge by, {result['metric']}"
+    )
+    table = tables.table(title, ("", *varied, "top-1", "95 % interval", "top-5"), lines)
+    say_result(result, json, table, result["set"])
 
 
 def _is_learnt(settings: dict[str, Any], grid: list[str]) -> bool:
@@ -109,29 +125,3 @@ def _is_learnt(settings: dict[str, Any], grid: list[str]) -> bool:
             f"after the other."
         )
     return bool(learnt)
-
-
-def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: dict[str, Any]) -> Sheet:
-    """Return all combinations, the best first, with their intervals, and which lie within that of the best."""
-    varied = [key for key in values if len(values[key]) > 1] or list(values)
-    lines = []
-    for number, row in enumerate(rows, 1):
-        low, high = row.interval
-        mark = f"{number} best" if number == 1 else f"{number} within" if row.within else f"{number}"
-        interval = f"{tables.percent(low)} to {tables.percent(high)}"
-        chosen = [grids.value_text(row.changes[key]) for key in varied]
-        lines.append([mark, *chosen, tables.percent(row.top1), interval, tables.percent(row.top5)])
-    mirrored = ", mirrored too" if result["mirrored"] else ""
-    title = (
-        f"{counted(len(rows), 'combination')}: {counted(result['n_train'], 'image')} to learn from{mirrored}, "
-        f"{result['n_validation']:,} to judge by, {result['metric']}"
-    )
-    return tables.table(title, ("", *varied, "top-1", "95 % interval", "top-5"), lines)
-
-
-def _draw(plot: Path, rows: Sequence[Trial], values: dict[str, list[Any]], overwrite: bool) -> None:
-    from smtdist.monitor.plots import tuning_figure  # matplotlib takes its time, and only here
-
-    figure = tuning_figure([(row.changes, row.top1, row.interval) for row in rows], values)
-    with whole_file(plot, overwrite) as temporary:
-        figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)

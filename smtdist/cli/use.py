@@ -9,18 +9,16 @@ from typing import Annotated, Any
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.session import accuracy, engine_for, facts, say_result
+from smtdist.cli.session import accuracy, engine_for, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.errors import counted
 from smtdist.evaluate import evaluations, head_files, judging
 from smtdist.evaluate.evaluations import Asking
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
-from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Found
 from smtdist.models import image_looks, jobs, kinds, readout, store
-from smtdist.models.transform_plan import TransformPlan
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 
@@ -44,14 +42,26 @@ def transform(
     started, look = time.perf_counter(), look._replace(read_out=read_out)
     if not plan:
         check_target(out, overwrite, inputs=(look.model, *look.others), data=list(look.files))
-    of_images = store.kind_at(look.model) in ("", "images", "representation", *kinds.OF_IMAGES)
     with usage():
+        store.require_first(look.model, look.data, "transform")
+        of_images = store.kind_at(look.model) in ("images", "representation", *kinds.OF_IMAGES)
         seen = image_looks.seen(look) if of_images else jobs.seen(store.load(look.model), look)
         if plan and seen.plan is None:
             raise WrongUsage("Such a model transforms samples without a plan; leave out --plan.")
     with engine_for(where, seen.source) as engine:
         if plan and seen.plan is not None:
-            _say_transform_plan(*seen.plan(engine), json, look.model)
+            found, disk_bytes = seen.plan(engine)
+            limit, workers = memory_limit(), 0 if found.alone else found.worker_bytes
+            rows = [
+                ("representation", found.size_phrase()),
+                *tables.memory_rows(found.driver_bytes(), workers, found.slots, limit),
+                ("disk", f"{readable(disk_bytes)}, the file"),
+                ("time", tables.between_or_not(found.seconds)),
+            ]
+            about = {"disk_bytes": disk_bytes, "limit_bytes": limit, "model": str(look.model.absolute())}
+            say_result(
+                found.to_dict() | about, json, tables.facts_table("What the transform will cost", rows)
+            )
             return
         size = seen.write(engine, out, overwrite)
     result = {"out": str(out.absolute()), "bytes": size, **seen.about}
@@ -64,19 +74,6 @@ def transform(
     if unusable := result.get("labels_left_out"):
         line += f"; labels are not copied: {unusable}"
     say_result(result | {"seconds": time.perf_counter() - started}, json, line)
-
-
-def _say_transform_plan(plan: TransformPlan, disk_bytes: int, json: bool, model: Path) -> None:
-    """Say what writing representations would cost."""
-    limit, workers = memory_limit(), 0 if plan.alone else plan.worker_bytes
-    rows = [
-        ("representation", plan.size_phrase()),
-        *tables.memory_rows(plan.driver_bytes(), workers, plan.slots, limit),
-        ("disk", f"{readable(disk_bytes)}, the file"),
-        ("time", tables.between_or_not(plan.seconds)),
-    ]
-    about = {"disk_bytes": disk_bytes, "limit_bytes": limit, "model": str(model.absolute())}
-    say_result(plan.to_dict() | about, json, *facts("What the transform will cost", rows))
 
 
 def evaluate(
@@ -100,29 +97,42 @@ def evaluate(
     """
     several = {name: value for name, value in (("labels", labels), ("others", with_)) if value}
     with usage():
+        store.require_first(asking.model, asking.data[0], "evaluate")
         ready = evaluations.evaluation(asking._replace(given=given | several))
     if plan and ready.plan is None:
         raise WrongUsage("Such a file is judged without a plan; leave out --plan.")
     with engine_for(where, ready.source) as engine:
         if plan and ready.plan is not None:
             about = {"model": str(asking.model.absolute()), "metric": ready.about.get("metric")}
-            _say_evaluation_plan(ready.plan(engine), json, about)
+            cost = ready.plan(engine)
+            names = ("training images", "test images")
+            rows = [(name, one.size_phrase()) for name, one in zip(names, cost.transforms, strict=False)]
+            workers = max((one.slots for one in cost.transforms), default=0)
+            rows += tables.memory_rows(cost.driver_bytes, cost.worker_bytes, workers, memory_limit())
+            rows += [(f"  {stage.name}", readable(stage.driver_bytes)) for stage in cost.stages]
+            disk = f"{readable(cost.disk_bytes)}, a temporary file" if cost.disk_bytes else "nothing"
+            rows.append(("disk", disk))
+            if cost.transforms:
+                rows.append(("time to represent", tables.between_or_not(cost.seconds)))
+            rows.append(("time to classify", tables.between_or_not(cost.judging)))
+            table = tables.facts_table("What the evaluation will cost", rows)
+            say_result(cost.to_dict() | about, json, table)
             return
         judged = ready.judge(engine)
     if isinstance(judged, list):
-        say_result({"metric": str(ready.about["metric"]), "sweep": judged}, json, _sweep_table(judged))
+        draws = []
+        for one in judged:
+            interval = " to ".join(map(tables.percent, one["interval"])) if one["interval"] else "-"
+            draws.append(
+                (f"{one['labels']:,}", f"{len(one['draws'])}", tables.percent(one["mean"]), interval)
+            )
+        columns = ("labels", "draws", "top-1", "95 % interval")
+        sweep = tables.table("Accuracy with few labels", columns, draws)
+        say_result({"metric": str(ready.about["metric"]), "sweep": judged}, json, sweep)
     elif isinstance(judged, dict):
         say_result(judged, json, *_video_tables(judged))
     else:
         _say_judged(judged, ready, json, asking.model)
-
-
-def _sweep_table(sweep: list[dict[str, Any]]) -> Any:
-    rows = []
-    for one in sweep:
-        interval = " to ".join(map(tables.percent, one["interval"])) if one["interval"] else "-"
-        rows.append((f"{one['labels']:,}", f"{len(one['draws'])}", tables.percent(one["mean"]), interval))
-    return tables.table("Accuracy with few labels", ("labels", "draws", "top-1", "95 % interval"), rows)
 
 
 def _video_tables(result: dict[str, Any]) -> list[Any]:
@@ -164,21 +174,6 @@ def _say_judged(found: Found, ready: evaluations.Evaluation, json: bool, model: 
                 "could change."
             )
     say_result(found.to_dict() | about, json, accuracy(title, found), advice=advice)
-
-
-def _say_evaluation_plan(plan: EvaluationPlan, json: bool, about: dict[str, Any]) -> None:
-    """Say what an evaluation would cost."""
-    names = ("training images", "test images")
-    rows = [(name, one.size_phrase()) for name, one in zip(names, plan.transforms, strict=False)]
-    workers = max((one.slots for one in plan.transforms), default=0)
-    rows += tables.memory_rows(plan.driver_bytes, plan.worker_bytes, workers, memory_limit())
-    rows += [(f"  {stage.name}", readable(stage.driver_bytes)) for stage in plan.stages]
-    disk = f"{readable(plan.disk_bytes)}, a temporary file" if plan.disk_bytes else "nothing"
-    rows.append(("disk", disk))
-    if plan.transforms:
-        rows.append(("time to represent", tables.between_or_not(plan.seconds)))
-    rows.append(("time to classify", tables.between_or_not(plan.judging)))
-    say_result(plan.to_dict() | about, json, *facts("What the evaluation will cost", rows))
 
 
 def export(

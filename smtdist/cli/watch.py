@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json as json_text
-import sys
+import shlex
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from rich.live import Live
 
 from smtdist.cli.errors import usage
-from smtdist.cli.session import result_console, say_result
+from smtdist.cli.session import say_result
 from smtdist.engine.tls import DAYS, create
 from smtdist.errors import SmtdistError
 from smtdist.monitor import text
 from smtdist.monitor import watch as watching
+from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.progress import ProgressView
 from smtdist.monitor.state import ENDED
 
@@ -36,48 +37,30 @@ def watch(
     """
     with usage():
         watched = watching.watch(where, tls=tls, config=cluster_config)
-    with watched as view, watching.of_a_run(where):
+    with watched as view, watching.of_a_run(where), ExitStack() as shown:
         if once:
             found = view.progress()
             say_result(found, json, text.rendered(found))
             return
+        live = None
         if json:
-            view.replay(_line)
-            _wait(view)
-        elif quiet:
-            _wait(view)
-        elif result_console().is_terminal:
-            _live(view)
-        else:
-            with ProgressView(result_console()) as lines:  # one a pass, as a log has it
-                view.replay(lines)
-                _wait(view)
+            view.replay(lambda event: print(json_text.dumps(event), flush=True))
+        elif not quiet and VisibleConsole().is_terminal:  # drawn in place
+            live = shown.enter_context(Live(console=VisibleConsole(), auto_refresh=False))
+        elif not quiet:  # a line a pass, as a log has it
+            view.replay(shown.enter_context(ProgressView(VisibleConsole())))
+        while view.status not in ENDED:
+            if live is not None:
+                live.update(text.rendered(view.progress()), refresh=True)
+            time.sleep(watching.POLL_SECONDS)
         found = view.progress()
+        if live is not None:
+            live.update(text.rendered(found), refresh=True)
     if found["status"] == "failed":
         raise SmtdistError(f"The run failed: {found['text']}")
     if found["status"] == "stopped":
-        how = "" if "://" in where else f" Continue with smtdist resume {where}."
+        how = "" if "://" in where else f" Continue with smtdist resume {shlex.quote(where)}."
         raise SmtdistError(f"The run was stopped.{how}")
-
-
-def _wait(view: watching.Watched) -> None:
-    while view.status not in ENDED:
-        time.sleep(watching.POLL_SECONDS)
-
-
-def _live(view: watching.Watched) -> None:
-    """Draw the run in place until it ends."""
-    with Live(text.rendered(view.progress()), console=result_console(), auto_refresh=False) as live:
-        while view.status not in ENDED:
-            live.update(text.rendered(view.progress()), refresh=True)
-            time.sleep(watching.POLL_SECONDS)
-        live.update(text.rendered(view.progress()), refresh=True)
-
-
-def _line(event: dict[str, Any]) -> None:
-    """Write an event as it comes."""
-    sys.stdout.write(json_text.dumps(event) + "\n")
-    sys.stdout.flush()
 
 
 def tls(action: str, folder: Path, days: int = DAYS, json: bool = False) -> None:

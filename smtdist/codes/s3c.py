@@ -32,7 +32,7 @@ def _start(rule: Rule, default: float) -> Any:
 def _damping(what: str) -> Any:
     return setting(
         several(number(), "a list of numbers", least=1) | NULL,
-        f"step of each iteration of the E-step, for {what}, as a share of the full step; null means those of `damping`.",
+        f"step of each iteration of the E-step, for {what}, as a share of the full step; None means those of `damping`.",
         default=None,
     )
 
@@ -125,7 +125,7 @@ class S3CSettings(PatchSettings):
     pooled_feature: str | None = setting(
         one_of("h", "hs", "both", "signs") | NULL,
         'the code of a patch: "h" (E_Q[h]), "hs" (E_Q[h s]), "both", or "signs" (positive and negative part of E_Q[h s]). '
-        'null means "h" for s3c; omp and sc always have "signs".',
+        'None means "h" for s3c; omp and sc always have "signs".',
         default=None,
         stored="feature",
         aliases=("expectation",),

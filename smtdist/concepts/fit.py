@@ -74,7 +74,7 @@ def fit_concepts(
     """
     source = as_table(table)
     # small products by the dozen: threads would cost more than they save, and round differently
-    with single_blas(), engine.run(STEPS, lambda: Facts.of(source, settings.to_dict())):
+    with single_blas(), engine.run(STEPS, lambda: Facts.of(source, settings)):
         started = time.perf_counter()
         scores = prepare(source, engine, folder=folder)
         seconds = {"scores": time.perf_counter() - started}
@@ -131,7 +131,7 @@ def job(request: Request) -> Job:
     return Job(
         source,
         search,
-        lambda: Facts.of(source, settings.to_dict()),
+        lambda: Facts.of(source, settings),
         lines=lambda model: reading.described(model, source),
         advice=lambda model: [model.advice],
     )

@@ -62,7 +62,7 @@ class ConceptSettings(Settings):
     )
     tolerance: float | None = setting(
         number(0, below=1) | NULL,
-        "of Algorithm 1: a fixed point s is a concept if ‖Uᵀs‖² >= (1 - tolerance) ‖Hs‖². null accepts every "
+        "of Algorithm 1: a fixed point s is a concept if ‖Uᵀs‖² >= (1 - tolerance) ‖Hs‖². None accepts every "
         "fixed point and leaves the choice to their order.",
         default=None,
         advanced=True,
@@ -105,14 +105,14 @@ class ConceptSettings(Settings):
     )
     temperature: float | None = setting(
         number(0) | NULL,
-        "of Algorithm 2: the first. null: hopfield starts at 0.15 and hybrid at 0.05, because a warmer start "
+        "of Algorithm 2: the first. None: hopfield starts at 0.15 and hybrid at 0.05, because a warmer start "
         "would destroy what Algorithm 1 has found.",
         default=None,
         advanced=True,
     )
     cooling: float | None = setting(
         number(above=0, most=1) | NULL,
-        "of Algorithm 2: factor of the temperature from sweep to sweep. null: the last fifth of the sweeps is "
+        "of Algorithm 2: factor of the temperature from sweep to sweep. None: the last fifth of the sweeps is "
         "at T < 0.01 for hopfield and T < 0.002 for hybrid.",
         default=None,
         advanced=True,
@@ -132,7 +132,7 @@ class ConceptSettings(Settings):
     )
     blocks: int | None = setting(
         whole(1) | NULL,
-        "of Algorithm 2: blocks of rows that are worked on side by side; null is one for every 4,096 points.",
+        "of Algorithm 2: blocks of rows that are worked on side by side; None is one for every 4,096 points.",
         default=None,
         advanced=True,
     )

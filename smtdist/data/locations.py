@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -88,7 +89,7 @@ def _one(path: str) -> str | Files | Parsed:
         if not members:
             raise DataError(
                 f"{path} is a folder without files ending in {', '.join(SHARD_ENDINGS)}; name a file, or a folder of them, or "
-                f"bring a folder of images into a file first: {command(f'import {path}', 'out', 'DATA.h5')}."
+                f"bring a folder of images into a file first: {command(f'import {shlex.quote(path)}', 'out', 'DATA.h5')}."
             )
         return _files(path, [os.path.join(path, name) for name in members])
     if glob.has_magic(path):
@@ -118,6 +119,11 @@ def _listed(path: str) -> str | Files | Parsed:
         names = content
     if not names:
         raise DataError(f"{path} lists no file; name at least one.")
+    if not is_url(first := beside(path, names[0])) and not os.path.exists(first):
+        raise DataError(
+            f"{path} lists {names[0][:60]!r}, which does not exist; a list has the name of a file in each line, and text is for "
+            f"{command('fit', 'model', 'words')}."
+        )
     return _files(path, [beside(path, name) for name in names])
 
 

@@ -27,6 +27,7 @@ WIDTH: Final = BLOCK + REACH
 CHUNK_BLOCKS: Final = 64
 _SPACES: Final = b" \t\r\v\f"
 _GZIP: Final = b"\x1f\x8b"
+_HDF5: Final = b"\x89HDF\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -241,11 +242,16 @@ def _looked_at(path: str) -> TextFile:
     try:
         stored = file_size(path)
         with _raw(path) as raw:
-            packed = raw.read(2) == _GZIP
+            start = raw.read(len(_HDF5))
+            packed = start[:2] == _GZIP
             raw.seek(0)
             index = build_index(raw, stored) if packed else None
     except (OSError, EOFError, ValueError) as error:
         raise _unreadable(path, error) from error
+    if start == _HDF5:
+        raise DataError(
+            f"{path} is an HDF5 file, and a model of words takes text; give text, or fit another model."
+        )
     return TextFile(path, stored if index is None else index.size, stored, index)
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -33,19 +34,28 @@ SHOWN: Final = 5
 class Facts:
     """What a run computes from: its data, its settings, and hashes of what else it was given, by name.
 
-    `name` is what messages call the data. All are plain JSON.
+    `name` is what messages call the data, `names` what they call settings. All are plain JSON.
     """
 
     name: str
     data: dict[str, Any]
     settings: dict[str, Any]
     given: dict[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, source: Source, settings: dict[str, Any], given: dict[str, str] | None = None) -> Facts:
-        """Look at a source (a few chunks of it) and settings."""
+    def of(
+        cls,
+        source: Source,
+        settings: Any,
+        given: dict[str, str] | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> Facts:
+        """Look at a source (a few chunks of it), and at settings or a table of them with the names of today by those in files."""
+        if not isinstance(settings, dict):
+            names, settings = settings.names_today(), settings.to_dict()
         plain = json.loads(json.dumps({"data": identity.data_facts(source), "settings": settings}))
-        return cls(source.name, plain["data"], plain["settings"], given or {})
+        return cls(source.name, plain["data"], plain["settings"], given or {}, names or {})
 
     @property
     def digest(self) -> str:
@@ -71,7 +81,7 @@ def require_same(folder: Path, now: Facts) -> str:
         return then.digest
     found = [
         *identity.data_differences(then.data, now.data, now.name),
-        *_changed(then.settings, now.settings),
+        *_changed(then.settings, now.settings, now.names),
     ]
     found += [
         f"{name} {'have' if name.endswith('s') else 'has'} changed"
@@ -87,16 +97,15 @@ def require_same(folder: Path, now: Facts) -> str:
     return now.digest
 
 
-def _changed(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Say which settings differ.
+def _changed(then: dict[str, Any], now: dict[str, Any], names: Mapping[str, str]) -> list[str]:
+    """Say which settings differ, by their names of today.
 
-    >>> _changed({"threshold": 0.25}, {"threshold": 0.3})
-    ['threshold is 0.3, was 0.25']
+    >>> _changed({"ridge": 0.25}, {"ridge": 0.3}, {"ridge": "whitening_reg"})
+    ['whitening_reg is 0.3, was 0.25']
     """
-    names = [*then, *(name for name in now if name not in then)]
     return [
-        f"{name} is {now.get(name, 'unset')}, was {then.get(name, 'unset')}"
-        for name in names
+        f"{names.get(name, name)} is {now.get(name, 'unset')}, was {then.get(name, 'unset')}"
+        for name in (*then, *(name for name in now if name not in then))
         if then.get(name, "unset") != now.get(name, "unset")
     ]
 

@@ -12,12 +12,13 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
 from smtdist.engine.events import Event
-from smtdist.errors import DataError
+from smtdist.errors import DataError, DataWarning, warn
 
 EVENTS: Final = "events.jsonl"
 """The file of a checkpoint folder that holds the events of its runs, one JSON object a line."""
@@ -176,14 +177,20 @@ class EventLines:
         self._file = None
 
     def __call__(self, event: Event) -> None:
-        """Write one event; a disk that is full ends the lines, not the run."""
+        """Write one event; a disk that is full ends the lines, with a warning, and not the run."""
         if self._file is None:
             return
         try:
             self._file.write(json.dumps(plain(event)) + "\n")
             self._file.flush()
-        except OSError:
+        except OSError as error:
+            with suppress(OSError):  # what is left cannot be written either
+                self._file.close()
             self._file = None
+            warn(
+                f"Events cannot be written to {self._path} any more ({error.strerror}); the run goes on without them.",
+                DataWarning,
+            )
 
 
 def _replaceable(path: Path) -> bool:

@@ -81,7 +81,7 @@ class Head(ClassifierMixin, Estimator):  # type: ignore[misc]
         plain = None if self.seen is None else readout.layout_to_plain(self.seen)
         parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
         own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
-        return Facts.of(source, self.configuration.to_dict(), {**own, **(given or {})})
+        return Facts.of(source, self.configuration, {**own, **(given or {})})
 
     @abstractmethod
     def _numbers(self) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class RidgeHeadSettings(Settings):
 
     landmarks: int | None = setting(
         whole(1) | NULL,
-        "null for a linear classifier of the rows. With m landmarks, the classifier approximates the kernel "
+        "None for a linear classifier of the rows. With m landmarks, the classifier approximates the kernel "
         "exp((cosine - 1) / T) by m random training rows (Nyström). It then has m features instead of F, for any number of "
         "rows.",
         default=None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smtdist.engine.execution import Execution
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import jobs, loading, store
 from smtdist.models import merge as merging
 
@@ -69,7 +69,11 @@ def update(
 
 
 def merge(
-    models: Iterable[Any], *, subtract: Iterable[Any] = (), allow_repeats: bool = False, **changes: Any
+    models: Iterable[Any],
+    *more: Any,
+    subtract: Iterable[Any] = (),
+    allow_repeats: bool = False,
+    **changes: Any,
 ) -> Any:
     """Add the sums of models, withdraw those of others, solve again, and return the new model; no data are read.
 
@@ -87,6 +91,10 @@ def merge(
     >>> merge([first, other], n_components=3)
     <Model: K = 16, 3 components, 40 samples>
     """
+    if more or any(
+        isinstance(one, str | os.PathLike) or not isinstance(one, Iterable) for one in (models, subtract)
+    ):
+        raise ConfigurationError("merge takes its models as lists; write merge([a, b], subtract=[c]).")
     models, subtract = list(models), list(subtract)
     name, first = next(_named(models, "model"))
 
@@ -128,4 +136,5 @@ def _named(models: list[Any], what: str, after: int = 0) -> Iterator[tuple[str, 
         if isinstance(one, str | os.PathLike):
             yield str(one), loading.load_growing(one)
         else:
-            yield f"The {what} number {number}", store.model_of(one)
+            nth = {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+            yield f"The {nth} {what}", store.model_of(one)

@@ -137,7 +137,11 @@ def require_entries(settings: CodedSettings) -> None:
 def coded_facts(source: Source, settings: CodedSettings) -> Facts:
     """Return what a checkpoint of `fit_coded` depends on."""
     embedding = {f"embedding's {name}": value for name, value in settings.embedding.to_dict().items()}
-    return Facts.of(source, {"code": settings.code, **settings.coder.to_dict(), **embedding})
+    names = settings.coder.names_today() | {
+        f"embedding's {name}": f"embedding's {today}"
+        for name, today in settings.embedding.names_today().items()
+    }
+    return Facts.of(source, {"code": settings.code, **settings.coder.to_dict(), **embedding}, names=names)
 
 
 _WHITENING: Final[Mapping[str, tuple[str, ...]]] = {

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.writing import whole_file
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, ModelError, command
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import patches, representation
 from smtdist.kernels import pixels as pixel_values
@@ -37,6 +37,8 @@ from smtdist.kernels.grid_pool import cells
 from smtdist.kernels.patches import Average
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.models import loading, readout, store
+from smtdist.models.jobs import require_verb
+from smtdist.models.kinds import KINDS
 from smtdist.models.words.model import write_word2vec
 
 FLOATS = ("float16", "float32", "float64")
@@ -89,16 +91,18 @@ def export(
             f"{', '.join(FORMATS)}."
         )
     from_file = isinstance(model, str | os.PathLike)
+    if from_file and (kind := store.kind_at(model)) in KINDS and KINDS[kind].home:
+        require_verb(kind, "export")
     if not from_file:
         fitted = store.model_of(model)
-    elif chosen == "onnx":
+    elif chosen == "onnx" and kind != "words":
         fitted = loading.load_transform(model, statistics=False)
     else:
         fitted = store.load(model)
     if chosen == "word2vec":
         if not hasattr(fitted, "vectors"):
             raise ConfigurationError(
-                "word2vec's text holds words; export a model of smtdist words, or choose onnx."
+                f"word2vec's text holds words; give a model of {command('fit', 'model', 'words')}, or choose onnx."
             )
         if asked != readout.ReadoutSettings():
             raise ConfigurationError(
@@ -107,8 +111,8 @@ def export(
         return Exported(write_word2vec(fitted, target, overwrite=overwrite), fitted.vectors().shape[1:])
     if getattr(fitted, "code_places", None) is None:
         raise ConfigurationError(
-            "onnx takes models of images with the codes gq and vq alone; let smtdist transform write representations, or read "
-            "the arrays of the file with xarray."
+            "onnx takes models of images with the codes gq and vq alone, and word2vec models of words; let smtdist transform "
+            "write representations, or read the arrays of the file with xarray."
         )
     seen = readout.with_readout(fitted, features, pool, n_components=n_components, drop=drop_components)
     content = as_graph(seen).SerializeToString()

@@ -160,7 +160,7 @@ def run_facts(
     given = weights_given(settings) | ({} if atoms is None else {"the atoms": array_hash(atoms)})
     if base is not None:
         return replace(base, settings=settings).facts(source)
-    return Facts.of(source, summed_settings(settings), given)
+    return Facts.of(source, summed_settings(settings), given, settings.names_today())
 
 
 def joined_facts(source: Source, settings: Mapping[str, Configuration]) -> Facts:

@@ -95,15 +95,15 @@ def learned_code(settings: Mapping[str, Any]) -> str:
         return ""
     if plugins.is_learned(code):
         return str(code)
-    raise ConfigurationError(
-        f"code is {code!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "
-        f"or the name of an encoder that an installed package brings."
-    )
+    raise ConfigurationError(f"code is {code!r}; it must be {configuration.CODES}.")
 
 
 def _opened(request: Request, settings: Any = None) -> Source:
     if request.dataset is None:
-        raise ConfigurationError(f"Missing option {option('dataset')}; name the images in the file.")
+        raise ConfigurationError(
+            f"Missing option {option('dataset')}; name the images in the file. For text give {option('model', 'words')}, for "
+            f"rows of a table {option('model', 'points')}, for clips {option('model', 'video')}."
+        )
     where = locations.full_location(list(request.data))
     with suiting():
         whole = opening.open_source(where, request.dataset, settings, skip_damaged=request.skip_damaged)
@@ -120,7 +120,7 @@ def _coder(request: Request) -> Job:
     return Job(
         source,
         partial(coder_fit.fit_coder, code.cls, source, settings),
-        lambda: Facts.of(source, code.cls.facts(settings)),
+        lambda: Facts.of(source, code.cls.facts(settings), names=settings.names_today()),
         pictured=True,
         advice=_of_rounds,
     )

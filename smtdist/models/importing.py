@@ -32,7 +32,7 @@ class ImportSettings(Settings):
 
     group: str | None = setting(
         TEXT | NULL,
-        "group to write, such as train or test. null: train; if the source has folders such as train and test, a group for "
+        "group to write, such as train or test. None: train; if the source has folders such as train and test, a group for "
         "each.",
         default=None,
     )
@@ -54,11 +54,11 @@ class ImportSettings(Settings):
         default=None,
     )
     crop: int | None = setting(
-        whole(1, MOST_SIDE) | NULL, "side of the middle square, in pixels. null: as resize.", default=None
+        whole(1, MOST_SIDE) | NULL, "side of the middle square, in pixels. None: as resize.", default=None
     )
     kind: str | None = setting(
         one_of(*KINDS) | NULL,
-        "kind of the source: folder, npz, idx, cifar, webdataset or parquet (video on the command line). null: found from its "
+        "kind of the source: folder, npz, idx, cifar, webdataset or parquet (video on the command line). None: found from its "
         "contents.",
         default=None,
     )
@@ -69,12 +69,12 @@ class ImportSettings(Settings):
     )
     labels: str | None = setting(TEXT | NULL, "file with the labels, for .npy, .npz and IDX.", default=None)
     array: str | None = setting(
-        TEXT | NULL, "name of the images in an .npz file. null: the usual names.", default=None
+        TEXT | NULL, "name of the images in an .npz file. None: the usual names.", default=None
     )
     label_array: str | None = setting(TEXT | NULL, "name of the labels in an .npz file.", default=None)
     image_column: str | None = setting(
         TEXT | NULL,
-        "column of the images in a Parquet file. null: the only column of bytes.",
+        "column of the images in a Parquet file. None: the only column of bytes.",
         default=None,
     )
     label_column: str | None = setting(TEXT | NULL, "column of the labels in a Parquet file.", default=None)

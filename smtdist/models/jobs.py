@@ -202,21 +202,21 @@ def verbs(name: str) -> set[str]:
 
 
 LACKING: Final = {
-    "update": "nothing can be added to it; fit it again on all data",
-    "withdraw": "nothing can be withdrawn from it; fit it again on the rest of the data",
-    "merge": "its files cannot be added to each other; add samples, or fit it again on all data",
-    "transform": "it transforms no samples; ask it what smtdist info says of it",
-    "evaluate": "it tells no classes apart; give a model of images, a kernel model, a model of video, a head or "
-    "representations",
+    "update": "takes no more samples; fit it again on all data",
+    "withdraw": "gives no samples back; fit it again on the rest of the data",
+    "merge": "cannot be merged with others; fit it again on all data",
+    "transform": "cannot transform samples; smtdist info says what it holds",
+    "evaluate": "tells no classes apart; give a model of images, a kernel model, a model of video, a head or representations",
+    "export": "has no format of other programs; smtdist export takes transforms with the codes gq and vq, and models of words",
 }
-"""What is said of a verb that a kind lacks."""
+"""What is said of a kind that lacks a verb."""
 
 
 def require_verb(name: str, verb: str) -> Kind:
     """Return a kind; ModelError where it lacks a verb."""
     kind = KINDS[name]
     if verb not in verbs(name):
-        raise ModelError(f"There is no {verb} of a {kind.called}: {LACKING[verb]}.")
+        raise ModelError(f"A {kind.called} {LACKING[verb]}.")
     return kind
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,8 @@ class Kind(NamedTuple):
     updated_by : a module whose `update_job` adds samples to a model and withdraws them, "" where nothing can be added.
     transformed_by : a module whose `seen` opens samples that such a model transforms; "" for models of images, and others.
     evaluated_by : "module:function" that makes an `Evaluation` of such a file (`smtdist.evaluate.evaluations`).
-    also : further verbs of the kind, of merge, tune and export. unplanned : why a fit has no plan, "" where it has one.
+    also : further verbs of the kind, of merge, tune and export. only : verbs that not all of its models have, and which have
+    them. unplanned : why a fit has no plan, "" where it has one.
     settings : "module:class" of its settings, or "module:function" that returns those of a name as they are declared.
     takes : what a fit takes beside data and settings (`smtdist.models.jobs.Request`). brought : the group of entry points by
     which packages bring more such models; "" for none. texts : its data are texts, so that a .txt file is one of them, not a
@@ -41,6 +43,7 @@ class Kind(NamedTuple):
     transformed_by: str = ""
     evaluated_by: str = ""
     also: tuple[str, ...] = ()
+    only: Mapping[str, str] = {}
     unplanned: str = ""
     settings: str = ""
     takes: tuple[str, ...] = ()
@@ -83,6 +86,8 @@ _CODERS: Final[dict[str, Any]] = {
         "settings": "smtdist.models.coded:declared",
     },
     **{"takes": IMAGES, "updated_by": BY_SUMS, "also": ("merge",)},
+    # a fit of `--model smt` with such a code has one, that of the code alone has none
+    "only": dict.fromkeys(("update", "withdraw", "merge"), "with an embedding"),
 }
 KINDS: Final[dict[str, Kind]] = {
     "words": Kind(
@@ -176,8 +181,8 @@ KINDS: Final[dict[str, Kind]] = {
         also=("merge",),
     ),
     "video": Kind(
-        "transform of video",
-        "a transform of video, which smtdist evaluate takes",
+        "model of video",
+        "a model of video, which smtdist evaluate takes",
         "smtdist.models.functional.video:VideoModel",
         "video_schema",
         2,
@@ -214,6 +219,7 @@ KINDS: Final[dict[str, Kind]] = {
         takes=("csv",),
         evaluated_by="smtdist.evaluate.head_jobs:evaluation",
         brought=plugins.HEADS,
+        only=dict.fromkeys(("update", "withdraw"), "with landmarks"),
         unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
     ),
     "representation": Kind(

@@ -76,7 +76,7 @@ class Transform(Shown, ABC):
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""
-        return Facts.of(source, self.settings.to_dict(), {"the model": self.basis})
+        return Facts.of(source, self.settings, {"the model": self.basis})
 
     def finished(
         self,

@@ -122,7 +122,7 @@ class Model(PatchTransform):
         bits = code_sums(self, 1).weight_bits if self.settings.difference_order == 2 else COARSE_BITS
         weights = [] if bits == COARSE_BITS else [np.array(bits)]
         given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid, *weights)}
-        return Facts.of(source, summed_settings(self.settings), given)
+        return Facts.of(source, summed_settings(self.settings), given, self.settings.names_today())
 
     def summed(
         self, source: Source, engine: Engine, samples: Digests | None = None

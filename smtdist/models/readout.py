@@ -39,7 +39,8 @@ class ReadoutSettings(Settings):
     )
     pool: int | None = setting(
         whole(1) | NULL,
-        "pool the embedding over so many windows a side, which cover the image. None with features=both: 4.",
+        "pool the embedding over so many windows a side, which cover the image. None: as the model was fitted, with "
+        "features=both 4.",
         default=None,
     )
     n_components: int | None = setting(

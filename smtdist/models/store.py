@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ from smtdist.data.labels import write_names
 from smtdist.data.look import CLASSES
 from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, write_netcdf
 from smtdist.data.writing import lenient, whole_file
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import plugins
 from smtdist.models.kinds import KINDS, Kind
 from smtdist.settings import Settings
@@ -55,6 +56,18 @@ def kind_at(path: str | os.PathLike[str]) -> str:
             return kind_in(file)
     except hdf5.DAMAGE:
         return ""
+
+
+def require_first(model: str | os.PathLike[str], data: str | os.PathLike[str], verb: str) -> None:
+    """Refuse a file of a model that is not there or cannot be read, and data in the place of a model that is behind them."""
+    first, second = ((kind := KINDS.get(kind_at(path))) is not None and kind.home for path in (model, data))
+    if second and not first:
+        raise ConfigurationError(
+            f"{model} is no model, and {data} is one; name the model first: "
+            f"{shlex.join(('smtdist', verb, os.fspath(data), os.fspath(model)))}."
+        )
+    if not kind_at(model):
+        file_at(model, "").close()
 
 
 def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:

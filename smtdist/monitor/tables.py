@@ -149,8 +149,7 @@ def settings_table(settings: Mapping[str, Mapping[str, Any]], width: int) -> Tab
         result.add_column("values", ratio=1)
     result.add_column("meaning", ratio=1)
     for name, about in settings.items():
-        default = "null" if about["default"] is None else str(about["default"])
-        values, meaning = about["values"], about["meaning"]
+        default, values, meaning = (about[part] for part in ("default", "values", "meaning"))
         result.add_row(
             name,
             *(

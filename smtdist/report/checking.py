@@ -61,5 +61,10 @@ def _looked_at(path: Path) -> tuple[bool, str]:
         content = json.loads(path.read_text())
         known = isinstance(content, dict) and checksums.KEY in content
         return known, "it fails its checksum" if known and checksums.is_altered(content) else ""
+    if start and not b"\x89HDF".startswith(start[:4]):
+        return (
+            True,
+            "it is not an HDF5 file, as models and other results are; smtdist check reads what smtdist has written",
+        )
     with hdf5.open_file(path) as file:
         return file.sums != checksums.NONE, checksums.wrong_in(file)

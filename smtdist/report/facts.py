@@ -15,6 +15,7 @@ from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, look, opening
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.zarr_source import is_zarr
+from smtdist.engine.manifest import NAME as RECORD
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence
 from smtdist.models import kinds, representations, store
@@ -49,6 +50,11 @@ def kind_of(path: Path) -> str:
     """Return which kind of file it is, a name in `kinds.KINDS` or "images"; ModelError where it is neither HDF5 nor Zarr."""
     if is_zarr(path) and path.is_dir():
         return "images"
+    if (path / RECORD).is_file():
+        raise ModelError(
+            f"{path} is the checkpoint folder of a run; smtdist watch shows the run, smtdist resume goes on with it, and smtdist "
+            f"check reads its files."
+        )
     if path.is_dir():
         raise ModelError(
             f"{path} is a folder; give one file. smtdist import brings a folder of images into a file."

@@ -228,7 +228,7 @@ def test_a_penalty_makes_concepts_sparser(engine):
 @pytest.mark.parametrize("value", [1.5, "2", True])
 def test_settings_that_may_be_none_are_whole_numbers_else(name, value):
     with pytest.raises(
-        ConfigurationError, match=f"{name} is .*; it must be a whole number of at least [01], or null"
+        ConfigurationError, match=f"{name} is .*; it must be a whole number of at least [01], or None"
     ):
         ConceptSettings(n_concepts=3, **{name: value})
 

@@ -197,7 +197,7 @@ def write(path, n=300, seed=0):
         ("settings", "threshold is 0.3, was 0.25"),
         ("samples", "has 400 samples, had 300"),
         ("content", "have other contents"),
-        ("dictionary", "dictionary is 9, was 8; seed is 1, was 0"),
+        ("dictionary", "n_atoms is 9, was 8; random_state is 1, was 0"),
     ],
 )
 def test_what_has_changed_is_named(tmp_path, change, told):

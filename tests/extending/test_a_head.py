@@ -100,7 +100,7 @@ def test_from_the_command_line(installed):
     assert "nearest-mean" in run("info ab.h5")
     run("check ab.h5")
     done = call("merge ab.h5 a-head.h5 --out m.h5")
-    assert (done.exit_code, "There is no merge of a head" in done.stderr) == (1, True)
+    assert (done.exit_code, "A head cannot be merged" in done.stderr) == (1, True)
 
 
 def test_killed_and_resumed_it_is_the_same(installed):

@@ -197,8 +197,8 @@ def test_nothing_comes_back_when_its_folder_is_removed(ended, data, tmp_path):
 
 def test_other_settings_are_refused_with_the_difference(ended, data, tmp_path):
     name, at, _ = ended
-    varied = "window" if name == "words" else "seed"
-    said = run(command(name, data, tmp_path / "m.h5", at / "c"), f"--set {varied}=5", code=1)
+    given, varied = ("window", "window") if name == "words" else ("seed", "random_state")
+    said = run(command(name, data, tmp_path / "m.h5", at / "c"), f"--set {given}=5", code=1)
     assert "belongs to another run" in said
     assert f"{varied} is 5, was {2 if name == 'words' else 0}" in said
     assert not (tmp_path / "m.h5").exists()

@@ -67,6 +67,14 @@ def marked(function):
                 yield node.args[0].value
 
 
+def test_help_names_values_as_the_command_line_reads_them():
+    for name in commands.COMMANDS:
+        told = [commands.load(name).help, *(one.help or "" for one in commands.load(name).params)]
+        assert not re.findall(r"\b(None|True|False|null)\b", " ".join(told)), name
+        shown = {text for one in commands.load(name).params for text in one.opts}
+        assert not shown & {"--neighbours", "--neighbors", "--components", "--feature"}, name
+
+
 def test_the_library_names_no_option_of_the_command_line():
     own, found = own_options(), {}
     for path, tree in TREES.items():
@@ -112,8 +120,10 @@ def test_whole_commands_are_commands():
         (option("(path, dataset)"), "(path, dataset)", "--dataset"),
         (equals("context", "whole"), 'context="whole"', "context=whole"),
         (equals("to_grayscale", False), "to_grayscale=False", "to_grayscale=false"),
-        (equals("features", None), "features=None", "features=null"),
+        (equals("features", None), "features=None", "features=none"),
+        (option("split", "my group"), 'split="my group"', "--split 'my group'"),
         (set_to("resize", 32), "resize=32", "--set resize=32"),
+        (command("fit", "set", "a b"), "smtdist fit --set 'a b'", "smtdist fit --set 'a b'"),
         (command("fit", "model", "l1"), "smtdist fit --model l1", "smtdist fit --model l1"),
     ],
 )

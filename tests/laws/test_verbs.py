@@ -23,6 +23,8 @@ from sklearn.exceptions import NotFittedError
 
 import smtdist
 from benchmarks.same_bits.data import make_data
+from docs import build
+from smtdist import configuration
 from smtdist.cli import commands
 from smtdist.errors import SmtdistError
 from smtdist.models import jobs, store
@@ -264,10 +266,44 @@ def test_a_plan_is_that_of_python(life):
         life.fitted.plan(place(life.data[0]), memory="64MiB", calibrate=False)
 
 
+def table_cell(kind, verb):
+    """Return what the documentation's table says of a verb of a kind: "yes", which models have it, or nothing."""
+    return build.model_row(kind).strip("|").split("|")[2 + jobs.VERBS.index(verb)].strip()
+
+
 def need(life, verb):
     """Skip what a model has not: its sentence is tested below."""
-    if verb not in jobs.verbs(life.kind) or (life.fixed and verb in ("update", "merge")):
+    if not (cell := table_cell(life.kind, verb)) or (life.fixed and cell != "yes"):
         pytest.skip(f"has no {verb}")
+
+
+def test_the_table_of_verbs_says_what_can_be_updated(life, tmp_path, at):
+    for verb in ("update", "withdraw"):
+        cell = table_cell(life.kind, verb)
+        assert cell == ("" if verb not in jobs.verbs(life.kind) else KINDS[life.kind].only.get(verb, "yes"))
+        if life.fixed:
+            refused([verb, life.path, life.data[-1], "--out", tmp_path / "o.h5"], at, life.fixed)
+            assert cell.startswith("with ")
+    grows = hasattr(life.fitted, "partial_fit")
+    assert grows == hasattr(life.fitted, "withdraw")
+    assert grows == (
+        table_cell(life.kind, "update") == "yes" or not (life.fixed or not table_cell(life.kind, "update"))
+    )
+
+
+SWAPPED = [
+    (kind, verb) for kind in FILES for verb in CHANGES if verb != "merge" and verb in jobs.verbs(kind)
+]
+
+
+@pytest.mark.parametrize(("kind", "verb"), SWAPPED)
+def test_a_model_behind_its_data_is_asked_for_first(kind, verb, at):
+    for data in ("data/images.h5", "data/a.txt", "rows-1.h5"):
+        end = {"transform": "--dataset x --out o.h5", "evaluate": "--train a --test b"}.get(
+            verb, "--dataset x"
+        )
+        sentence = f"{data} is no model, and {FILES[kind]} is one; name the model first: smtdist {verb} {FILES[kind]} {data}."
+        refused(f"{verb} {data} {FILES[kind]} {end}", at, sentence, code=2)
 
 
 def saved(model, path):
@@ -314,6 +350,16 @@ def test_what_would_count_twice_or_was_never_added_is_refused(life, tmp_path, at
     assert twice["n_repeated"] > 0 or life.model == "head"
     if life.other:
         refused(["update", life.path, life.other, *out, "--overwrite"], at, ".")
+
+
+def test_a_finished_change_is_not_gone_on_with(life, tmp_path, at):
+    need(life, "update")
+    own = shutil.copy(life.path, tmp_path / "own.h5")
+    for verb in ("update", "withdraw"):
+        run(verb, own, life.data[-1], "--quiet --checkpoint", tmp_path / verb)
+        before = arrays(own)
+        refused(["resume", tmp_path / verb], at, f"The {verb} that was begun in {tmp_path / verb} is done")
+        same(arrays(own), before)
 
 
 def test_models_are_merged(life, tmp_path, at):
@@ -525,7 +571,7 @@ def test_a_verb_that_a_kind_lacks_is_one_sentence_in_both_languages(kind, verb, 
         "merge": f"merge {path} {path} --out OUT",
         "evaluate": f"evaluate {path} data/tables.h5 --train x --test x",
     }.get(verb, f"{verb} {path} {data} --out OUT")
-    sentence = f"There is no {verb} of a {KINDS[kind].called}: {jobs.LACKING[verb]}."
+    sentence = f"A {KINDS[kind].called} {jobs.LACKING[verb]}."
     refused(line, at, sentence)
     rows = np.zeros((4, 3))
     calls = {
@@ -545,6 +591,17 @@ def test_settings_of_every_model_are_listed(model):
     assert listed.keys() == jobs.declared(model).keys()
     short, whole = (run(f"settings {model} {more}") for more in ("", "--all"))
     assert len(short.splitlines()) <= len(whole.splitlines())
+    assert not re.findall(
+        r"\b(None|True|False|null)\b", whole
+    )  # which the command line reads as none, true and false
+
+
+@pytest.mark.parametrize("code", [*configuration.FEATURES, *configuration.CODED])
+def test_settings_of_every_code_are_listed_alike(code):
+    assert set(told(f"settings --code {code}")) == {"settings", "code"}
+    listed = told(f"settings --feature {code}")["settings"]
+    assert "code" not in listed
+    assert listed.keys() >= {"n_atoms", "patch_size", "n_components"}
 
 
 def test_concepts_show_about_ten_settings():

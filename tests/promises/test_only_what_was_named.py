@@ -210,6 +210,23 @@ def test_an_option_allows_folders_and_addresses(two, manifest, run, monkeypatch)
     assert json.loads(allowed.stdout)["n_files"] == 1
 
 
+def test_what_a_run_was_allowed_it_is_when_it_goes_on(two, manifest, run, monkeypatch, tmp_path):
+    _, private = two
+    os.utime(private, ns=(0, 0))
+    monkeypatch.chdir(private.parent)
+    monkeypatch.setenv(following.ALLOWED, "")
+    words = ("--set", "patch=3", "--set", "dictionary=6", "--set", "n_components=2", "--quiet")
+    fit = ("fit", manifest(private), "--dataset", "train", *words, "--out", tmp_path / "m.h5")
+    assert "--follow" in run(*fit).stderr
+    done = run(*fit, "--follow", ".", "--checkpoint", tmp_path / "c")
+    assert done.exit_code == 0, done.output
+    (tmp_path / "m.h5").unlink()
+    monkeypatch.setenv(following.ALLOWED, "")
+    monkeypatch.chdir(tmp_path)
+    done = run("resume", tmp_path / "c", "--quiet")
+    assert (done.exit_code, (tmp_path / "m.h5").exists()) == (0, True), done.output
+
+
 @pytest.mark.parametrize(
     ("named", "by", "allowed", "may"),
     [

@@ -1,6 +1,7 @@
 """Names are shown and never obeyed, and what is wrong ends in one sentence: no traceback, no long wait."""
 
 import io
+import json
 import os
 import socket
 import subprocess
@@ -102,6 +103,15 @@ class TestNames:
         name = os.fsdecode(b"\xff\x07\xe2\x80\xae\xef\xbb\xbf.h5")
         assert not controls(sentence(run("info", tmp_path / name)))
 
+    def test_in_titles_and_with_all_their_spaces(self, at, run, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "300")
+        for name, shown in (("a\nb  c.h5", "a\\nb  c.h5"), ("d \x1b[31m  e.h5", "d \\x1b[31m  e.h5")):
+            assert shown in sentence(run("info", at / name))
+            os.symlink(at / "model.h5", at / name)
+            told = run("info", at / name)
+            assert shown in told.stdout
+            assert told.exit_code == 0
+
     @pytest.mark.parametrize("words", [("info", "a.h5"), ("info", "--"), ("fit", "a.h5", "--dataset", "x")])
     def test_in_wrong_usage(self, run, words):
         """As of a pattern that the shell replaces with names."""
@@ -172,6 +182,33 @@ class TestForgedFiles:
         check = run("check", tmp_path / "run.json")
         assert (check.exit_code, "recursion" in check.stdout) == (1, True)
         assert "nested too deeply" in sentence(run("resume", tmp_path))
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            {"options": {"data": ["a.h5"], "out": [1]}},
+            {"options": {"data": 3, "out": "m.h5", "quiet": {"a": 1}}},
+            {"options": {"data": ["a.h5"], "out": "m.h5", "limit": "abc"}},
+            {"options": {"data": ["a.h5"], "out": "m.h5", "first_look": [1]}},
+            {"options": {"data": ["a.h5"]}},
+            {"options": {"data": ["--help"], "out": "m.h5"}},
+            {"options": {"data": ["a.h5"], "nosuch": 1}},
+            {"options": 3},
+            {"verb": ["fit"], "options": {}},
+            *(
+                {"schema": 3, "command": ["fit", *words]}
+                for words in (["--help"], ["-h"], ["--nosuch"], ["--limit", "x"], [])
+            ),
+        ],
+    )
+    def test_commands_of_runs(self, at, run, content):
+        (at / "c").mkdir()
+        (at / "c" / "driver.lock").touch()
+        about = {"schema": 4, "verb": "fit", "folder": str(at)} | content
+        (at / "c" / "run.json").write_text(json.dumps(about))
+        result = run("resume", at / "c")
+        sentence(result)
+        assert result.stdout == ""
 
     @pytest.mark.parametrize("wrong", [2**64 - 1, -1, 0.5])
     def test_counts_of_samples_that_are_none(self, at, run, wrong):

@@ -67,7 +67,7 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
         learnt, records = _learnt(cls, first, settings, engine)
         return learnt, [*first.records[1 if number else 0 :], *records]
 
-    with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings))):
+    with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings), names=settings.names_today())):
         start = begun(source, settings, engine)
         learnt, records = best_of(getattr(settings, "n_init", 1), learned, cls.loss, engine)
     made: Any = cls

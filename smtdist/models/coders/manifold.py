@@ -144,7 +144,7 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""
         asked = {**self.settings.to_dict(), "coder": self.coder.settings.to_dict()}
-        return Facts.of(source, asked, {"the coder": self.coder.identity()})
+        return Facts.of(source, asked, {"the coder": self.coder.identity()}, self.settings.names_today())
 
     @property
     def wanted(self) -> int:

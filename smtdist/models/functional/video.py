@@ -419,4 +419,4 @@ def video_facts(source: PatchSequences, settings: FunctionalSettings, below: Vid
     given = (
         {} if below is None else {"the lower model": array_hash(below.components, below.coder.dictionary)}
     )
-    return Facts.of(source, settings.to_dict(), given)
+    return Facts.of(source, settings, given)

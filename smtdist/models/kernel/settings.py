@@ -41,7 +41,7 @@ class KernelSettings(Settings):
     offset: float = setting(number(0), "number that the polynomial kernel adds to xᵀy.", default=1.0)
     feature_map: str | None = setting(
         one_of(*FEATURES, "auto") | NULL,
-        "null for the exact model, whose data must fit in memory; else the explicit features with which the "
+        "None for the exact model, whose data must fit in memory; else the explicit features with which the "
         'model is summed over data of any size. "auto" is "nystroem": kernel values of landmarks, drawn from '
         'the data, come nearest to the exact model. A decoder has "fourier" or "relu", which need no '
         "landmarks, since its inputs move.",
@@ -51,7 +51,7 @@ class KernelSettings(Settings):
     )
     n_features: int | None = setting(
         whole(1) | NULL,
-        'number of explicit features; null means 512 landmarks, or 2,048 features of "fourier" and "relu".',
+        'number of explicit features; None means 512 landmarks, or 2,048 features of "fourier" and "relu".',
         default=None,
     )
     noise: float = setting(

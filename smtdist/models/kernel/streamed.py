@@ -80,7 +80,7 @@ def job(request: Request) -> Job:
     return Job(
         source,
         lambda engine: fit_model(source, settings, engine),
-        lambda: Facts.of(source, settings.to_dict()),
+        lambda: Facts.of(source, settings),
         about={"configuration": json.loads(settings.to_json())},
         costs=lambda engine: plan_kernel(source, settings, engine),
         advice=lambda model: [model.unconverged()],
@@ -123,7 +123,7 @@ def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple
     the contrastive model takes one pass and an eigensolve of D x D on the driver; the others take `n_epochs` passes over
     mini-batches of whole chunk rows. Memory on a worker: the plan's, stated before each pass.
     """
-    facts = lambda: Facts.of(source, settings.to_dict())  # noqa: E731
+    facts = lambda: Facts.of(source, settings)  # noqa: E731
     if settings.feature_map is None:
 
         def solved() -> KernelModel:

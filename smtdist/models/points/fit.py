@@ -108,7 +108,7 @@ class PointModel(RowModel, ValuedTransform):
         """
         kind = site_kind(settings.sites, settings.of_sites)
         table = points if kind is not None and isinstance(points, Source) else as_table(points)
-        with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings.to_dict())):
+        with engine.run(("statistics", "solve"), lambda: Facts.of(table, settings)):
             if kind is None:
                 rows, sites = read_rows(table).astype(np.float64), 1
                 source: Source = table_in_context(table, settings)
@@ -313,7 +313,7 @@ def job(request: Request) -> Job:
     return Job(
         source,
         lambda engine: PointModel.fit(source, settings, engine),
-        lambda: Facts.of(source, settings.to_dict()),
+        lambda: Facts.of(source, settings),
         settings.n_components,
     )
 

@@ -117,7 +117,7 @@ def words_facts(source: TextSource, settings: WordSettings, vocabulary: Vocabula
     given = {}
     if vocabulary is not None:
         given["the words"] = array_hash(np.array("\n".join(vocabulary.words).encode()))
-    return Facts.of(source, settings.to_dict(), given)
+    return Facts.of(source, settings, given)
 
 
 def withdraw_lines(

@@ -317,9 +317,12 @@ class WordModel(Transform):
 
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the text of files; ConfigurationError for a dataset, which text has not."""
+        source = TextSource.open(data)  # which says so where it is no text
         if dataset is not None:
-            raise ConfigurationError(f"{data[0]} is text, without datasets; leave out {option('dataset')}.")
-        return TextSource.open(data)
+            raise ConfigurationError(
+                f"A model of words takes text, without datasets; leave out {option('dataset')}."
+            )
+        return source
 
     def taken(self, X: Any, skip: bool) -> AbstractContextManager[Source]:
         """Return a context that yields samples of Python."""
