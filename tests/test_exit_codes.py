@@ -195,7 +195,7 @@ def test_a_command_line_that_cannot_be_read_is_one_sentence(name, folder):
     ],
 )
 def test_a_sentence_says_what_was_given_and_what_to_do(line, sentence, code, folder):
-    refused(words(line), folder, sentence, code)
+    refused([line.replace("OUT", "out.h5")], folder, sentence, code)
 
 
 def test_what_is_no_file_of_smtdist_is_said_to_be_none(folder):

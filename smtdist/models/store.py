@@ -111,7 +111,7 @@ def model_of(given: Any) -> Any:
     for name in ("model_", "coder_"):
         if hasattr(given, name):
             return getattr(given, name)
-    if hasattr(given, "transform"):
+    if not hasattr(given, "classes_"):
         raise ModelError(f"This {type(given).__name__} is not fitted yet; call fit first.")
     return given  # a head is a model itself
 
