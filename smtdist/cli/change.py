@@ -11,8 +11,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import engine_for, say_model
 from smtdist.data import locking
-from smtdist.data.same_file import require_apart
-from smtdist.data.writing import check_target
+from smtdist.data.writing import check_target, require_apart
 from smtdist.models import adding, jobs, loading, store
 from smtdist.models.kinds import KINDS
 

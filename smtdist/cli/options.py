@@ -348,13 +348,13 @@ def _debug(value: bool) -> None:
 def _follow(places: list[str] | None) -> None:
     """Let what a file names be read in folders, and behind addresses that begin so; workers of this machine read it, too."""
     if places:
-        from smtdist.data import following
+        from smtdist.data import guarded
         from smtdist.data.remote import is_url
 
         found = [place if is_url(place) else os.path.abspath(place) for place in places]
         if any("," in place for place in found):
             raise typer.BadParameter("a folder or an address has no comma")
-        os.environ[following.ALLOWED] = ",".join([*following.allowed(), *found])
+        os.environ[guarded.ALLOWED] = ",".join([*guarded.allowed(), *found])
 
 
 AT_ONCE: Final[dict[str, Callable[[Any], None]]] = {"follow": _follow, "debug": _debug}

@@ -18,10 +18,19 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import filters
 from smtdist.data.conventions import Attributes, attributes_of, inverted, said
-from smtdist.data.guarded import BrokenLink, GuardedFile, unlocked, walk
+from smtdist.data.guarded import (
+    MOST_OPEN,
+    SOURCE_CACHE_BYTES,
+    BrokenLink,
+    FewOpen,
+    GuardedFile,
+    sources_of,
+    unlocked,
+    walk,
+)
 from smtdist.data.importers import journal
+from smtdist.data.inflating import missing_filter, require_readable
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import (
     MOST_CHUNKS,
@@ -37,8 +46,6 @@ from smtdist.data.source import (
     place_number,
     read_boxes,
 )
-from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
-from smtdist.data.virtual import MOST_OPEN, FewOpen, sources_of
 from smtdist.data.zarr_source import METADATA, is_zarr
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command, masked
 
@@ -89,7 +96,7 @@ class Hdf5Source(Source):
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
     contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
     `dimensions` are the names of its dimensions, where it has any. `attributes` say what the numbers mean, which
-    `smtdist.data.adapted` applies. `gaps` says which chunks were not stored, and whether zero is white. `virtual_bytes`
+    `smtdist.data.views` applies. `gaps` says which chunks were not stored, and whether zero is white. `virtual_bytes`
     is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be an address,
     `scheme://...`, whose file is read in ranges.
     """
@@ -122,7 +129,7 @@ class Hdf5Source(Source):
             name = f"{where}:{dataset}"
             dtype = pixel_dtype(stored.dtype, name)
             shape = image_shape(stored.shape, name)
-            filters.require_readable(stored, where)
+            require_readable(stored, where)
             sample_bytes = math.prod(shape[1:]) * dtype.itemsize
             virtual_bytes, gaps = None, gaps_of(stored, name)
             if stored.is_virtual:
@@ -356,7 +363,7 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         raise DataError(
             f"{path}: {dataset!r} is a group, but a dataset is needed; name one, such as {', '.join(inside)}."
         )
-    filters.missing_filter(found)  # registers what it needs, in each process that reads
+    missing_filter(found)  # registers what it needs, in each process that reads
     return found
 
 
@@ -533,14 +540,14 @@ def looked_through(stored: Any, path: str) -> tuple[int, str]:
             f"{name} is a virtual dataset, whose files cannot be found from an address; copy them here."
         )
     for where, source in sources_of(stored, path):
-        filters.require_readable(source, where)
+        require_readable(source, where)
         largest = max(largest, math.prod(source.chunks or (0,)) * source.dtype.itemsize)
         if said := gaps_of(source, f"{where}:{source.name.strip('/')}"):
             gaps.append(said)
     more = (
         f" So it is in {len(gaps) - 1:,} more of the datasets that {name} is made of." if gaps[1:] else ""
     )
-    held = MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * largest + READ_CHUNK_BYTES * MOST_CHUNKS
+    held = MOST_OPEN * SOURCE_CACHE_BYTES + 2 * largest + READ_CHUNK_BYTES * MOST_CHUNKS
     return held, "".join([*gaps[:1], more])
 
 

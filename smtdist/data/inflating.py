@@ -3,27 +3,93 @@
 A chunk of 3 MB may unpack to 3 GB. One that unpacks to less than it should is worse: HDF5 takes the rest from whatever
 lies behind it in the memory of the process, or crashes. So each chunk of gzip or bzip2 is unpacked here first, in pieces
 that are thrown away, up to the size that it must have; of LZF the lengths are added up; the others say how long they
-and their blocks are. Once for each state of a file in a process. That takes a fraction of the time that HDF5 takes for it, in
-the first pass alone.
+and their blocks are. Once for each state of a file in a process: what was found sound is forgotten where a file has
+changed. That takes a fraction of the time that HDF5 takes for it, in the first pass alone.
+
+Filters beyond those of h5py, blosc, zstd, bitshuffle and others, come from hdf5plugin where it is installed.
 """
 
 from __future__ import annotations
 
 import bz2
+import functools
 import math
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 from isal import isal_zlib
 
-from smtdist.data import found_sound
-from smtdist.errors import UnreadableError
+from smtdist.errors import DataError, UnreadableError
+
+MOST_FILES: Final = 1000
+
+_SOUND: Final[dict[tuple[int, ...], dict[str, Any]]] = {}
+
+
+def sound_places(stored: Any, seconds: float = 0.0) -> set[Any]:
+    """Return the places of an open HDF5 dataset that were found sound, a set to add to.
+
+    What is found in a file that was changed less than so many `seconds` ago is not kept: another change might
+    have the same time.
+    """
+    known: set[Any] = _of(stored, seconds).setdefault("places", set())
+    return known
+
+
+def sound_chunks(stored: Any, grid: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Return which chunks of an open HDF5 dataset were found sound, of the shape of their grid, to write into: a byte each."""
+    known = _of(stored)
+    found: npt.NDArray[np.bool_] | None = known.get("chunks")
+    if found is None or found.shape != grid:
+        found = known["chunks"] = np.zeros(grid, bool)
+    return found
+
+
+def forget_sound(stored: Any) -> None:
+    """Forget what was found sound of an open HDF5 dataset."""
+    _of(stored).clear()
+
+
+def address_of(stored: Any) -> tuple[int, int]:
+    """Return where an open HDF5 object lies: the number of its open file, and its place there.
+
+    A name says less: behind a soft link to another file, HDF5 gives the name of the link, which may be that of
+    something else there. Whoever opens a file anew by its name has the same number only if it is still that file.
+    """
+    about = h5py.h5o.get_info(stored.id)
+    return about.fileno, about.addr
+
+
+def state_of(stored: Any) -> tuple[int, ...]:
+    """Return which file an open HDF5 object lies in, whatever has its name now, and when that was changed: (device, inode,
+    bytes, time of its content, time of it), () for a file that this system has not opened.
+    """
+    file = h5py.h5i.get_file_id(stored.id)
+    if file.get_access_plist().get_driver() != h5py.h5fd.SEC2:
+        return ()
+    about = os.fstat(file.get_vfd_handle())
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def _of(stored: Any, seconds: float = 0.0) -> dict[str, Any]:
+    now = state_of(stored)
+    if not now:  # behind an address: for as long as it is open
+        return stored.__dict__.setdefault("_found_sound", {})  # type: ignore[no-any-return]
+    if seconds and time.time_ns() < max(now[-2:]) + seconds * 1e9:
+        return {}
+    if len(_SOUND) >= MOST_FILES:
+        _SOUND.clear()
+    return _SOUND.setdefault((*now, address_of(stored)[1]), {})
+
 
 DEFLATE: Final = h5py.h5z.FILTER_DEFLATE
 SZIP, BZIP2, LZF, BLOSC, LZ4 = h5py.h5z.FILTER_SZIP, 307, h5py.h5z.FILTER_LZF, 32001, 32004
@@ -93,7 +159,7 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
                 span = range(span[rows], span[rows] + 1)
         grid = tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunks, strict=True))
         first, last = span.start // self.chunks[0], -(-span.stop // self.chunks[0])
-        sound = found_sound.chunks(self, grid)[first:last]
+        sound = sound_chunks(self, grid)[first:last]
         if sound.all():
             return
         for row, *others in np.argwhere(~sound).tolist():
@@ -288,3 +354,35 @@ PACKERS: Final[dict[int, Callable[[bytes, int, tuple[int, ...]], int]]] = {
 """Compressions, and how much a chunk unpacks to, by the values of the filter: that, or some number above so many bytes, or 0
 for one whose library would read beyond its end; OSError for a damaged one.
 """
+
+
+@functools.cache
+def register_filters() -> None:
+    """Make the filters of hdf5plugin known to HDF5 in this process, where it is installed."""
+    with suppress(ImportError):
+        import_module("hdf5plugin")  # importing it is all there is to do
+
+
+def missing_filter(stored: Any) -> tuple[int, str] | None:
+    """Return number and name of a filter that an open dataset needs and that this process lacks; None where it has all.
+
+    hdf5plugin is imported only for a dataset that needs it: it takes 6 MB.
+    """
+    plist = stored.id.get_create_plist()
+    for index in range(plist.get_nfilters()):
+        number, _, _, label = plist.get_filter(index)
+        if not h5py.h5z.filter_avail(number):
+            register_filters()
+        if not h5py.h5z.filter_avail(number):
+            return number, label.decode(errors="replace") or "unnamed"
+    return None
+
+
+def require_readable(stored: Any, path: str) -> None:
+    """Raise a DataError for a dataset whose filter is not installed here."""
+    missing = missing_filter(stored)
+    if missing is not None:
+        raise DataError(
+            f"{path}:{stored.name.strip('/')} is stored with HDF5 filter {missing[0]} ({missing[1]}), which is not installed "
+            f"here; install smtdist[filters], which brings hdf5plugin, or store the data with gzip or uncompressed."
+        )

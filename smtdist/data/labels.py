@@ -16,12 +16,11 @@ import numpy.typing as npt
 from smtdist import errors
 from smtdist.data import zarr_source
 from smtdist.data.conventions import FILLS, PACKED, attributes_of, decoded, not_utf8, said, texts_of
-from smtdist.data.guarded import walk
+from smtdist.data.guarded import FewOpen, walk
 from smtdist.data.hdf5 import damage_named, gaps_of, looked_through, open_dataset, open_file, reason_of
 from smtdist.data.look import CLASSES, class_names
 from smtdist.data.remote import full_path
 from smtdist.data.source import read_boxes
-from smtdist.data.virtual import FewOpen
 from smtdist.data.zarr_source import is_zarr, open_array, open_node
 from smtdist.errors import DataError, DataWarning
 

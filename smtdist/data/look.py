@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from smtdist.data.conventions import texts_of
-from smtdist.data.encoded_look import EncodedLook, is_encoded
+from smtdist.data.encoded import EncodedLook, is_encoded
 from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path

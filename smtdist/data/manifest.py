@@ -12,9 +12,11 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from smtdist.data import checksums, following
-from smtdist.data.encoded_look import EncodedLook, bytes_of, offsets_of, parts_of
+from smtdist.data import checksums
+from smtdist.data.decode import Header
+from smtdist.data.encoded import EncodedLook, bytes_of, offsets_of, parts_of
 from smtdist.data.fingerprint import DIGEST_BYTES, sample_digests
+from smtdist.data.guarded import require_allowed
 from smtdist.data.hdf5 import DAMAGE, Hdf5Source, damage_named, open_file
 from smtdist.data.locations import Parsed, beside, require_once
 from smtdist.data.look import (
@@ -26,7 +28,6 @@ from smtdist.data.look import (
     look_at,
     require_same_classes,
 )
-from smtdist.data.pillow import Header
 from smtdist.data.remote import file_size, is_url
 from smtdist.data.source import Source, aligned_samples
 from smtdist.data.writing import whole_file
@@ -57,7 +58,7 @@ class Manifest:
       opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, `dimensions`, `attributes`, or `largest`, `cached`,
       `headers`, `channels`, `max_pixels`.
 
-    Files are looked for in the manifest's own folder and below, and where `smtdist.data.following` allows it.
+    Files are looked for in the manifest's own folder and below, and where `smtdist.data.guarded` allows it.
     Opening checks size and time of every file that is used; where the time alone differs, as in a copy, the
     hashed samples are read. Files behind addresses are checked when they are read.
     """
@@ -129,7 +130,7 @@ class Manifest:
     def _places(self, files: list[Entry]) -> list[str]:
         """Return where files are; refuse one that may not be followed, and one that is named twice."""
         paths = [beside(self.path, file["path"]) for file in files]
-        following.require(self.path, *paths)
+        require_allowed(self.path, *paths)
         require_once(self.path, paths)
         return paths
 

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from smtdist.data.hdf5 import open_dataset, open_file
 from smtdist.data.importers.items import LeftOut
-from smtdist.data.video import Clip, open_clips
-from smtdist.data.video_frames import centre_crop, cuts_of, down_sampled
+from smtdist.data.video import Clip, centre_crop, cuts_of, down_sampled, open_clips
 from smtdist.data.writing import check_target, lenient, whole_file
 from smtdist.errors import ConfigurationError, DataError, counted
 

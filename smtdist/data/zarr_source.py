@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import following
 from smtdist.data.axes import shown
 from smtdist.data.conventions import Attributes, attributes_of, said
+from smtdist.data.guarded import require_allowed
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import (
     MOST_CHUNKS,
@@ -175,7 +175,7 @@ def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
         return ""
     where, array = full_path(path), array.strip("/")
     folder, name = os.path.join(where, array), f"{where}:{array}"
-    following.require(where, folder)
+    require_allowed(where, folder)
     chunks = _stored_together(stored)
     index = _index_of(stored)
     inner = chunks if index is None else tuple(int(length) for length in stored.chunks)
@@ -206,7 +206,7 @@ def _files(folder: str, where: str, depth: int) -> Iterator[str]:
     with suppress(OSError), os.scandir(folder) as entries:  # what cannot be listed cannot be read either
         for entry in entries:
             if entry.is_symlink():
-                following.require(where, entry.path)
+                require_allowed(where, entry.path)
             if depth and entry.is_dir():
                 yield from _files(entry.path, where, depth - 1)
             elif entry.is_file():

@@ -242,7 +242,7 @@ def test_tiny_chunks_have_the_same_values(
 
 MEASURED = """
 import sys
-from smtdist.data.encoded_look import bytes_of
+from smtdist.data.encoded import bytes_of
 from smtdist.data.opening import open_labels, open_source
 
 def most():

@@ -34,8 +34,8 @@ from importing import (
     shard,
 )
 
+from smtdist.data.importers.cifar import read_pickle
 from smtdist.data.importers.detect import Selection, open_listing
-from smtdist.data.importers.inert_pickle import read_pickle
 from smtdist.errors import DataError
 
 # CIFAR

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from importing import contents, imported, jpeg, pixels, png, refused, same, tree
 
-from smtdist.data.importers import helpers as helpers_module
+from smtdist.data.importers import prepare as helpers_module
 from smtdist.data.importers import run as run_module
-from smtdist.data.importers.helpers import Helpers, in_order
 from smtdist.data.importers.items import BATCH_BYTES, Batch
-from smtdist.data.importers.prepare import Recipe, prepare
+from smtdist.data.importers.prepare import Helpers, Recipe, in_order, prepare
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +136,7 @@ def test_giving_up_ends_them(monkeypatch):
 def test_they_end_with_the_driver_and_never_see_its_interrupts():
     script = (
         "import sys\n"
-        "from smtdist.data.importers.helpers import Helpers\n"
+        "from smtdist.data.importers.prepare import Helpers\n"
         "from smtdist.data.importers.prepare import Recipe\n"
         "held = Helpers(Recipe(plain=False), 2)\n"
         "print(*(process.pid for process in held.processes), flush=True)\n"

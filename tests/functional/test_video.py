@@ -6,12 +6,14 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist.data.video import PatchSequences, clips_of, open_clips
-from smtdist.data.video_frames import (
+from smtdist.data.video import (
+    PatchSequences,
     centre_crop,
+    clips_of,
     cuts_of,
     down_sampled,
     fourier_whitened,
+    open_clips,
     whitening_mask,
 )
 from smtdist.data.video_import import VideoSettings, import_videos

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import smtdist
-from smtdist.data import following, opening
+from smtdist.data import guarded, opening
 from smtdist.data.labels import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.video import open_clips
@@ -78,9 +78,9 @@ def test_hdf5_leads_nowhere_else(two, images, monkeypatch, run, write):
         fit = ("fit", "x.h5", "--dataset", "train", "--out", "m.h5", "--set", "patch=3")
         refused = run(*fit)
         assert (refused.exit_code, SAID in refused.stderr) == (1, True)
-        monkeypatch.setenv(following.ALLOWED, str(private.parent))
+        monkeypatch.setenv(guarded.ALLOWED, str(private.parent))
         assert opening.open_source(sent / "x.h5", "train").shape == (*images.shape, 1)
-        monkeypatch.delenv(following.ALLOWED)
+        monkeypatch.delenv(guarded.ALLOWED)
 
 
 @pytest.mark.parametrize("write", [external_link, link_to_a_link, virtual, raw])
@@ -202,7 +202,7 @@ def test_an_option_allows_folders_and_addresses(two, manifest, run, monkeypatch)
     _, private = two
     os.utime(private, ns=(0, 0))
     path = manifest(private)
-    monkeypatch.setenv(following.ALLOWED, "")
+    monkeypatch.setenv(guarded.ALLOWED, "")
     refused = run("manifest", path)
     assert f"--follow {private.parent}" in refused.stderr
     allowed = run("manifest", path, "--follow", private.parent, "--json")
@@ -228,9 +228,9 @@ def test_an_option_allows_folders_and_addresses(two, manifest, run, monkeypatch)
     ],
 )
 def test_what_is_allowed(monkeypatch, named, by, allowed, may):
-    monkeypatch.setenv(following.ALLOWED, allowed)
+    monkeypatch.setenv(guarded.ALLOWED, allowed)
     if may:
-        following.require(by, named)
+        guarded.require_allowed(by, named)
     else:
         with pytest.raises(DataError, match=SAID):
-            following.require(by, named)
+            guarded.require_allowed(by, named)

@@ -10,12 +10,12 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import pillow
 from smtdist.data.axes import placed_axes
+from smtdist.data.decode import MAX_PIXELS
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Labels, Listing, file_keys
 from smtdist.errors import DataError, counted
 
-MOST_VALUES: Final = 4 * pillow.MAX_PIXELS
+MOST_VALUES: Final = 4 * MAX_PIXELS
 """One image is held whole; a forged header must not make that more than memory."""
 
 _SKIPPED: Final = 2**20

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from smtdist.data import pillow
+from smtdist.data.decode import endings
 from smtdist.data.importers.cifar import PIXELS, batches_in, cifar_listing
 from smtdist.data.importers.folder import FolderListing
 from smtdist.data.importers.idx import GZIP, idx_listing, open_stream
@@ -105,7 +105,7 @@ def kind_of(path: Path) -> str:
         raise DataError(
             f"{path} is an HDF5 file, which is used as it is; give it to smtdist fit, with {option('(path, dataset)')}."
         )
-    if path.name.lower().endswith(pillow.endings()):
+    if path.name.lower().endswith(endings()):
         raise DataError(f"{path} is a single image; name the folder that it is in.")
     if start.startswith(_PACKED):
         raise DataError(

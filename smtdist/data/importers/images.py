@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,12 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from smtdist.data.importers import run, sets
+import h5py
+
+from smtdist.data.importers import run
 from smtdist.data.importers.detect import Selection, open_listing
+from smtdist.data.importers.folder import listed_sets, lone_set, name_beside
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.shards import import_shards
-from smtdist.data.same_file import require_apart
-from smtdist.errors import ConfigurationError, option
+from smtdist.data.writing import real_target, require_apart, take_place
+from smtdist.errors import ConfigurationError, InterruptedRun, option
 
 FOR_KINDS: Final = {
     "labels": ("npz", "idx"),
@@ -52,7 +57,7 @@ class Import:
         """Write the file and return what was written of each group; `write` as above, with reports of its own."""
         write = write or self.write
         if self.several:
-            results = sets.import_sets(self.listings, self.out, self.options, write)
+            results = import_sets(self.listings, self.out, self.options, write)
         else:
             results = {name: write(one, self.out, self.options) for name, one in self.listings.items()}
         for name, result in results.items():
@@ -77,7 +82,7 @@ def looked_at(
     paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(one) for one in source]
     target, beside = Path(out), None if settings.labels is None else Path(settings.labels)
     lone = ""
-    if kind in (None, "folder") and len(paths) == 1 and (lone := sets.lone_set(paths[0])):
+    if kind in (None, "folder") and len(paths) == 1 and (lone := lone_set(paths[0])):
         paths, group = [paths[0] / lone], group or lone
     chosen = run.ImportOptions(
         group=_group("train" if group is None else group),
@@ -109,13 +114,13 @@ def looked_at(
     found: Mapping[str, Listing] = {}
     # images of several sets without labels may be put together
     if (group is None or wanted.use_labels) and kind in (None, "folder") and len(paths) == 1:
-        found = sets.listed_sets(paths[0], wanted.use_labels)
+        found = listed_sets(paths[0], wanted.use_labels)
         if found:
             _require_one_file(paths[0], found, group, append, shard_samples)
     several = bool(found)
     found = found or {chosen.group: open_listing(paths, kind, wanted)}
     if lone:
-        sets.name_beside(paths[0].parent, [lone], found[chosen.group].left_out)
+        name_beside(paths[0].parent, [lone], found[chosen.group].left_out)
     for listing in found.values():
         _require_meaning(listing, wanted)
     return Import(dict(found), target, chosen, shard_samples, several)
@@ -163,3 +168,39 @@ def _require_manifest(out: Path, append: bool) -> None:
         raise ConfigurationError(
             f"{option('append', True)} adds a group to one file, {option('shard_samples')} writes many; leave out one of them."
         )
+
+
+def import_sets(
+    listings: Mapping[str, Listing],
+    out: Path,
+    options: run.ImportOptions,
+    write: Callable[[Listing, Path, run.ImportOptions], run.ImportResult],
+) -> dict[str, run.ImportResult]:
+    """Write each set to a group of a new file with `write`, which is `import_images` with its reports.
+
+    The file gets its name when all are whole. Where a set is stopped, a later call goes on there; what is
+    whole by then is not written again, and not among the results. On errors nothing stays behind.
+    """
+    run.check_target(out, options)
+    out = real_target(out)
+    every = {name: replace(options, group=name, append=False) for name in listings}
+    key = hashlib.sha256("".join(run.import_key(listings[name], every[name]) for name in listings).encode())
+    beside = out.with_name(f".{out.name}.{key.hexdigest()[:12]}.sets")
+    whole: set[str] = set()
+    if beside.exists():
+        with h5py.File(beside, "r") as file:
+            whole = set(file)
+    results = {}
+    try:
+        for name, listing in listings.items():
+            if name not in whole:
+                chosen = replace(every[name], append=beside.exists(), overwrite=False)
+                results[name] = write(listing, beside, chosen)
+    except InterruptedRun:
+        raise
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+    take_place(beside, out, options.overwrite)
+    return results

@@ -16,8 +16,8 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import pillow
 from smtdist.data.conventions import not_utf8
+from smtdist.data.decode import endings
 from smtdist.data.importers.arrays import (
     ArrayListing,
     ArrayPart,
@@ -182,7 +182,7 @@ def _arrays(path: Path, left: LeftOut) -> list[Stored]:
                 ]
             members = [name for name in every if name.endswith(".npy")]
             others = [name for name in every if not name.endswith(".npy")]
-            if any(name.lower().endswith(pillow.endings()) for name in others):
+            if any(name.lower().endswith(endings()) for name in others):
                 raise DataError(
                     f"{path} is a zip archive of images; unpack it and import the folder, or make a tar of it."
                 )

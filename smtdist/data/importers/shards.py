@@ -16,6 +16,7 @@ from smtdist.data import locking
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
 from smtdist.data.importers.prepare import ColourFound
 from smtdist.data.importers.run import (
+    LISTED,
     ImportOptions,
     ImportResult,
     Note,
@@ -26,7 +27,6 @@ from smtdist.data.importers.run import (
     recipe_of,
     require_room_encoded,
 )
-from smtdist.data.importers.writer import LISTED
 from smtdist.data.labels import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.writing import check_target, real_target, whole_file

@@ -16,9 +16,8 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 from isal import igzip, isal_zlib
 
-from smtdist.data import pillow
-from smtdist.data.importers import sets
-from smtdist.data.importers.folder import NO_IMAGE, UNREAD, UNREAD_KIND
+from smtdist.data.decode import endings
+from smtdist.data.importers.folder import NO_IMAGE, SETS, UNREAD, UNREAD_KIND
 from smtdist.data.importers.idx import is_gzip
 from smtdist.data.importers.items import (
     BATCH_BYTES,
@@ -329,7 +328,7 @@ def _classes(folders: dict[str, str], path: Path) -> tuple[int, list[str]]:
             f"{loose[0]} lies beside the folders of classes, such as {names[0]}; move it into one of them, or "
             f"pass {option('labels_from', 'none')}."
         )
-    if all(name.lower() in sets.SETS for name in names):
+    if all(name.lower() in SETS for name in names):
         raise DataError(
             f"{path} holds the sets {', '.join(names)}; unpack it and import the folder, or make a tar of each set."
         )
@@ -338,7 +337,7 @@ def _classes(folders: dict[str, str], path: Path) -> tuple[int, list[str]]:
 
 def is_image(ending: str) -> bool:
     """Return whether files with an ending, its dot left out, are images."""
-    return f".{ending}" in pillow.endings()
+    return f".{ending}" in endings()
 
 
 def _label(member: str, ending: str, data: bytes) -> int | None:
