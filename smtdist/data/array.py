@@ -436,15 +436,7 @@ class ArraySource(Source):
 
     def describe(self) -> dict[str, Any]:
         """Return kind, name, shape, dtype and alignment as plain JSON."""
-        return {
-            "kind": "array",
-            "path": None,
-            "dataset": self.name,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "chunk_samples": self.chunk_samples,
-            "chunks": None,
-        }
+        return self.described("array", None, self.name)
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:

@@ -388,13 +388,7 @@ class EncodedSource(Source):
     def describe(self) -> dict[str, Any]:
         """Return kind, path, group, shape, dtype, alignment and all that decides the pixels as plain JSON."""
         return {
-            "kind": "encoded",
-            "path": masked(self.path),
-            "dataset": self.group,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "chunk_samples": self.chunk_samples,
-            "chunks": None,
+            **self.described("encoded", self.path, self.group),
             "resize": self.resize,
             "crop": self.crop,
             "channels": self.shape[3],

@@ -10,15 +10,14 @@ import zipfile
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 import h5py
-import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.conventions import Attributes, attributes_of, inverted, said
+from smtdist.data.conventions import attributes_of, inverted
 from smtdist.data.guarded import (
     MOST_OPEN,
     SOURCE_CACHE_BYTES,
@@ -37,7 +36,7 @@ from smtdist.data.source import (
     MOST_NUMBERED,
     NOTHING_WRITTEN,
     Reader,
-    Source,
+    StoredImages,
     aligned_samples,
     boxes,
     gaps_said,
@@ -47,7 +46,7 @@ from smtdist.data.source import (
     read_boxes,
 )
 from smtdist.data.zarr_source import METADATA, is_zarr
-from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command, masked
+from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
@@ -89,31 +88,18 @@ LISTED_NAMES: Final = 5
 VISITED_OBJECTS: Final = 10_000
 
 
-@dataclass(frozen=True)
-class Hdf5Source(Source):
+@dataclass(frozen=True, kw_only=True)
+class Hdf5Source(StoredImages):
     """A dataset of images in an HDF5 file; make it with `Hdf5Source.open`.
 
-    Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
-    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
-    `dimensions` are the names of its dimensions, where it has any. `attributes` say what the numbers mean, which
-    `smtdist.data.views` applies. `gaps` says which chunks were not stored, and whether zero is white. `virtual_bytes`
-    is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be an address,
-    `scheme://...`, whose file is read in ranges.
+    `file_bytes` is the size the file had, to notice that it was replaced; its contents are what fingerprints are for.
+    `virtual_bytes` is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be an
+    address, `scheme://...`, whose file is read in ranges.
     """
 
-    path: str
-    dataset: str
-    shape: tuple[int, int, int, int]
-    dtype: np.dtype[Any]
-    chunk_samples: int
-    chunks: tuple[int, ...] | None
     filtered: bool
-    has_channels: bool
     file_bytes: int
     virtual_bytes: int | None = None
-    dimensions: tuple[str, ...] = ()
-    attributes: Attributes = ()
-    gaps: str = field(default="", compare=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], dataset: str) -> Hdf5Source:
@@ -152,48 +138,20 @@ class Hdf5Source(Source):
             )
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it: path:dataset."""
-        return f"{masked(self.path)}:{self.dataset}"
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Raw bytes in memory while one row of chunks is read; edge chunks are stored and counted whole."""
-        if self.chunks is None:
-            return self.chunk_samples * self.sample_bytes
-        return math.prod(self.chunks) * self._chunks_in_row * self.dtype.itemsize
-
-    @property
     def reader_bytes(self) -> int:
         """Bytes of the caches of an open reader, of the chunks of one read, and of the chunk a filter is working on."""
         remote = CACHE_BYTES if is_url(self.path) else 0
         if self.chunks is None:
             return remote + (self.virtual_bytes or 0)
-        every = -(-self.n_samples // self.chunks[0]) * self._chunks_in_row
+        every = -(-self.n_samples // self.chunks[0]) * self.chunks_in_row
         filtering = 2 * math.prod(self.chunks) * self.dtype.itemsize + every if self.filtered else 0
-        cached = CACHED_CHUNK_ROWS * (self.chunk_bytes + CACHED_CHUNK_BYTES * self._chunks_in_row)
+        cached = CACHED_CHUNK_ROWS * (self.chunk_bytes + CACHED_CHUNK_BYTES * self.chunks_in_row)
         reading = READ_CHUNK_BYTES * min(MOST_CHUNKS, every)
         return cached + reading + filtering + remote
 
-    @property
-    def _chunks_in_row(self) -> int:
-        lengths = self.shape[1:]
-        return math.prod(
-            -(-length // chunk) for length, chunk in zip(lengths, (self.chunks or ())[1:], strict=False)
-        )
-
     def describe(self) -> dict[str, Any]:
         """Return kind, path, dataset, shape, dtype and chunking as plain JSON."""
-        return {
-            "kind": "hdf5",
-            "path": masked(self.path),
-            "dataset": self.dataset,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "chunk_samples": self.chunk_samples,
-            "chunks": None if self.chunks is None else list(self.chunks),
-            **({"attributes": said(self.attributes)} if self.attributes else {}),
-        }
+        return self.described("hdf5", self.path, self.dataset)
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
@@ -204,35 +162,17 @@ class Hdf5Source(Source):
         cache: dict[str, Any] = {}
         if self.chunks is not None:
             cache = chunk_cache(
-                CACHED_CHUNK_ROWS * self._chunks_in_row, CACHED_CHUNK_ROWS * self.chunk_bytes
+                CACHED_CHUNK_ROWS * self.chunks_in_row, CACHED_CHUNK_ROWS * self.chunk_bytes
             )
         with open_dataset(self.path, self.dataset, **cache) as stored:
             with damage_named(self.path):
-                self._require_unchanged(stored)
+                require_same_size(self.path, self.file_bytes)
+                self.require_unchanged(stored, stored.chunks)
             if self.virtual_bytes is None:
                 yield _Hdf5Reader(self, stored)
                 return
         with open_file(self.path) as file:
             yield _VirtualReader(self, file)
-
-    def _require_unchanged(self, stored: Any) -> None:
-        require_same_size(self.path, self.file_bytes)
-        full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
-        if (
-            full != self.shape
-            or stored.dtype.newbyteorder("=") != self.dtype
-            or stored.chunks != self.chunks
-        ):
-            raise DataError(
-                f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
-                f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
-            )
-        attributes = attributes_of(stored, self.name)
-        if attributes != self.attributes:
-            raise DataError(
-                f"{self.name} has {said(attributes) or 'no attributes'}, but had {said(self.attributes) or 'none'} when first "
-                f"opened; start again, with a new manifest if there is one."
-            )
 
 
 class _Hdf5Reader(Reader):

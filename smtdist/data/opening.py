@@ -103,13 +103,7 @@ class ShardedSource(Source):
         for shard in self.shards:
             digest.update(json.dumps([shard.describe(), shard.file_bytes], sort_keys=True).encode())
         return {
-            "kind": "shards",
-            "path": masked(self.label),
-            "dataset": self.dataset,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "chunk_samples": self.chunk_samples,
-            "chunks": None,
+            **self.described("shards", self.label, self.dataset),
             "n_files": len(self.shards),
             "files": digest.hexdigest(),
         }

@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.errors import DataError, TooLargeError
+from smtdist.data.conventions import Attributes, attributes_of, said
+from smtdist.errors import DataError, TooLargeError, masked
 
 MIN_LEAF_SAMPLES: Final = 256
 FEW_LEAVES: Final = 1024
@@ -158,9 +160,89 @@ class Source:
         """Return what this source is, as plain JSON."""
         raise NotImplementedError
 
+    def described(self, kind: str, path: str | None, dataset: str | None) -> dict[str, Any]:
+        """Return what most kinds of source say of themselves, as plain JSON."""
+        chunks: tuple[int, ...] | None = getattr(self, "chunks", None)
+        return {
+            "kind": kind,
+            "path": path and masked(path),
+            "dataset": dataset,
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+            "chunk_samples": self.chunk_samples,
+            "chunks": chunks and list(chunks),
+        }
+
     def opened(self) -> AbstractContextManager[Reader]:
         """Open a reader for the length of a `with` block; no handle outlives it."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredImages(Source):
+    """A dataset or array of images in a file or store, carried by name: holds names and numbers only.
+
+    Attributes
+    ----------
+    chunks : the stored chunk shape, None for contiguous data.
+    has_channels : whether a channel axis is stored.
+    dimensions : the names of its dimensions, where it has any.
+    attributes : what the numbers mean, which `smtdist.data.views.adapted` applies.
+    gaps : says which chunks were not stored, and whether zero is white.
+    """
+
+    path: str
+    dataset: str
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+    chunks: tuple[int, ...] | None
+    has_channels: bool
+    dimensions: tuple[str, ...] = ()
+    attributes: Attributes = ()
+    gaps: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it: path:dataset."""
+        return f"{masked(self.path)}:{self.dataset}"
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Raw bytes in memory while one row of chunks is read; edge chunks are stored and counted whole."""
+        if self.chunks is None:
+            return super().chunk_bytes
+        return math.prod(self.chunks) * self.chunks_in_row * self.dtype.itemsize
+
+    @property
+    def chunks_in_row(self) -> int:
+        """Chunks that hold parts of one sample."""
+        lengths = zip(self.shape[1:], (self.chunks or ())[1:], strict=False)
+        return math.prod(-(-length // chunk) for length, chunk in lengths)
+
+    def described(self, kind: str, path: str | None, dataset: str | None) -> dict[str, Any]:
+        """Return what most kinds of source say of themselves, and the attributes where there are any."""
+        about = {"attributes": said(self.attributes)} if self.attributes else {}
+        return super().described(kind, path, dataset) | about
+
+    def require_unchanged(self, stored: Any, chunks: tuple[int, ...] | None) -> None:
+        """Raise a DataError for an open dataset or array, in such chunks, that is not what it was when this source was made."""
+        full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
+        if (full, np.dtype(stored.dtype).newbyteorder("="), chunks) != (
+            self.shape,
+            self.dtype,
+            self.chunks,
+        ):
+            raise DataError(
+                f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {chunks}, but was "
+                f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
+            )
+        attributes = attributes_of(stored, self.name)
+        if attributes != self.attributes:
+            raise DataError(
+                f"{self.name} has {said(attributes) or 'no attributes'}, but had {said(self.attributes) or 'none'} when first "
+                f"opened; start again, with a new manifest if there is one."
+            )
 
 
 class Derived(Source):

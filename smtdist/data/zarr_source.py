@@ -7,20 +7,20 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.axes import shown
-from smtdist.data.conventions import Attributes, attributes_of, said
+from smtdist.data.conventions import attributes_of
 from smtdist.data.guarded import require_allowed
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import (
     MOST_CHUNKS,
     Reader,
-    Source,
+    StoredImages,
     boxes,
     gaps_said,
     image_shape,
@@ -28,32 +28,23 @@ from smtdist.data.source import (
     place_number,
     read_boxes,
 )
-from smtdist.errors import DataError, MissingDatasetError, UnreadableError, masked
+from smtdist.errors import DataError, MissingDatasetError, UnreadableError
 
 READ_CHUNK_BYTES: Final = 2 * 2**10
 """What the library keeps of each chunk of one read (1.6 KB were measured)."""
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 
-@dataclass(frozen=True)
-class ZarrSource(Source):
+@dataclass(frozen=True, kw_only=True)
+class ZarrSource(StoredImages):
     """A Zarr array of images in a folder or behind an address; make it with `ZarrSource.open`.
 
-    Holds names and numbers only. Zarr leaves out chunks that hold the fill value alone, so a chunk that got
+    Zarr leaves out chunks that hold the fill value alone, so a chunk that got
     lost cannot be told from one of them: `gaps` says which chunks (or shards) a folder lacks; behind an address
     they are not counted. Where chunks are kept in shards, samples are aligned to shards.
     """
 
-    path: str
-    array: str
-    shape: tuple[int, int, int, int]
-    dtype: np.dtype[Any]
-    chunk_samples: int
     chunks: tuple[int, ...]
-    has_channels: bool
-    dimensions: tuple[str, ...] = ()
-    attributes: Attributes = ()
-    gaps: str = field(default="", compare=False)
     file_bytes = None
 
     @classmethod
@@ -83,7 +74,7 @@ class ZarrSource(Source):
         chunks = _stored_together(stored)
         return cls(
             path=where,
-            array=array,
+            dataset=array,
             shape=image_shape(stored.shape, name),
             dtype=dtype,
             chunk_samples=chunks[0],
@@ -95,51 +86,19 @@ class ZarrSource(Source):
         )
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it: path:array."""
-        return f"{masked(self.path)}:{self.array}"
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Raw bytes in memory while one row of chunks is read; edge chunks are counted whole."""
-        return math.prod(self.chunks) * self.chunks_in_row * self.dtype.itemsize
-
-    @property
     def reader_bytes(self) -> int:
         """Bytes of one row of chunks as stored, decoded, and as the library hands it over, and of its tasks."""
         return 3 * self.chunk_bytes + READ_CHUNK_BYTES * min(MOST_CHUNKS, self.chunks_in_row)
 
-    @property
-    def chunks_in_row(self) -> int:
-        """Chunks that hold parts of one sample."""
-        lengths = self.shape[1:]
-        return math.prod(
-            -(-length // chunk) for length, chunk in zip(lengths, self.chunks[1:], strict=False)
-        )
-
     def describe(self) -> dict[str, Any]:
         """Return kind, path, array, shape, dtype and chunking as plain JSON."""
-        return {
-            "kind": "zarr",
-            "path": masked(self.path),
-            "dataset": self.array,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "chunk_samples": self.chunk_samples,
-            "chunks": list(self.chunks),
-            **({"attributes": said(self.attributes)} if self.attributes else {}),
-        }
+        return self.described("zarr", self.path, self.dataset)
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
         """Open the array; raise a DataError if it is no longer what it was when this source was made."""
-        stored = open_array(self.path, self.array)
-        full = (*stored.shape, *(() if self.has_channels else (1,)))
-        if full != self.shape or np.dtype(stored.dtype).newbyteorder("=") != self.dtype:
-            raise DataError(
-                f"{self.name} is now {stored.dtype} {stored.shape}, but was {self.dtype} {self.shape} when first opened; "
-                f"start again."
-            )
+        stored = open_array(self.path, self.dataset)
+        self.require_unchanged(stored, _stored_together(stored))
         yield _ZarrReader(self, stored)
 
 

@@ -126,15 +126,6 @@ def _encoded(text: Any, codec: Any) -> bytes:
     return text.encode("latin1")
 
 
-class _Name:
-    """What a name in the pickle becomes: callable by this reader alone."""
-
-    __slots__ = ("make",)
-
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self.make = make
-
-
 _NAMES: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("_reconstruct", "numpy"): lambda *_: _Array(),
     ("dtype", "numpy"): lambda name, *_: _Type(name),
@@ -159,13 +150,7 @@ class _Reader(pickle._Unpickler):
         make = _NAMES.get((name, _MODULES.get(module, "")))
         if make is None:
             raise DataError(f"it names {module}.{name}, which no batch of CIFAR does, and was not run.")
-        return _Name(make)
-
-    def load_reduce(self) -> None:
-        arguments, function = self.stack.pop(), self.stack.pop()
-        if not isinstance(function, _Name) or type(arguments) is not tuple:
-            raise ValueError("a call of something that is not a name")
-        self.stack.append(function.make(*arguments))
+        return make
 
     def load_build(self) -> None:
         state, made = self.stack.pop(), self.stack[-1]
@@ -173,7 +158,6 @@ class _Reader(pickle._Unpickler):
             raise ValueError("a state of something that is not an array")
         made.set_state(state)
 
-    dispatch[pickle.REDUCE[0]] = load_reduce
     dispatch[pickle.BUILD[0]] = load_build
 
 
