@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import mmap
 import os
 import pickle
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import decode as decoding
-from smtdist.data.importers.items import BATCH_BYTES, Batch, Labels
+from smtdist.data.importers.items import Batch, Labels
 from smtdist.errors import DataError, option, rendered
 
 
@@ -192,7 +190,6 @@ _GONE: Final = (OSError, EOFError, pickle.UnpicklingError)
 def in_order(batches: Iterable[Batch], recipe: Recipe, workers: int) -> Iterator[Prepared]:
     """Yield all batches in their order, prepared by `workers` processes; 0, or nothing to decode: by this one.
 
-    What is yielded lies in shared memory that is used again: it is valid until the next one is asked for.
     A batch whose helper dies is prepared here. Memory: workers + 2 batches, and some 50 MiB a helper.
     """
     source = iter(batches)
@@ -206,16 +203,12 @@ def in_order(batches: Iterable[Batch], recipe: Recipe, workers: int) -> Iterator
     if recipe.keeps_pixels(following):
         yield from (prepare(batch, recipe) for batch in source)
         return
-    yield from _by_helpers(source, recipe, workers)
-
-
-def _by_helpers(batches: Iterator[Batch], recipe: Recipe, workers: int) -> Iterator[Prepared]:
     waiting: deque[Future[Prepared]] = deque()
     helpers = Helpers(recipe, workers)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="import")  # each waits for one helper
     try:
-        for number, batch in enumerate(batches):
-            waiting.append(pool.submit(helpers.prepare, batch, number))
+        for batch in source:
+            waiting.append(pool.submit(helpers.prepare, batch))
             del batch
             if len(waiting) > workers + 1:
                 yield waiting.popleft().result()
@@ -227,47 +220,44 @@ def _by_helpers(batches: Iterator[Batch], recipe: Recipe, workers: int) -> Itera
 
 
 class Helpers:
-    """Some processes and a room of workers + 2 slots, one for each batch under way."""
+    """Some processes, each with one batch at a time."""
 
     def __init__(self, recipe: Recipe, workers: int) -> None:
         """Start the processes; where the system starts none, batches are prepared by the threads that ask."""
-        self._recipe, self._slots = recipe, workers + 2
+        self._recipe = recipe
         self._closing = threading.Event()
         self._free: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
         self.processes: list[subprocess.Popen[bytes]] = []
-        with _new_room(self._slots * BATCH_BYTES) as room:
-            self._room = _mapped(room)
-            for _ in range(workers):
-                process = self._start(room)
-                self._free.put(process)
-                if process is not None:
-                    self.processes.append(process)
-
-    def _start(self, room: int) -> subprocess.Popen[bytes] | None:
         # -P and this path: the modules of this process, not what lies in the current folder
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        try:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({room})"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(room,),
-                start_new_session=True,
-                env=environment,
-            )
-        except (OSError, ValueError):
-            return None
+        for _ in range(workers):
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env=environment,
+                )
+            except (OSError, ValueError):
+                self._free.put(None)
+            else:
+                self._free.put(process)
+                self.processes.append(process)
 
-    def prepare(self, batch: Batch, number: int) -> Prepared:
-        """Have batch `number` prepared; raise what `prepare` raises."""
+    def prepare(self, batch: Batch) -> Prepared:
+        """Have a batch prepared; raise what `prepare` raises."""
         process = self._free.get()
         try:
             if process is None:
                 return prepare(batch, self._recipe)
-            start = number % self._slots * BATCH_BYTES
+            assert process.stdin is not None
+            assert process.stdout is not None
             try:
-                answer = _asked(process, (batch, self._recipe, start))
+                pickle.dump((batch, self._recipe), process.stdin, pickle.HIGHEST_PROTOCOL)
+                process.stdin.flush()
+                answer = pickle.load(process.stdout)
             except _GONE:
                 if self._closing.is_set():
                     raise
@@ -277,11 +267,7 @@ class Helpers:
             self._free.put(process)
         if isinstance(answer, Exception):
             raise answer
-        prepared, nbytes, shape = answer
-        if nbytes is not None:
-            placed = np.frombuffer(self._room, np.uint8, nbytes, start)
-            prepared.data = placed if shape is None else placed.view(self._recipe.dtype).reshape(shape)
-        return prepared  # type: ignore[no-any-return]  # what a pickle holds
+        return answer  # type: ignore[no-any-return]  # what a pickle holds
 
     def close(self) -> None:
         """End the processes, whatever they are at."""
@@ -296,60 +282,17 @@ class Helpers:
                     pipe.close()
 
 
-@contextlib.contextmanager
-def _new_room(nbytes: int) -> Iterator[int]:
-    """Yield the number of a file without a name, in memory where the system has such files."""
-    if hasattr(os, "memfd_create"):
-        number = os.memfd_create("smtdist-import")
-    else:
-        number, path = tempfile.mkstemp(prefix="smtdist-import-")
-        os.unlink(path)
-    try:
-        os.ftruncate(number, nbytes)
-        yield number
-    finally:
-        os.close(number)
-
-
-def _mapped(room: int) -> mmap.mmap:
-    return mmap.mmap(room, os.fstat(room).st_size)
-
-
-def _asked(process: subprocess.Popen[bytes], question: Any) -> Any:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    pickle.dump(question, process.stdin, pickle.HIGHEST_PROTOCOL)
-    process.stdin.flush()
-    return pickle.load(process.stdout)
-
-
-def serve(room: int) -> None:
+def serve() -> None:
     """Prepare the batches that come on standard input until it ends; what a helper does."""
-    shared = np.frombuffer(_mapped(room), np.uint8)
-    questions, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:
-            batch, recipe, start = pickle.load(questions)
+            batch, recipe = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        answer: Any
+        answer: Prepared | Exception
         try:
-            answer = _placed(prepare(batch, recipe), shared[start : start + BATCH_BYTES])
+            answer = prepare(batch, recipe)
         except (DataError, ColourFound) as error:
             answer = error
-        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
-
-
-def _placed(prepared: Prepared, slot: Any) -> tuple[Prepared, int | None, tuple[int, ...] | None]:
-    """Put the data into the slot, where it fits, and return what tells how to find it."""
-    data = prepared.data
-    shape = data.shape if isinstance(data, np.ndarray) else None
-    flat = (
-        data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-    )
-    if flat.nbytes > slot.nbytes:
-        return prepared, None, None
-    slot[: flat.nbytes] = flat
-    prepared.data = b""
-    return prepared, flat.nbytes, shape
+        pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+        sys.stdout.buffer.flush()
