@@ -32,9 +32,9 @@ from smtdist.data.hdf5 import (
     damage_named,
     find_dataset,
     open_file,
-    reason_of,
     require_plain,
     require_same_size,
+    unreadable_named,
 )
 from smtdist.data.importers.folder import FolderListing
 from smtdist.data.importers.items import read_whole, unreadable
@@ -251,13 +251,8 @@ def bytes_of(data: Any, start: int, stop: int, name: str) -> memoryview:
 
 
 def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
-    try:
+    with unreadable_named(f"{name}, {start} to {stop - 1}"):
         return read_boxes(dataset, start, stop)
-    except (OSError, RuntimeError) as error:
-        raise UnreadableError(
-            f"{name}, {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: "
-            f"restore it from a good copy."
-        ) from error
 
 
 def is_encoded(group: Any) -> bool:

@@ -181,24 +181,22 @@ class _Hdf5Reader(Reader):
         self._stored = stored
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        target = out.reshape(out.shape[: self._stored.ndim])
-        try:
-            read_boxes(self._stored, start, stop, target, self._cut(start, stop))
-        except (OSError, RuntimeError) as error:
-            raise UnreadableError(
-                f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
-                f"({reason_of(error)}); the file is damaged there: restore it from a good copy."
-            ) from error
+        self._read(self._stored, start, stop, out)
         return out.nbytes
 
-    def _cut(self, start: int, stop: int) -> Iterator[tuple[slice, ...]] | None:
-        """Yield what is read at once; None: what chunks say."""
-        return None
+    def _read(
+        self,
+        stored: Any,
+        start: int,
+        stop: int,
+        out: npt.NDArray[Any],
+        cut: Iterator[tuple[slice, ...]] | None = None,
+    ) -> None:
+        with unreadable_named(f"{self.source.name}, samples {start} to {stop - 1}"):
+            read_boxes(stored, start, stop, out.reshape(out.shape[: stored.ndim]), cut)
 
 
 class _VirtualReader(_Hdf5Reader):
-    source: Hdf5Source
-
     def __init__(self, source: Hdf5Source, file: Any) -> None:
         super().__init__(source, None)
         with damage_named(source.path):
@@ -206,15 +204,11 @@ class _VirtualReader(_Hdf5Reader):
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         for at, end, stored in self._few.ranges(start, stop):
-            self._stored = stored
-            super()._fill(at, end, out[at - start : end - start])
-            self._stored = stored = None  # whoever holds it keeps its files open
+            # chunks are those of its sources: each value counts for its part of one
+            cut = boxes(at, end, stored.shape, (1,) * stored.ndim, self._few.most_values)
+            self._read(stored, at, end, out[at - start : end - start], cut)
+            del stored  # whoever holds it keeps its files open
         return out.nbytes
-
-    def _cut(self, start: int, stop: int) -> Iterator[tuple[slice, ...]]:
-        # chunks are those of its sources: each value counts for its part of one
-        shape = self._stored.shape
-        return boxes(start, stop, shape, (1,) * len(shape), self._few.most_values)
 
 
 @contextmanager
@@ -252,6 +246,18 @@ def damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
     except DAMAGE as error:
         raise DataError(
             f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from a good copy."
+        ) from error
+
+
+@contextmanager
+def unreadable_named(what: str, kind: type[DataError] = UnreadableError) -> Iterator[None]:
+    """Turn what h5py raises over stored values that cannot be read into an error that says where they are."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        raise kind(
+            f"{what}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: restore it from a good "
+            f"copy."
         ) from error
 
 

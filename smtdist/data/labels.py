@@ -17,7 +17,14 @@ from smtdist import errors
 from smtdist.data import zarr_source
 from smtdist.data.conventions import FILLS, PACKED, attributes_of, decoded, not_utf8, said, texts_of
 from smtdist.data.guarded import FewOpen, walk
-from smtdist.data.hdf5 import damage_named, gaps_of, looked_through, open_dataset, open_file, reason_of
+from smtdist.data.hdf5 import (
+    damage_named,
+    gaps_of,
+    looked_through,
+    open_dataset,
+    open_file,
+    unreadable_named,
+)
 from smtdist.data.look import CLASSES, class_names
 from smtdist.data.remote import full_path
 from smtdist.data.source import read_boxes
@@ -67,7 +74,8 @@ def read_labels(
                 f"attributes or the names."
             )
         if not virtual:
-            labels = _read(stored, name, 0, n_samples)
+            with unreadable_named(name, DataError):
+                labels = read_boxes(stored, 0, n_samples).reshape(-1)
     if virtual:
         labels = _read_virtual(full_path(path), dataset.strip("/"), n_samples)
     whole, labels = labels, decoded(labels, attributes, name)
@@ -221,15 +229,6 @@ def _every(path: str | os.PathLike[str]) -> Iterator[Iterable[tuple[str, Any]]]:
         yield walk(file, links=True)
 
 
-def _read(stored: Any, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-    try:
-        return read_boxes(stored, start, stop).reshape(-1)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DataError(
-            f"{name} cannot be read ({reason_of(error)}); the file is damaged: restore it."
-        ) from error
-
-
 def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:
     """Read labels that lie in other files, which HDF5 would make up where one is missing."""
     with damage_named(path), open_file(path) as file:
@@ -238,7 +237,8 @@ def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:
             errors.warn(gaps, DataWarning)
         parts = []
         for start, stop, stored in FewOpen(file, dataset, path).ranges(0, n_samples):
-            parts.append(_read(stored, f"{path}:{dataset}", start, stop))
+            with unreadable_named(f"{path}:{dataset}", DataError):
+                parts.append(read_boxes(stored, start, stop).reshape(-1))
             del stored  # its files stay open as long as it is held
         return np.concatenate(parts)
 

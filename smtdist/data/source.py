@@ -246,29 +246,15 @@ class StoredImages(Source):
 
 
 class Derived(Source):
-    """A source made of the samples of another, `source`, whose way of being stored it has."""
+    """A source made of the samples of another, `source`, whose way of being stored it has; `shape` is its own."""
 
     source: Source
 
-    @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, that of the other here
-        """What messages call it."""
-        return self.source.name
-
-    @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
-        """Of a number."""
-        return self.source.dtype
-
-    @property
-    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
-        """Samples that are stored together."""
-        return self.source.chunk_samples
-
-    @property
-    def file_bytes(self) -> int | None:  # type: ignore[override]  # likewise
-        """Size that the file had."""
-        return self.source.file_bytes
+    def __post_init__(self) -> None:
+        # frozen: these follow from the source, once, where a class does not say otherwise
+        for name in ("name", "dtype", "chunk_samples", "file_bytes"):
+            if not hasattr(type(self), name):
+                object.__setattr__(self, name, getattr(self.source, name))
 
     @property
     def damage_samples(self) -> int:

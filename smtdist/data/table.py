@@ -18,7 +18,7 @@ from smtdist import errors
 from smtdist.data.array import ArraySamples, in_memory, numbers_of
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.fingerprint import sample_digests
-from smtdist.data.hdf5 import READ_CHUNK_BYTES, gaps_of, open_dataset, reason_of, require_plain
+from smtdist.data.hdf5 import READ_CHUNK_BYTES, gaps_of, open_dataset, require_plain, unreadable_named
 from smtdist.data.source import (
     MOST_CHUNKS,
     Derived,
@@ -91,24 +91,12 @@ class _TableReader(Reader):
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         target = out.reshape(len(out), *self._stored.shape[1:])
-        with _unread(self.source, start, stop):
+        with unreadable_named(f"{self.source.name}, rows {start} to {stop - 1}", DataError):
             if hasattr(self._stored, "read_direct"):
                 read_boxes(self._stored, start, stop, target)
             else:
                 target[...] = self._stored[start:stop]
         return out.nbytes
-
-
-@contextmanager
-def _unread(source: Source, start: int, stop: int) -> Iterator[None]:
-    """Say which rows could not be read."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        raise DataError(
-            f"{source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); "
-            f"restore the file from a good copy."
-        ) from error
 
 
 class NotRows(DataError):
@@ -199,7 +187,7 @@ class TableRows:
         if isinstance(source, StoredTable) and source.dataset and len(source.stored_shape) == 2:
             with open_dataset(source.path, source.dataset) as stored:
                 _require_same(source, stored.shape)
-                with _unread(source, start, stop):
+                with unreadable_named(f"{source.name}, rows {start} to {stop - 1}", DataError):
                     return np.asarray(stored[start:stop, columns], source.dtype)
         return read_rows(source, start, stop)[:, columns]
 
@@ -291,10 +279,10 @@ class NeighbourSource(Derived):
             )
         return cls(table, numbers, weights)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
-        """(N, 1 + k, d + 1)."""
-        return self.source.n_samples, 1 + self.numbers.shape[1], self.source.shape[1] + 1
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n, width = self.source.shape
+        object.__setattr__(self, "shape", (n, 1 + self.numbers.shape[1], width + 1))
 
     @property
     def reader_bytes(self) -> int:
@@ -333,11 +321,8 @@ class NoisePairs(Derived):
     def __post_init__(self) -> None:
         if not self.noise >= 0:
             raise ConfigurationError(f"noise is {self.noise}; give a standard deviation of at least 0.")
-
-    @property
-    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]
-        """(N, 2, d + 1)."""
-        return self.source.n_samples, 2, self.source.shape[1] + 1
+        super().__post_init__()
+        object.__setattr__(self, "shape", (self.source.n_samples, 2, self.source.shape[1] + 1))
 
     @property
     def reader_bytes(self) -> int:

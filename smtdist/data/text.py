@@ -375,10 +375,9 @@ class TextCut(Derived):
     holes: tuple[Stretch, ...]
     unit = "tokens"
 
-    @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]  # a field of the base class, computed here
-        """(blocks, bytes)."""
-        return len(self.blocks), WIDTH
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "shape", (len(self.blocks), WIDTH))
 
     @property
     def text_bytes(self) -> int:

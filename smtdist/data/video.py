@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import fft
 
 from smtdist.data.conventions import require_plain_numbers
-from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
+from smtdist.data.hdf5 import damage_named, open_dataset, open_file, unreadable_named
 from smtdist.data.source import Reader, Source, read_boxes
 from smtdist.errors import ConfigurationError, DataError, command, counted, masked
 from smtdist.kernels import hashing
@@ -398,13 +398,8 @@ class _SequenceReader(Reader):
                     f"{clip.name} is now of the shape {stored.shape}, but was {(clip.frames, clip.height, clip.width)} "
                     f"when first opened; start again."
                 )
-            try:
+            with unreadable_named(f"{clip.name}, frames {first} to {start + count - 1}", DataError):
                 raw = read_boxes(stored, first, start + count)
-            except OSError as error:
-                raise DataError(
-                    f"{clip.name}, frames {first} to {start + count - 1}: the stored data cannot be read "
-                    f"({reason_of(error)}); restore the file from a good copy."
-                ) from error
         frames = raw.astype(np.float32)
         if raw.dtype == np.uint8:
             frames /= np.float32(255)

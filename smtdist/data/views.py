@@ -7,7 +7,7 @@ numbers that attributes say the meaning of (`smtdist.data.conventions`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -42,16 +42,9 @@ class First(Derived):
                 f"{self.source.name} has {self.source.n_samples:,} samples, not {self.count:,}; ask for at least one, and "
                 f"at most that many."
             )
-
-    @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it."""
-        return f"the first {self.count:,} of {self.source.name}"
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
-        """So many samples."""
-        return self.count, *self.source.shape[1:]
+        super().__post_init__()
+        object.__setattr__(self, "name", f"the first {self.count:,} of {self.source.name}")
+        object.__setattr__(self, "shape", (self.count, *self.source.shape[1:]))
 
     def describe(self) -> dict[str, Any]:
         """Return what the source is, and how many of its samples these are."""
@@ -80,15 +73,11 @@ class ChunkSubset(Derived):
     short: int = 0
     file_bytes = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # a field of the base class, computed here
-        """The samples of those rows."""
-        return len(self.chunks) * self.grain - self.short, *self.source.shape[1:]
-
-    @property
-    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
-        """Samples of a row."""
-        return self.grain
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "chunk_samples", self.grain)
+        samples = len(self.chunks) * self.grain - self.short
+        object.__setattr__(self, "shape", (samples, *self.source.shape[1:]))
 
     def describe(self) -> dict[str, Any]:
         """Return what the whole is, and which of its chunk rows these are."""
@@ -137,10 +126,9 @@ class AndMirrored(Derived):
 
     source: Source
 
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # a field of the base class, computed here
-        """Twice as many samples."""
-        return 2 * self.source.n_samples, *self.source.shape[1:]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "shape", (2 * self.source.n_samples, *self.source.shape[1:]))
 
     def describe(self) -> dict[str, Any]:
         """Return what the source is, and that mirror images follow."""
@@ -173,31 +161,20 @@ class WithLabels(Derived):
     source: Source
     labels: npt.NDArray[np.int64]
 
-    @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it."""
-        return f"{self.source.name} with labels"
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
-        """Rows of one number more."""
-        return self.source.n_samples, self.source.sample_bytes // self.source.dtype.itemsize + 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
-        """float64 of float64, else float32."""
-        return np.dtype(np.float64 if self.source.dtype == np.float64 else np.float32)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows, chunk = self.source, self.source.chunk_samples
+        object.__setattr__(self, "name", f"{rows.name} with labels")
+        object.__setattr__(self, "shape", (rows.n_samples, rows.sample_bytes // rows.dtype.itemsize + 1))
+        dtype = np.float64 if rows.dtype == np.float64 else np.float32
+        object.__setattr__(self, "dtype", np.dtype(dtype))
+        # rows are taken together, as many chunks as have 256 at most: a chunk of long ones has few
+        object.__setattr__(self, "chunk_samples", chunk * max(1, TOGETHER // chunk))
 
     @property
     def reader_bytes(self) -> int:
         """Bytes that an open reader may hold on top of the arrays it returns: the rows as they are stored."""
         return self.source.reader_bytes + self.chunk_samples * self.source.sample_bytes
-
-    @property
-    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
-        """Chunks of the rows, as many as have 256 at most: rows are taken together, and a chunk of long ones has few."""
-        chunk = self.source.chunk_samples
-        return chunk * max(1, TOGETHER // chunk)
 
     def describe(self) -> dict[str, Any]:
         """Return what the rows are, and that labels are with them."""
@@ -285,21 +262,17 @@ class Adapted(Derived):
     axes: tuple[int, ...]
     pixels: np.dtype[Any]
     attributes: Attributes = ()
-    shape: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shape = (self.source.n_samples, *(self.source.shape[axis] for axis in self.axes))
-        object.__setattr__(self, "shape", shape)  # frozen: it follows, once
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", self.pixels)
 
     @property
     def path(self) -> str:
         """Of the file or store."""
         return str(self.source.path)  # type: ignore[attr-defined]  # all that lies in files has one
-
-    @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # a field of the base class, that asked for here
-        """Of a pixel."""
-        return self.pixels
 
     @property
     def chunk_bytes(self) -> int:
