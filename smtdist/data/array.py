@@ -148,7 +148,13 @@ def held_images(
     elif not isinstance(samples, Sliced) and not is_zarr_array(samples):
         samples = in_memory(samples, name)
     if image_shape is not None and len(samples.shape) == 2:
-        samples, names = _shaped(samples, image_shape, name), ()
+        count = math.prod(image_shape)
+        if len(image_shape) not in (2, 3) or samples.shape[1] != count:
+            raise DataError(
+                f"{name} has rows of {samples.shape[1]} numbers, but image_shape={tuple(image_shape)} has {count}; give "
+                f"(height, width) or (height, width, channels) of {samples.shape[1]} numbers."
+            )
+        samples, names = samples.reshape(samples.shape[0], *image_shape), ()
     images = _in_order(samples, names, name, image_shape or fitted_shape)
     if image_shape is not None and (*images.shape[1:], 1)[:3] != (*image_shape, 1)[:3]:
         raise DataError(
@@ -191,16 +197,6 @@ def _advice(shape: tuple[int, ...], name: str) -> str:
         f"{name} has the shape {shape}, but images are (samples, height, width) or (samples, height, width, channels); "
         f"reshape them."
     )
-
-
-def _shaped(rows: Any, image_shape: tuple[int, ...], name: str) -> Any:
-    count = math.prod(image_shape)
-    if len(image_shape) not in (2, 3) or rows.shape[1] != count:
-        raise DataError(
-            f"{name} has rows of {rows.shape[1]} numbers, but image_shape={tuple(image_shape)} has {count}; give "
-            f"(height, width) or (height, width, channels) of {rows.shape[1]} numbers."
-        )
-    return rows.reshape(rows.shape[0], *image_shape)
 
 
 def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
@@ -562,17 +558,18 @@ def as_source(
         if not all(isinstance(one, str | os.PathLike) for one in samples):
             raise DataError("The list holds paths and other things; give only paths of images.")
         return picture_files(samples, settings)
-    place = _place_of(samples)
-    if place is not None:
+    place = None
+    if isinstance(samples, h5py.Dataset):
+        place = place_of(samples)
+    elif is_zarr_array(samples):
+        place = folder_of(samples)
+    if place is not None:  # where workers read it
         return open_source(*place, settings, fitted=fitted, image_shape=image_shape)
-    scaling = None if fitted and not _pictured(samples) else settings
+    # settings that scale images apply to a list of pictures
+    pictured = isinstance(samples, list | tuple) and bool(samples) and hasattr(samples[0], "getbands")
+    scaling = None if fitted and not pictured else settings
     array = held_images(samples, "array", image_shape, scaling, shape_of(settings))
     return ArraySource(array, eight=as_bytes(np.dtype(array.dtype), settings, fitted))
-
-
-def _pictured(samples: Any) -> bool:
-    """Say whether settings that scale images apply: to a list of pictures."""
-    return isinstance(samples, list | tuple) and bool(samples) and hasattr(samples[0], "getbands")
 
 
 def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fitted: bool) -> Source:
@@ -590,10 +587,3 @@ def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fit
             f"{os.fspath(path)} needs the name of its images; give the pair (path, name): {hint}."
         )
     return open_source(path, sets[0], settings, fitted=fitted)
-
-
-def _place_of(samples: Any) -> tuple[str, str] | None:
-    """Return where an array of HDF5 or Zarr lies, so that workers read it there; None for one that lies elsewhere."""
-    if isinstance(samples, h5py.Dataset):
-        return place_of(samples)
-    return folder_of(samples) if is_zarr_array(samples) else None

@@ -237,16 +237,16 @@ def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
+def damage_named(
+    path: str | os.PathLike[str], remedy: str = "restore it from a good copy"
+) -> Iterator[None]:
     """Turn what h5py raises over a file whose structure is damaged into a DataError that names the file."""
     try:
         yield
     except SmtdistError:
         raise
     except DAMAGE as error:
-        raise DataError(
-            f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from a good copy."
-        ) from error
+        raise DataError(f"{os.fspath(path)} is damaged ({reason_of(error)}); {remedy}.") from error
 
 
 @contextmanager

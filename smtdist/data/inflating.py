@@ -184,7 +184,10 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
                 return
             raise
         used = [one for at, one in enumerate(every) if not mask >> at & 1]
-        codes = [SHUFFLE if _only_shuffles(code, values) else code for code, _, values, _ in used]
+        # bitshuffle without a compression only shuffles
+        codes = [
+            SHUFFLE if code == BITSHUFFLE and not any(values[4:5]) else code for code, _, values, _ in used
+        ]
         packer = next((at for at, code in enumerate(codes) if code in PACKERS), None)
         before, after = (codes, []) if packer is None else (codes[:packer], codes[packer + 1 :])
         if packer is None and not set(codes) <= {*FRAMING, *NARROWING}:
@@ -204,7 +207,7 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         if packed is not None:
             packed = packed[: len(packed) - CHECKSUM * len(after)]
             if narrowed:
-                content = packed if packer is None else b"".join(_inflated(packed, size + SLACK))
+                content = packed if packer is None else b"".join(inflated(packed, size + SLACK))
                 wide = self.dtype.itemsize if SHUFFLE in before else 1
                 found = size * _has_all_bits(used[0], content, wide, size, self.dtype.itemsize)
             else:
@@ -221,11 +224,6 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
 
     def _called(self) -> str:
         return f"{os.fsdecode(h5py.h5f.get_name(self.id))}:{self.name.strip('/')}"
-
-
-def _only_shuffles(code: int, values: tuple[int, ...]) -> bool:
-    """Tell whether a filter of these values is bitshuffle without a compression."""
-    return code == BITSHUFFLE and not any(values[4:5])
 
 
 def _has_all_bits(used: Any, content: bytes, wide: int, size: int, itemsize: int) -> bool:
@@ -251,7 +249,7 @@ def _has_all_bits(used: Any, content: bytes, wide: int, size: int, itemsize: int
     return simple and 0 <= kept <= 8 * itemsize and len(content) >= head + -(-n * kept // 8)
 
 
-def _inflated(packed: bytes, most: int) -> Iterator[bytes]:
+def inflated(packed: bytes, most: int) -> Iterator[bytes]:
     """Yield what a chunk of gzip unpacks to, until that is more than so many bytes; OSError for one that is damaged."""
     unpacker, done = isal_zlib.decompressobj(), 0
     try:
@@ -342,7 +340,7 @@ def _zstandard_bytes(packed: bytes, most: int) -> int:
 
 
 PACKERS: Final[dict[int, Callable[[bytes, int, tuple[int, ...]], int]]] = {
-    DEFLATE: lambda packed, most, _: sum(map(len, _inflated(packed, most))),
+    DEFLATE: lambda packed, most, _: sum(map(len, inflated(packed, most))),
     SZIP: lambda packed, most, _: stated("<I", 0)(packed, most),
     BZIP2: lambda packed, most, _: _bunzipped(packed, most),
     LZF: lambda packed, most, _: _lzf_bytes(packed, most),

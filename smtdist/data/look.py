@@ -45,7 +45,11 @@ def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False)
                 return ZarrSource.open(path, f"{name.strip('/')}/{pyramid}")
             return ZarrSource.open(path, _named(name, not hasattr(node, "chunks")))
         with open_file(full_path(path)) as file:
-            group = _group(file, name)
+            try:
+                group = file[name.strip("/") or "/"]
+            except (KeyError, OSError, ValueError):
+                group = None  # the source that is tried next says what is missing
+            group = group if isinstance(group, h5py.Group) else None
             encoded = group is not None and is_encoded(group)
             plain = group is not None and IMAGES in group
             inside = _named(name, plain)
@@ -58,21 +62,15 @@ def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False)
             return EncodedLook.at(path, name, skip_damaged)
         try:
             return Hdf5Source.open(path, inside)
-        except MissingDatasetError as error:
-            raise _images_named(path, name) or error from None
-
-
-def _images_named(path: str | os.PathLike[str], name: str) -> MissingDatasetError | None:
-    """Return the error for images that are not there, which names those that are; None where there are none."""
-    found = [one.removesuffix(f"/{IMAGES}") for one in image_sets(path)]
-    if not found:
-        return None
-    near = sorted(
-        found, key=lambda one: not name.strip("/").startswith(one)
-    )  # in its place where they differ
-    return MissingDatasetError(
-        f"{os.fspath(path)} has no dataset {name!r}; use {'one of ' if found[1:] else ''}{', '.join(near[:MOST])}."
-    )
+        except MissingDatasetError:
+            found = [one.removesuffix(f"/{IMAGES}") for one in image_sets(path)]
+            if not found:
+                raise
+            # in its place where they differ
+            near = sorted(found, key=lambda one: not name.strip("/").startswith(one))
+            raise MissingDatasetError(
+                f"{os.fspath(path)} has no dataset {name!r}; use {'one of ' if found[1:] else ''}{', '.join(near[:MOST])}."
+            ) from None
 
 
 def image_sets(
@@ -196,14 +194,6 @@ def _beside(path: str | os.PathLike[str], name: str, leaf: str) -> str:
             is_group = not isinstance(file.get(name.strip("/") or "/"), h5py.Dataset)
     folder = name.strip("/") if is_group else name.strip("/").rpartition("/")[0]
     return f"{folder}/{leaf}".lstrip("/")
-
-
-def _group(file: Any, name: str) -> Any:
-    try:
-        found = file[name.strip("/") or "/"]
-    except (KeyError, OSError, ValueError):
-        return None  # the source that is tried next says what is missing
-    return found if isinstance(found, h5py.Group) else None
 
 
 def _named(name: str, is_group: bool) -> str:

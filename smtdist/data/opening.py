@@ -159,14 +159,21 @@ def joined(
     """
     if not looks:
         raise DataError(f"{label} names no file; name at least one.")
-    sources = _sources(looks, resize, crop, channels)
+    encoded = [look for look in looks if isinstance(look, EncodedLook)]
+    sources = [look for look in looks if isinstance(look, Source)]
+    if encoded and sources:
+        raise DataError(
+            f"{encoded[0].name} holds encoded images, but {sources[0].name} holds plain ones; import them all in one layout."
+        )
+    if encoded:
+        depth = max(look.depth for look in encoded)
+        sources = [EncodedSource.seen(look, resize, crop, channels, depth) for look in encoded]
     first = sources[0]
     if len(sources) == 1:
         return first
     for other in sources[1:]:
         if (other.shape[1:], other.dtype) != (first.shape[1:], first.dtype):
             sides = (*first.shape[1:3], *other.shape[1:3])
-            encoded = isinstance(first, EncodedSource)
             remedy = one_size(min(sides)) if encoded else "bring them to one shape and type"
             raise DataError(
                 f"{other.name} has {other.dtype} images of {other.shape[1:]} (height, width, channels), but {first.name} has "
@@ -175,21 +182,6 @@ def joined(
     shape = (sum(source.n_samples for source in sources), *first.shape[1:])
     chunk = max(source.chunk_samples for source in sources)
     return ShardedSource(tuple(sources), label, dataset, shape, first.dtype, chunk)
-
-
-def _sources(
-    looks: Sequence[Look], resize: int | None, crop: int | None, channels: int | None
-) -> list[Source]:
-    encoded = [look for look in looks if isinstance(look, EncodedLook)]
-    plain = [look for look in looks if isinstance(look, Source)]
-    if encoded and plain:
-        raise DataError(
-            f"{encoded[0].name} holds encoded images, but {plain[0].name} holds plain ones; import them all in one layout."
-        )
-    if plain:
-        return plain
-    depth = max(look.depth for look in encoded)
-    return [EncodedSource.seen(look, resize, crop, channels, depth) for look in encoded]
 
 
 def open_source(

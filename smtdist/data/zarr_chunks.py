@@ -23,7 +23,7 @@ from numcodecs.abc import Codec
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec
 
-from smtdist.data.inflating import HARMLESS, PIECE, RLE, SLACK, blosc_bytes, stated
+from smtdist.data.inflating import HARMLESS, PIECE, RLE, SLACK, blosc_bytes, inflated, stated
 from smtdist.errors import DataError
 
 NUMBERS: Final = "biufc"
@@ -156,12 +156,12 @@ def _read_beyond(opened: Callable[[Any], Any], ratio: float) -> Beyond:
 
 
 def _zlib_beyond(packed: Any, most: int) -> bool:
-    unpacker, done = zlib.decompressobj(), 0
+    done = 0
     if len(packed) * RATIO <= HARMLESS:
         return False
-    with suppress(zlib.error):
-        while done <= most and (piece := unpacker.decompress(packed, PIECE)):
-            done, packed = done + len(piece), unpacker.unconsumed_tail
+    with suppress(OSError):
+        for piece in inflated(packed, most):
+            done += len(piece)
     return done > most
 
 

@@ -122,16 +122,12 @@ def looked_at(
     if lone:
         name_beside(paths[0].parent, [lone], found[chosen.group].left_out)
     for listing in found.values():
-        _require_meaning(listing, wanted)
+        for name, kinds in FOR_KINDS.items():
+            if getattr(wanted, name) is not None and listing.kind not in kinds:
+                raise ConfigurationError(
+                    f"{option(name)} has no meaning for a source of the kind {listing.kind}; leave it out."
+                )
     return Import(dict(found), target, chosen, shard_samples, several)
-
-
-def _require_meaning(listing: Listing, wanted: Selection) -> None:
-    for name, kinds in FOR_KINDS.items():
-        if getattr(wanted, name) is not None and listing.kind not in kinds:
-            raise ConfigurationError(
-                f"{option(name)} has no meaning for a source of the kind {listing.kind}; leave it out."
-            )
 
 
 def _require_one_file(

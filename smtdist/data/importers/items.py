@@ -60,10 +60,10 @@ class Batch:
         """
         return f"{self.origin}, sample {self.first + index}" if self.names is None else self.names[index]
 
-    def read(self, index: int) -> bytes:
-        """Return an encoded image, read now if it is a file of its own."""
+    def read(self, index: int) -> bytes | npt.NDArray[Any]:
+        """Return an image, encoded or pixels, read now if it is a file of its own."""
         if self.data is not None:
-            return self.data[index]  # pixels never come here
+            return self.data[index]  # type: ignore[no-any-return]
         assert self.names is not None
         return read_whole(self.names[index])
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from smtdist.data import locking
+from smtdist.data.writing import replace_durably
 from smtdist.errors import DataError
 
 PAGE: Final = 4096
@@ -248,11 +249,8 @@ class JournalledFile:
         )
         temporary = self._journal.with_name(self._journal.name + ".tmp")
         try:
-            with open(temporary, "wb") as file:
-                file.write(_MAGIC + body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._journal)
+            temporary.write_bytes(_MAGIC + body)
+            replace_durably(temporary, self._journal)
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -187,8 +187,9 @@ def _arrays(path: Path, left: LeftOut) -> list[Stored]:
                     f"{path} is a zip archive of images; unpack it and import the folder, or make a tar of it."
                 )
             if not members:
+                begins = f", which begins with {others[0]}" if others else ""
                 raise DataError(
-                    f"{path} is a zip archive without an array or an image{_first(others)}; unpack it and import what it holds."
+                    f"{path} is a zip archive without an array or an image{begins}; unpack it and import what it holds."
                 )
             for name in others:
                 left.add(f"{path}:{name}: no array")
@@ -211,10 +212,6 @@ def _arrays(path: Path, left: LeftOut) -> list[Stored]:
     except OSError as error:
         raise unreadable(path, error) from error
     return found
-
-
-def _first(names: list[str]) -> str:
-    return f", which begins with {names[0]}" if names else ""
 
 
 @contextlib.contextmanager

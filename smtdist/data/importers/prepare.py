@@ -101,7 +101,7 @@ def prepare(batch: Batch, recipe: Recipe) -> Prepared:
     put = _rows(len(batch), recipe, result) if recipe.plain else _parts(recipe, result)
     for index in range(len(batch)):
         try:
-            data = batch.data[index] if isinstance(batch.data, np.ndarray) else batch.read(index)
+            data = batch.read(index)
         except DataError as error:
             _leave_out(error.sentence, recipe, result, error)
             continue
@@ -150,18 +150,13 @@ def _parts(recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
     def put(row: int, data: Any) -> None:
         if isinstance(data, np.ndarray) or recipe.scales:
             image = image_of(data, recipe)
-            size, data = _size_of(image), decoding.encode_png(image)
+            size, data = Size(*image.shape), decoding.encode_png(image)
         else:
             size = Size(*(decoding.verify(data) if recipe.verify else decoding.read_header(data))[:3])
         result.sizes.append(size)
         result.data.append(data)
 
     return put
-
-
-def _size_of(image: npt.NDArray[np.uint8]) -> Size:
-    height, width, channels = image.shape
-    return Size(height, width, channels)
 
 
 def image_of(data: Any, recipe: Recipe, channels: int | None = None) -> npt.NDArray[np.uint8]:

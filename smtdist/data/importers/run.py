@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from smtdist import errors
-from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
+from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Listing
 from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Prepared, Recipe, image_of, in_order
 from smtdist.data.labels import write_names
@@ -74,7 +74,10 @@ class GroupWriter:
         if recipe.plain:
             grey = len(recipe.shape) == 3 and recipe.shape[2] == 1
             shape = recipe.shape[:2] if grey else recipe.shape
-            self._make("images", recipe.dtype, _chunk_rows(shape, recipe.dtype), shape)
+            # the largest power of two of images in about 1 MiB
+            fitting = max(1, CHUNK_BYTES // (math.prod(shape) * np.dtype(recipe.dtype).itemsize))
+            rows = min(CHUNK_ROWS, 2 ** (fitting.bit_length() - 1))
+            self._make("images", recipe.dtype, rows, shape)
         else:
             self._make("bytes", np.uint8, CHUNK_BYTES)
             self._make("offsets", np.int64, CHUNK_NUMBERS)
@@ -104,7 +107,12 @@ class GroupWriter:
         progress, count = self.progress, batch.samples
         written = 0
         if count:
-            written = self._add_pixels(batch) if self._plain else self._add_bytes(batch)
+            if self._plain:
+                images = self._sets["images"]
+                self._append("images", batch.data.reshape(count, *images.shape[1:]))
+                written = int(batch.data.nbytes)
+            else:
+                written = self._add_bytes(batch)
             if self._labelled:
                 self._append("labels", batch.labels)
         progress.items += batch.items
@@ -113,11 +121,6 @@ class GroupWriter:
         progress.skipped += len(batch.skipped)
         progress.first_skipped += batch.skipped[: LISTED - len(progress.first_skipped)]
         return written
-
-    def _add_pixels(self, batch: Prepared) -> int:
-        images = self._sets["images"]
-        self._append("images", batch.data.reshape(batch.samples, *images.shape[1:]))
-        return int(batch.data.nbytes)
 
     def _add_bytes(self, batch: Prepared) -> int:
         progress = self.progress
@@ -156,7 +159,9 @@ class GroupWriter:
         if classes is not None:
             write_names(group, classes)
             return len(classes)
-        labels = self._distinct_labels() if self._labelled else set()
+        labels, stored = set[int](), self._sets["labels"] if self._labelled else np.zeros(0)
+        for start in range(0, stored.shape[0], 2**20):
+            labels.update(np.unique(stored[start : start + 2**20]).tolist())
         if -1 in labels and labels != {-1, 1}:
             errors.warn(
                 f"Images in {group.name.strip('/')} have the label -1, which is taken for a class; where it means that they have "
@@ -164,18 +169,6 @@ class GroupWriter:
                 DataWarning,
             )
         return len(labels)
-
-    def _distinct_labels(self) -> set[int]:
-        labels, found = self._sets["labels"], set[int]()
-        for start in range(0, labels.shape[0], 2**20):
-            found.update(np.unique(labels[start : start + 2**20]).tolist())
-        return found
-
-
-def _chunk_rows(shape: tuple[int, ...], dtype: Any) -> int:
-    """Return the largest power of two of images in about 1 MiB."""
-    fitting = max(1, CHUNK_BYTES // (math.prod(shape) * np.dtype(dtype).itemsize))
-    return int(min(CHUNK_ROWS, 2 ** (fitting.bit_length() - 1)))
 
 
 COMMIT_BYTES: Final = 64 * 2**20
@@ -430,14 +423,10 @@ class _Run:
             if isinstance(batch.data, np.ndarray) and not recipe.scales:
                 return tuple(batch.data.shape[1:])
             try:
-                return image_of(self._item(batch), recipe, 3 if self.colour else None).shape
+                return image_of(batch.read(0), recipe, 3 if self.colour else None).shape
             except DataError:
                 continue  # named, or left out, when its turn comes
         raise AssertionError
-
-    @staticmethod
-    def _item(batch: Batch) -> Any:
-        return batch.data[0] if isinstance(batch.data, np.ndarray) else batch.read(0)
 
 
 def require_room(out: Path, nbytes: int, what: str, note: Note) -> None:

@@ -60,73 +60,62 @@ def import_shards(
     begins anew. The files hold the same bits whatever the workers and interruptions. `overwrite` also
     removes files of a former import of that name that are not written again. Memory: as `import_images`.
     """
-    with locking.held(out):
-        return _import_shards(listing, real_target(out), options, shard_items, stop, report, note)
-
-
-def _import_shards(
-    listing: Listing,
-    out: Path,
-    options: ImportOptions,
-    shard_items: int,
-    stop: Stop,
-    report: Report,
-    note: Note,
-) -> ImportResult:
     started = time.perf_counter()
-    state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)
-    stream = _Stream(listing)
-    new_items, colour = 0, False
-    plain = recipe_of(listing, options).plain
-    announced = not plain
-    if not state.items and not plain:
-        try:
-            require_room_encoded(listing, out, note)
-        except DataError:
-            state.drop()
-            raise
-    while not stream.ended(state.items):
-        number = len(state.samples)
-        window = Window(stream, state.items, shard_items)
-        try:
-            result = import_images(
-                window,
-                shard_path(out, number),
-                replace(options, overwrite=True),
-                stop=stop,
-                report=lambda done, before=state.items: report(before + done),  # type: ignore[misc]
-                note=note,
-                shape=tuple(state.shape),
-                colour=colour,
-                following=0 if announced else (listing.count() or 0) - state.items,
-            )
-        except ColourFound:
-            note("A colour image after grey ones: starting again with three channels")
-            state.restart()
-            stream, colour, new_items, announced = _Stream(listing), True, 0, False
-            continue
-        except DataError:
-            if not state.items:  # nothing to go on from
+    with locking.held(out):
+        out = real_target(out)
+        state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)
+        stream = _Stream(listing)
+        new_items, colour = 0, False
+        plain = recipe_of(listing, options).plain
+        announced = not plain
+        if not state.items and not plain:
+            try:
+                require_room_encoded(listing, out, note)
+            except DataError:
                 state.drop()
-            raise
-        announced = True
-        new_items += result.new_items
-        state.add(result)
-    paths = [shard_path(out, number) for number in range(len(state.samples))]
-    made = describe_files([str(path) for path in paths], out, [options.group])
-    write_manifest(made, overwrite=options.overwrite)
-    _remove_others(out, len(paths))
-    state.drop()
-    return ImportResult(
-        layout=state.layout,
-        samples=sum(state.samples),
-        n_classes=_classes(listing, paths, options.group, state.samples),
-        nbytes=sum(path.stat().st_size for path in paths),
-        skipped=state.skipped,
-        first_skipped=tuple(state.first_skipped),
-        new_items=new_items,
-        seconds=time.perf_counter() - started,
-    )
+                raise
+        while not stream.ended(state.items):
+            number = len(state.samples)
+            window = Window(stream, state.items, shard_items)
+            try:
+                result = import_images(
+                    window,
+                    shard_path(out, number),
+                    replace(options, overwrite=True),
+                    stop=stop,
+                    report=lambda done, before=state.items: report(before + done),  # type: ignore[misc]
+                    note=note,
+                    shape=tuple(state.shape),
+                    colour=colour,
+                    following=0 if announced else (listing.count() or 0) - state.items,
+                )
+            except ColourFound:
+                note("A colour image after grey ones: starting again with three channels")
+                state.restart()
+                stream, colour, new_items, announced = _Stream(listing), True, 0, False
+                continue
+            except DataError:
+                if not state.items:  # nothing to go on from
+                    state.drop()
+                raise
+            announced = True
+            new_items += result.new_items
+            state.add(result)
+        paths = [shard_path(out, number) for number in range(len(state.samples))]
+        made = describe_files([str(path) for path in paths], out, [options.group])
+        write_manifest(made, overwrite=options.overwrite)
+        _remove_others(out, len(paths))
+        state.drop()
+        return ImportResult(
+            layout=state.layout,
+            samples=sum(state.samples),
+            n_classes=_classes(listing, paths, options.group, state.samples),
+            nbytes=sum(path.stat().st_size for path in paths),
+            skipped=state.skipped,
+            first_skipped=tuple(state.first_skipped),
+            new_items=new_items,
+            seconds=time.perf_counter() - started,
+        )
 
 
 def _classes(listing: Listing, paths: list[Path], group: str, samples: list[int]) -> int:
