@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -50,35 +51,26 @@ class Sliced:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pictures:
-    """PIL images as arrays of one size, scaled and cut on request."""
+class _Each:
+    """So many images of one shape, made or looked up one by one when a range is asked for."""
 
-    pictures: Sequence[Any]
-    channels: int | None  # None: pixels of more than 8 bits, as they are
-    resize: int | None
-    crop: int | None
+    count: int
+    image: Callable[[int], npt.NDArray[Any]]
 
     def __getitem__(self, chosen: Any) -> npt.NDArray[Any]:
-        return np.stack([self.pixels(number) for number in np.arange(len(self.pictures))[chosen]])
-
-    def pixels(self, number: int) -> npt.NDArray[Any]:
-        """Return one image."""
-        picture = self.pictures[number]
-        if self.channels is None:
-            return np.asarray(picture)
-        found = np.asarray(picture.convert("L" if picture.mode in GREY_MODES else "RGB"))
-        whole = with_channels(found.reshape(*found.shape[:2], -1), self.channels)
-        return resized(whole, self.resize, self.crop)
+        return np.stack([self.image(number) for number in np.arange(self.count)[chosen]])
 
 
-@dataclass(frozen=True, eq=False)
-class _Listed:
-    """A list of arrays of one shape."""
-
-    arrays: Sequence[Any]
-
-    def __getitem__(self, chosen: Any) -> npt.NDArray[Any]:
-        return np.stack([self.arrays[number] for number in np.arange(len(self.arrays))[chosen]])
+def _picture(
+    pictures: Sequence[Any], channels: int | None, resize: int | None, crop: int | None, number: int
+) -> npt.NDArray[Any]:
+    """Return a PIL image as an array, scaled and cut; without `channels` pixels of more than 8 bits, as they are."""
+    picture = pictures[number]
+    if channels is None:
+        return np.asarray(picture)
+    found = np.asarray(picture.convert("L" if picture.mode in GREY_MODES else "RGB"))
+    whole = with_channels(found.reshape(*found.shape[:2], -1), channels)
+    return resized(whole, resize, crop)
 
 
 def is_dask(samples: Any) -> bool:
@@ -330,7 +322,7 @@ def _of_list(items: Sequence[Any], name: str) -> Any:
                 f"{first.shape}; convert them to one shape and type."
             )
     shape = (len(arrays), *first.shape)
-    return Sliced(_Listed(arrays), shape, first.dtype, tuple(range(len(shape))))
+    return Sliced(_Each(len(arrays), arrays.__getitem__), shape, first.dtype, tuple(range(len(shape))))
 
 
 def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | None) -> Sliced:
@@ -356,7 +348,8 @@ def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | No
         if settings is not None:
             refuse_scaling(name, settings)
     grey = all(picture.mode in GREY_MODES for picture in pictures)
-    made = _Pictures(pictures, None if deep else channels or (1 if grey else 3), resize, crop)
+    depth = None if deep else channels or (1 if grey else 3)
+    image = partial(_picture, pictures, depth, resize, crop)
     if resize is None and crop is None:
         for number, picture in enumerate(pictures):
             if picture.size != pictures[0].size:
@@ -364,9 +357,9 @@ def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | No
                     f"{name}, image {number} is {picture.width} x {picture.height}, the first is {pictures[0].width} x "
                     f"{pictures[0].height}; {one_size(min(*picture.size, *pictures[0].size))}."
                 )
-    first = made.pixels(0)
+    first = image(0)
     shape = (len(pictures), *first.shape)
-    return Sliced(made, shape, first.dtype, tuple(range(len(shape))))
+    return Sliced(_Each(len(pictures), image), shape, first.dtype, tuple(range(len(shape))))
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from typing import Any, Final
 import h5py
 
 from smtdist.data import checksums
-from smtdist.data.inflating import Inflating, address_of, is_packed, register_filters, state_of
+from smtdist.data.inflating import Inflating, address_of, register_filters, state_of
 from smtdist.data.remote import is_url
 from smtdist.data.source import MOST_CHUNKS
 from smtdist.errors import DataError, option
@@ -168,7 +168,7 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         if isinstance(found, h5py.Dataset):
             plist = found.id.get_create_plist()
             self._require_values(found, plist, where)
-            found = Inflating(found.id, readonly=True) if is_packed(plist) else found
+            found = Inflating(found.id, readonly=True) if plist.get_nfilters() else found
             expected = sums.arrays.get(found.name.strip("/"))
             return found if expected is None else checksums.verified(found, expected)
         if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):

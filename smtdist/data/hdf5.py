@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 import h5py
+import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.conventions import attributes_of, inverted
@@ -42,7 +43,6 @@ from smtdist.data.source import (
     gaps_said,
     image_shape,
     pixel_dtype,
-    place_number,
     read_boxes,
 )
 from smtdist.data.zarr_source import METADATA, is_zarr
@@ -470,8 +470,7 @@ def gaps_of(stored: Any, name: str) -> str:
     numbers = array("q")
 
     def note(chunk: Any) -> None:
-        place = (at // length for at, length in zip(chunk.chunk_offset, stored.chunks, strict=True))
-        numbers.append(place_number(place, grid))
+        numbers.append(np.ravel_multi_index(np.floor_divide(chunk.chunk_offset, stored.chunks), grid))
 
     if math.prod(grid) <= MOST_NUMBERED:
         stored.id.chunk_iter(note)

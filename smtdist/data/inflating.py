@@ -121,11 +121,6 @@ _SAID: Final = "inflate() failed"
 """What HDF5 says of what cannot be unpacked."""
 
 
-def is_packed(plist: Any) -> bool:
-    """Tell whether the chunks of a dataset with these properties go through any filter."""
-    return bool(plist.get_nfilters())
-
-
 class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
     """A dataset whose chunks are looked at before HDF5 unpacks them; raises UnreadableError for one that lies."""
 

@@ -376,20 +376,8 @@ MOST_NUMBERED: Final = np.iinfo(np.int64).max
 """Chunks of a dataset of which those that are not stored are counted."""
 
 
-def place_number(place: Iterable[int], grid: tuple[int, ...]) -> int:
-    """Return the number of a place in a grid, row by row.
-
-    >>> place_number((1, 2), (3, 4))
-    6
-    """
-    number = 0
-    for at, length in zip(place, grid, strict=True):
-        number = number * length + at
-    return number
-
-
 def gaps_said(name: str, stored: Iterable[int], grid: tuple[int, ...], chunks: tuple[int, ...]) -> str:
-    """Return a sentence on the chunks that are not stored, by the numbers of those that are (`place_number`); "" where all are.
+    """Return a sentence on the chunks that are not stored, by the numbers of those that are, row by row; "" where all are.
 
     Memory: some bytes for each chunk that is stored, however many are not.
 

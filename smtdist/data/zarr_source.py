@@ -25,7 +25,6 @@ from smtdist.data.source import (
     gaps_said,
     image_shape,
     pixel_dtype,
-    place_number,
     read_boxes,
 )
 from smtdist.errors import DataError, MissingDatasetError, UnreadableError
@@ -148,7 +147,7 @@ def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
             if place is None:
                 continue
             if index is None:
-                yield place_number(place, grid)
+                yield int(np.ravel_multi_index(place, grid))
                 continue
             at = np.argwhere(index(path).reshape(each)) + np.multiply(place, each)
             inside = at[(at < grid).all(axis=1)]  # the last shard of an axis may go on behind its end

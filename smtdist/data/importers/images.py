@@ -101,7 +101,15 @@ def looked_at(
     if shard_samples is None:
         run.check_target(target, chosen)
     else:
-        _require_manifest(target, append)
+        if target.suffix != ".json":
+            raise ConfigurationError(
+                f"{option('out')} {target} is not a name of a manifest; with {option('shard_samples')} let it end in .json."
+            )
+        if append:
+            raise ConfigurationError(
+                f"{option('append', True)} adds a group to one file, {option('shard_samples')} writes many; leave out one of "
+                f"them."
+            )
     wanted = Selection(
         group=chosen.group,
         use_labels=settings.labels_from == "folders",
@@ -153,17 +161,6 @@ def _group(name: str) -> str:
             f"{option('group')} {name!r} is no name of a group; use one such as train."
         )
     return group
-
-
-def _require_manifest(out: Path, append: bool) -> None:
-    if out.suffix != ".json":
-        raise ConfigurationError(
-            f"{option('out')} {out} is not a name of a manifest; with {option('shard_samples')} let it end in .json."
-        )
-    if append:
-        raise ConfigurationError(
-            f"{option('append', True)} adds a group to one file, {option('shard_samples')} writes many; leave out one of them."
-        )
 
 
 def import_sets(
