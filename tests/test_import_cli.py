@@ -26,6 +26,7 @@ import smtdist
 from smtdist.data.importers import run as run_module
 from smtdist.data.importers.folder import listed_sets
 from smtdist.data.importers.images import import_sets
+from smtdist.data.importers.items import ImportOptions
 from smtdist.errors import InterruptedRun, counted
 
 
@@ -180,7 +181,7 @@ def test_an_import_of_sets_that_was_stopped_goes_on(images, tmp_path):
         done.append(chosen.group)
         return run_module.import_images(listing, out, chosen, stop=lambda: code)
 
-    options = run_module.ImportOptions(workers=0)
+    options = ImportOptions(workers=0)
     with pytest.raises(InterruptedRun):
         import_sets(listings, tmp_path / "d.h5", options, lambda *a: write(*a, code=130 if done else None))
     import_sets(listings, tmp_path / "d.h5", options, write)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ from smtdist.data.decode import endings
 from smtdist.data.importers.cifar import PIXELS, batches_in, cifar_listing
 from smtdist.data.importers.folder import FolderListing
 from smtdist.data.importers.idx import GZIP, idx_listing, open_stream
-from smtdist.data.importers.items import Listing, unreadable
+from smtdist.data.importers.items import USUAL, ImportOptions, Listing, unreadable
 from smtdist.data.importers.numpy_files import numpy_listing
 from smtdist.data.importers.parquet import ParquetListing
 from smtdist.data.importers.webdataset import TarListing
@@ -27,31 +26,7 @@ _PACKED: Final = (b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18
 _ENDINGS: Final = {".npz": "npz", ".npy": "npz", ".parquet": "parquet"}
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What of a source is wanted.
-
-    Attributes
-    ----------
-    group : of a folder of CIFAR, its test batch where the group is called test.
-    use_labels : whether labels are imported.
-    labels : a file of labels, for arrays and IDX.
-    array, label_array : members of an .npz.
-    image_column, label_column : columns of Parquet files.
-    """
-
-    group: str = "train"
-    use_labels: bool = True
-    labels: Path | None = None
-    array: str | None = None
-    label_array: str | None = None
-    image_column: str | None = None
-    label_column: str | None = None
-
-
-def open_listing(
-    paths: Sequence[Path], kind: str | None = None, wanted: Selection = Selection()
-) -> Listing:
+def open_listing(paths: Sequence[Path], kind: str | None = None, wanted: ImportOptions = USUAL) -> Listing:
     """Look at a source and return what it holds; raise DataError where it is none, or holds nothing."""
     files = list(paths)
     if not files:

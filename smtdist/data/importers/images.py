@@ -14,9 +14,9 @@ from typing import Any, Final
 import h5py
 
 from smtdist.data.importers import run
-from smtdist.data.importers.detect import Selection, open_listing
+from smtdist.data.importers.detect import open_listing
 from smtdist.data.importers.folder import listed_sets, lone_set, name_beside
-from smtdist.data.importers.items import Listing
+from smtdist.data.importers.items import ImportOptions, Listing
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.writing import real_target, require_apart, take_place
 from smtdist.errors import ConfigurationError, InterruptedRun, option
@@ -42,7 +42,7 @@ class Import:
 
     listings: dict[str, Listing]
     out: Path
-    options: run.ImportOptions
+    options: ImportOptions
     shard_samples: int | None = None
     several: bool = False
 
@@ -84,7 +84,7 @@ def looked_at(
     lone = ""
     if kind in (None, "folder") and len(paths) == 1 and (lone := lone_set(paths[0])):
         paths, group = [paths[0] / lone], group or lone
-    chosen = run.ImportOptions(
+    chosen = ImportOptions(
         group=_group("train" if group is None else group),
         layout=settings.layout,
         resize=settings.resize,
@@ -94,6 +94,12 @@ def looked_at(
         workers=n_workers,
         overwrite=overwrite,
         append=append,
+        use_labels=settings.labels_from == "folders",
+        labels=beside,
+        array=settings.array,
+        label_array=settings.label_array,
+        image_column=settings.image_column,
+        label_column=settings.label_column,
     )
     if not append:  # a group that is added replaces nothing
         require_apart(target, (*paths, beside))
@@ -110,28 +116,19 @@ def looked_at(
                 f"{option('append', True)} adds a group to one file, {option('shard_samples')} writes many; leave out one of "
                 f"them."
             )
-    wanted = Selection(
-        group=chosen.group,
-        use_labels=settings.labels_from == "folders",
-        labels=beside,
-        array=settings.array,
-        label_array=settings.label_array,
-        image_column=settings.image_column,
-        label_column=settings.label_column,
-    )
     found: Mapping[str, Listing] = {}
     # images of several sets without labels may be put together
-    if (group is None or wanted.use_labels) and kind in (None, "folder") and len(paths) == 1:
-        found = listed_sets(paths[0], wanted.use_labels)
+    if (group is None or chosen.use_labels) and kind in (None, "folder") and len(paths) == 1:
+        found = listed_sets(paths[0], chosen.use_labels)
         if found:
             _require_one_file(paths[0], found, group, append, shard_samples)
     several = bool(found)
-    found = found or {chosen.group: open_listing(paths, kind, wanted)}
+    found = found or {chosen.group: open_listing(paths, kind, chosen)}
     if lone:
         name_beside(paths[0].parent, [lone], found[chosen.group].left_out)
     for listing in found.values():
         for name, kinds in FOR_KINDS.items():
-            if getattr(wanted, name) is not None and listing.kind not in kinds:
+            if getattr(chosen, name) is not None and listing.kind not in kinds:
                 raise ConfigurationError(
                     f"{option(name)} has no meaning for a source of the kind {listing.kind}; leave it out."
                 )
@@ -166,8 +163,8 @@ def _group(name: str) -> str:
 def import_sets(
     listings: Mapping[str, Listing],
     out: Path,
-    options: run.ImportOptions,
-    write: Callable[[Listing, Path, run.ImportOptions], run.ImportResult],
+    options: ImportOptions,
+    write: Callable[[Listing, Path, ImportOptions], run.ImportResult],
 ) -> dict[str, run.ImportResult]:
     """Write each set to a group of a new file with `write`, which is `import_images` with its reports.
 

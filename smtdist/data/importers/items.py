@@ -29,6 +29,51 @@ Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class ImportOptions:
+    """What of a source is imported, and what becomes of it.
+
+    Attributes
+    ----------
+    group : the HDF5 group that images are written to; of a folder of CIFAR, its test batch where that is called test.
+    layout : "plain", "encoded", or "auto": encoded for encoded sources that are not scaled.
+    resize, crop : see `smtdist.data.decode.resized`.
+    verify : decode images that are kept as they are, to find damaged ones.
+    skip : leave unreadable images out instead of ending.
+    workers : processes that read and decode; 0: this one.
+    overwrite : replace the file, or give up an unfinished import of other data or options.
+    append : add a group to a file that exists.
+    use_labels : whether labels are imported.
+    labels : a file of labels, for arrays and IDX.
+    array, label_array : members of an .npz.
+    image_column, label_column : columns of Parquet files.
+    """
+
+    group: str = "train"
+    layout: str = "auto"
+    resize: int | None = None
+    crop: int | None = None
+    verify: bool = True
+    skip: bool = False
+    workers: int = 1
+    overwrite: bool = False
+    append: bool = False
+    use_labels: bool = True
+    labels: Path | None = None
+    array: str | None = None
+    label_array: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+
+    @property
+    def scales(self) -> bool:
+        """Whether images change their size."""
+        return self.resize is not None or self.crop is not None
+
+
+USUAL: Final = ImportOptions()
+
+
+@dataclass(frozen=True)
 class Batch:
     """Items of a source that follow one another.
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import decode as decoding
-from smtdist.data.importers.items import Batch, Labels
+from smtdist.data.importers.items import USUAL, Batch, ImportOptions, Labels
 from smtdist.errors import DataError, option, rendered
 
 
@@ -49,27 +49,17 @@ class Recipe:
     Attributes
     ----------
     plain : pixels are written, (H, W, C) each as `shape` says; else encoded bytes.
-    resize, crop : see `smtdist.data.decode.resized`.
-    verify : whether encoded images that are kept as they are get decoded once.
-    skip : whether unreadable images are left out instead of ending the import.
+    options : how images are scaled, and whether those kept as they are get decoded, and unreadable ones are left out.
     """
 
     plain: bool
     shape: tuple[int, ...] = ()
     dtype: str = "uint8"
-    resize: int | None = None
-    crop: int | None = None
-    verify: bool = True
-    skip: bool = False
-
-    @property
-    def scales(self) -> bool:
-        """Whether images change their size."""
-        return self.resize is not None or self.crop is not None
+    options: ImportOptions = USUAL
 
     def keeps_pixels(self, batch: Batch) -> bool:
         """Whether the batch is written as it comes."""
-        return isinstance(batch.data, np.ndarray) and self.plain and not self.scales
+        return isinstance(batch.data, np.ndarray) and self.plain and not self.options.scales
 
 
 @dataclass
@@ -121,7 +111,7 @@ def prepare(batch: Batch, recipe: Recipe) -> Prepared:
 
 
 def _leave_out(sentence: str, recipe: Recipe, result: Prepared, error: DataError) -> None:
-    if not recipe.skip:
+    if not recipe.options.skip:
         raise DataError(sentence) from error
     result.skipped.append(rendered(sentence))
 
@@ -148,11 +138,13 @@ def _parts(recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
     result.data = []
 
     def put(row: int, data: Any) -> None:
-        if isinstance(data, np.ndarray) or recipe.scales:
+        if isinstance(data, np.ndarray) or recipe.options.scales:
             image = image_of(data, recipe)
             size, data = Size(*image.shape), decoding.encode_png(image)
         else:
-            size = Size(*(decoding.verify(data) if recipe.verify else decoding.read_header(data))[:3])
+            size = Size(
+                *(decoding.verify(data) if recipe.options.verify else decoding.read_header(data))[:3]
+            )
         result.sizes.append(size)
         result.data.append(data)
 
@@ -163,17 +155,17 @@ def image_of(data: Any, recipe: Recipe, channels: int | None = None) -> npt.NDAr
     """Return the pixels (H, W, C) of an item, scaled; grey ones become colour where `channels` is 3."""
     if isinstance(data, np.ndarray):
         image = data if data.ndim == 3 else data[:, :, None]
-    elif channels == 3 and not recipe.scales:  # nothing of the header can stand against it
+    elif channels == 3 and not recipe.options.scales:  # nothing of the header can stand against it
         return decoding.decode(data, channels)
     else:
         header = decoding.read_header(data)
         if channels == 1 and header.channels == 3:
             raise ColourFound
         decoding.resized_shape(
-            header.height, header.width, recipe.resize, recipe.crop
+            header.height, header.width, recipe.options.resize, recipe.options.crop
         )  # refused before it is decoded
         image = decoding.decode(data, channels)
-    return decoding.resized(image, recipe.resize, recipe.crop)
+    return decoding.resized(image, recipe.options.resize, recipe.options.crop)
 
 
 FIRST_HERE: Final = 4

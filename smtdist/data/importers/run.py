@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from smtdist import errors
-from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Listing
+from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, ImportOptions, Listing
 from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Prepared, Recipe, image_of, in_order
 from smtdist.data.labels import write_names
@@ -179,33 +179,6 @@ SAID_FROM: Final = 2**30
 Report = Callable[[int], None]
 Note = Callable[[str], None]
 Stop = Callable[[], int | None]
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """What becomes of the images.
-
-    Attributes
-    ----------
-    group : the HDF5 group they are written to.
-    layout : "plain", "encoded", or "auto": encoded for encoded sources that are not scaled.
-    resize, crop : see `smtdist.data.decode.resized`.
-    verify : decode images that are kept as they are, to find damaged ones.
-    skip : leave unreadable images out instead of ending.
-    workers : processes that read and decode; 0: this one.
-    overwrite : replace the file, or give up an unfinished import of other data or options.
-    append : add a group to a file that exists.
-    """
-
-    group: str = "train"
-    layout: str = "auto"
-    resize: int | None = None
-    crop: int | None = None
-    verify: bool = True
-    skip: bool = False
-    workers: int = 1
-    overwrite: bool = False
-    append: bool = False
 
 
 @dataclass(frozen=True)
@@ -420,7 +393,7 @@ class _Run:
             batch = next(iter(listing.batches(number, 1)), None)
             if batch is None:
                 return (1, 1, 1)  # none can be read: writing says so
-            if isinstance(batch.data, np.ndarray) and not recipe.scales:
+            if isinstance(batch.data, np.ndarray) and not recipe.options.scales:
                 return tuple(batch.data.shape[1:])
             try:
                 return image_of(batch.read(0), recipe, 3 if self.colour else None).shape
@@ -450,7 +423,7 @@ def require_room_encoded(listing: Listing, out: Path, note: Note) -> None:
 
 def recipe_of(listing: Listing, options: ImportOptions) -> Recipe:
     """Decide the layout, and refuse what a layout cannot hold."""
-    scales = options.resize is not None or options.crop is not None
+    scales = options.scales
     plain = options.layout == "plain" or (options.layout == "auto" and (scales or not listing.encoded))
     dtype = np.dtype(listing.dtype)
     if dtype != np.uint8 and (scales or not plain):
@@ -465,19 +438,13 @@ def recipe_of(listing: Listing, options: ImportOptions) -> Recipe:
         raise DataError(
             f"Only images of 1 or 3 channels can be scaled or encoded, but these have {listing.shape[2]}."
         )
-    return Recipe(
-        plain=plain,
-        dtype=dtype.name,
-        resize=options.resize,
-        crop=options.crop,
-        verify=options.verify,
-        skip=options.skip,
-    )
+    return Recipe(plain, dtype=dtype.name, options=options)
 
 
 def import_key(listing: Listing, options: ImportOptions) -> str:
     """Return a hash of all that the result follows from."""
-    chosen = asdict(replace(options, workers=0, overwrite=False))
+    names = ("group", "layout", "resize", "crop", "verify", "skip", "append")
+    chosen = {name: getattr(options, name) for name in names} | {"workers": 0, "overwrite": False}
     text = json.dumps([SCHEMA, listing.kind, listing.key(), listing.labelled, chosen], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

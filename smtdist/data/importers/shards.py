@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from smtdist.data import locking
-from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
+from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, ImportOptions, Listing
 from smtdist.data.importers.prepare import ColourFound
 from smtdist.data.importers.run import (
     LISTED,
-    ImportOptions,
     ImportResult,
     Note,
     Report,
