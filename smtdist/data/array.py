@@ -93,15 +93,6 @@ def _as_stated(part: Any, name: str, block_info: Any = None) -> Any:
     )
 
 
-def _checked(array: Any, name: str) -> Any:
-    """Return a Dask array whose parts are compared, when they are computed, with what it says of them."""
-    if not all(math.isfinite(length) for length in array.shape):
-        raise DataError(
-            f"{name} is a Dask array of unknown lengths, {array.shape}; call its compute_chunk_sizes() first."
-        )
-    return array.map_blocks(_as_stated, name, dtype=array.dtype, meta=array._meta)
-
-
 def held_images(
     samples: Any,
     name: str,
@@ -136,7 +127,12 @@ def held_images(
     if isinstance(samples, list | tuple):
         samples = _of_list(samples, name)
     if is_dask(samples):
-        samples = _checked(samples, name)
+        if not all(math.isfinite(length) for length in samples.shape):
+            raise DataError(
+                f"{name} is a Dask array of unknown lengths, {samples.shape}; call its compute_chunk_sizes() first."
+            )
+        # its parts are compared, when they are computed, with what it says of them
+        samples = samples.map_blocks(_as_stated, name, dtype=samples.dtype, meta=samples._meta)
     elif not isinstance(samples, Sliced) and not is_zarr_array(samples):
         samples = in_memory(samples, name)
     if image_shape is not None and len(samples.shape) == 2:

@@ -164,18 +164,14 @@ def loaded(data: Encoded, header: Header) -> Pixels:
             picture.load()
         except _UNREADABLE as error:
             raise damaged(name, error) from error
-        return _copied(picture, header)
-
-
-def _copied(picture: Image.Image, header: Header) -> Pixels:
-    """Convert and copy a few rows at a time: Pillow would hold the image three times over."""
-    pixels = np.empty((header.height, header.width, header.channels), np.uint8)
-    step = max(1, COPIED_PIXELS // header.width)
-    for top in range(0, header.height, step):
-        rows = picture.crop((0, top, header.width, min(top + step, header.height)))
-        rows = rows.convert("L" if header.channels == 1 else "RGB")
-        pixels[top : top + step] = np.asarray(rows).reshape(-1, header.width, header.channels)
-    return pixels
+        # a few rows at a time: Pillow would hold the image three times over
+        pixels = np.empty((header.height, header.width, header.channels), np.uint8)
+        step = max(1, COPIED_PIXELS // header.width)
+        for top in range(0, header.height, step):
+            rows = picture.crop((0, top, header.width, min(top + step, header.height)))
+            rows = rows.convert("L" if header.channels == 1 else "RGB")
+            pixels[top : top + step] = np.asarray(rows).reshape(-1, header.width, header.channels)
+        return pixels
 
 
 def open_picture(data: Encoded, name: str = "") -> Image.Image:
@@ -229,7 +225,13 @@ def read_header(data: Encoded) -> Header:
     if not start:
         raise DataError("the image is missing, since it has no bytes; leave out that sample.")
     if start.startswith(_JPEG):
-        return _jpeg_header(data).require_pixels()
+        try:
+            height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        except ValueError:  # chroma sampled in an unusual way, or no image at all
+            with open_picture(data, "JPEG") as picture:
+                channels = 1 if picture.mode == "L" else 3
+                return Header(picture.height, picture.width, channels, "jpeg").require_pixels()
+        return Header(height, width, 1 if space == "Gray" else 3, "jpeg", space).require_pixels()
     if start == _PNG:
         return _png_header(data).require_pixels()
     return read_other_header(data)
@@ -252,11 +254,14 @@ def decode(data: Encoded, channels: int | None = None, header: Header | None = N
     if channels not in (None, 1, 3):
         raise ValueError(f"Images have 1 or 3 channels, not {channels}.")
     header = header or read_header(data)
-    if header.format == "jpeg":
-        pixels = _decode_jpeg(data, header, channels)
-    else:
-        if header.format == "png":
-            _verify_png(data)
+    wanted = _wanted(header, channels)
+    if header.format == "png":
+        _verify_png(data)
+    if header.space:
+        pixels = _decode_turbo(data, wanted)
+        if wanted == "CMYK":
+            del pixels  # four inks are found sound by the one library and turned into colour by the other
+    if not header.space or wanted == "CMYK":
         pixels = loaded(data, header)
     return with_channels(pixels, channels or header.channels)
 
@@ -374,26 +379,6 @@ def with_channels(pixels: Pixels, channels: int) -> Pixels:
     for channel, weight in enumerate(pixel_values.LUMINANCE):
         grey += pixels[:, :, channel] * np.uint16(weight)
     return (grey >> 8).astype(np.uint8)[:, :, None]
-
-
-def _jpeg_header(data: Encoded) -> Header:
-    try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-    except ValueError:  # chroma sampled in an unusual way, or no image at all
-        with open_picture(data, "JPEG") as picture:
-            return Header(picture.height, picture.width, 1 if picture.mode == "L" else 3, "jpeg")
-    return Header(height, width, 1 if space == "Gray" else 3, "jpeg", space)
-
-
-def _decode_jpeg(data: Encoded, header: Header, channels: int | None) -> Pixels:
-    if not header.space:
-        return loaded(data, header)
-    wanted = _wanted(header, channels)
-    pixels = _decode_turbo(data, wanted)
-    if wanted != "CMYK":
-        return pixels
-    del pixels  # four inks are found sound by the one library and turned into colour by the other
-    return loaded(data, header)
 
 
 def _wanted(header: Header, channels: int | None) -> str:

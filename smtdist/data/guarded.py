@@ -63,13 +63,10 @@ def _may(part: str, addresses: list[str], folders: list[str]) -> bool:
     if is_url(part):
         # an address is compared as text, so it must not lead up again
         plain = ".." not in part.replace("\\", "/").lower().replace("%2e", ".").split("/")
-        return plain and any(_begins(part, place) for place in addresses)
+        beginnings = [place if place.endswith("/") else f"{place}/" for place in addresses]
+        return plain and (part in addresses or part.startswith(tuple(beginnings)))
     real = os.path.realpath(part)
     return any(os.path.commonpath([real, folder]) == folder for folder in folders)
-
-
-def _begins(address: str, place: str) -> bool:
-    return address == place or address.startswith(place if place.endswith("/") else f"{place}/")
 
 
 _SOUND: Final[set[tuple[Any, ...]]] = set()
@@ -138,7 +135,8 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             if kind != h5py.h5l.TYPE_EXTERNAL:
                 raise BrokenLink(f"{_shown(name)} is a link of an unknown kind")
             file, inside = self.id.links.get_val(here)
-            beside = self._beside(file)
+            folder = "" if is_url(self.where) else os.path.dirname(self.where)
+            beside = os.path.join(folder, os.fsdecode(file))
             require_allowed(self.where, beside)
             if is_url(beside):
                 return
@@ -156,9 +154,6 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             about = h5py.h5o.get_info(self.id, raw)
             return (about.fileno, about.addr) == address_of(stored)
         return False
-
-    def _beside(self, name: bytes) -> str:
-        return os.path.join("" if is_url(self.where) else os.path.dirname(self.where), os.fsdecode(name))
 
     def _checked(self, found: Any) -> Any:
         root, sums, where = h5py.h5f.get_name(found.id), self.sums, self.where
@@ -185,7 +180,14 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             # HDF5 takes these from the folder that the process is in
             path, taken = os.path.abspath(os.fsdecode(raw)), min(size, left)
             require_allowed(where, path)
-            _require_raw(path, int(offset) + taken, f"{where}:{found.name.strip('/')}")
+            # where the storage ends too early, HDF5 would make up the rest
+            has, needed = os.path.getsize(path) if os.path.isfile(path) else None, int(offset) + taken
+            if has is None or has < needed:
+                what = "does not exist" if has is None else f"has {has:,} bytes, but {needed:,} are needed"
+                raise DataError(
+                    f"{where}:{found.name.strip('/')} has its values in {path}, which {what}; restore that file, or start "
+                    f"smtdist in the folder that the name is relative to."
+                )
             left -= taken
         if plist.get_layout() == h5py.h5d.VIRTUAL:
             self._require_sources(plist, where, found)
@@ -293,18 +295,6 @@ def walk(
         yield place, found
         if isinstance(found, h5py.Group):
             waiting.append((f"{place}/", found, iter(sorted(found))))
-
-
-def _require_raw(path: str, needed: int, name: str) -> None:
-    """Refuse external storage that ends too early: HDF5 would make up the rest."""
-    size = os.path.getsize(path) if os.path.isfile(path) else None
-    if size is not None and size >= needed:
-        return
-    what = "does not exist" if size is None else f"has {size:,} bytes, but {needed:,} are needed"
-    raise DataError(
-        f"{name} has its values in {path}, which {what}; restore that file, or start smtdist in the folder that the "
-        f"name is relative to."
-    )
 
 
 def _shown(name: bytes) -> str:
@@ -417,7 +407,7 @@ def sources_of(
     """
     name, seen = f"{path}:{stored.name.strip('/')}", set[tuple[str, str]]()
     for piece in pieces_of(stored, path):
-        require_present([piece], name)
+        require_present(piece, name)
         place = (os.path.realpath(piece.path), piece.dataset)
         if place in above:
             raise DataError(f"{name} is a virtual dataset that is made of itself; write it anew.")
@@ -479,9 +469,9 @@ def _checked(file: Any, piece: Piece, name: str) -> Any:
     return found
 
 
-def require_present(pieces: list[Piece], name: str) -> None:
-    """Raise a DataError for the first piece of which a file does not exist."""
-    for path in (path for piece in pieces for path in piece.files):
+def require_present(piece: Piece, name: str) -> None:
+    """Raise a DataError for a piece of which a file does not exist."""
+    for path in piece.files:
         if not os.path.exists(path):
             raise DataError(f"{name} is a virtual dataset whose file {path} does not exist; restore it.")
 
@@ -550,7 +540,7 @@ class FewOpen:
                     continue
                 if len(files) >= MOST_OPEN and piece.start > at:
                     return piece.start, files
-                require_present([piece], self._name)
+                require_present(piece, self._name)
                 if parts := self._looked_at(piece):
                     break
                 files.update(piece.files)

@@ -103,13 +103,19 @@ class Manifest:
         that is missing, cut short or changed.
         """
         with damage_named(self.path, "make the manifest again"):
-            wanted = self._set_named(name)
+            names, asked = self.sets(), name.strip("/")
+            wanted = next((one for one in (asked, f"{asked}/images".lstrip("/")) if one in names), None)
+            if wanted is None:
+                hint = f"use one of {', '.join(sorted(names))}" if names else "it has none"
+                raise DataError(f"{self.path} has no images {name!r}; {hint}.")
             files = [file for file in self.content["files"] if wanted in file["sets"]]
             looks = []
             for number, (file, path) in enumerate(zip(files, self._places(files), strict=True)):
                 found = file["sets"][wanted]
                 looks.append(_look_of(path, wanted, file["size"], found))
-                self._check(path, file, looks[number], found)
+                # the reader of an address compares the size; asking for each of a thousand would take minutes
+                if not is_url(path) and self._require_size(path, file["size"]).st_mtime_ns != file["mtime"]:
+                    self._require_content(path, looks[number], found)
             return looks
 
     def verify(self, report: Callable[[int], None] = lambda done: None) -> int:
@@ -132,20 +138,6 @@ class Manifest:
         require_allowed(self.path, *paths)
         require_once(self.path, paths)
         return paths
-
-    def _set_named(self, name: str) -> str:
-        names, asked = self.sets(), name.strip("/")
-        for candidate in (asked, f"{asked}/images".lstrip("/")):
-            if candidate in names:
-                return candidate
-        hint = f"use one of {', '.join(sorted(names))}" if names else "it has none"
-        raise DataError(f"{self.path} has no images {name!r}; {hint}.")
-
-    def _check(self, path: str, file: Entry, look: Look, found: Entry) -> None:
-        if is_url(path):
-            return  # its reader compares the size; asking for each of a thousand would take minutes
-        if self._require_size(path, file["size"]).st_mtime_ns != file["mtime"]:
-            self._require_content(path, look, found)
 
     def _require_size(self, path: str, size: int) -> os.stat_result:
         try:

@@ -21,9 +21,16 @@ import numpy.typing as npt
 from smtdist import errors
 from smtdist.data.decode import one_size
 from smtdist.data.encoded import EncodedLook, EncodedSource
-from smtdist.data.labels import numbering_of, read_labels
 from smtdist.data.locations import Files, Location, Parsed, resolved
-from smtdist.data.look import Look, file_named, labels_name, look_at, require_same_classes
+from smtdist.data.look import (
+    Look,
+    file_named,
+    labels_name,
+    look_at,
+    numbering_of,
+    read_labels,
+    require_same_classes,
+)
 from smtdist.data.manifest import Manifest
 from smtdist.data.source import Reader, Source, shard_bounds
 from smtdist.data.views import EncodedSettings, First, adapted

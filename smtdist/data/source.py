@@ -575,7 +575,8 @@ def read_ahead(reader: Reader, ranges: Sequence[Range]) -> Iterator[Reader]:
         try:
             yield ahead
         finally:
-            ahead.stop()
+            for future in ahead.begun.values():  # what is not wanted any more
+                future.cancel()
 
 
 class _Ahead(Reader):
@@ -585,24 +586,19 @@ class _Ahead(Reader):
         super().__init__(reader.source)
         self._reader, self._pool = reader, pool
         self._after = dict(pairwise(ranges))
-        self._begun: dict[Range, Future[tuple[npt.NDArray[Any], int, int]]] = {}
+        self.begun: dict[Range, Future[tuple[npt.NDArray[Any], int, int]]] = {}
 
     def read(self, start: int, stop: int, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        future = self._begun.pop((start, stop), None) if out is None else None
+        future = self.begun.pop((start, stop), None) if out is None else None
         if future is None:
             future = self._pool.submit(self._read, start, stop, out)
         try:
             block, self.read_bytes, self.n_reads = future.result()
         finally:
             following = self._after.get((start, stop))
-            if following is not None and not self._begun:
-                self._begun[following] = self._pool.submit(self._read, *following)
+            if following is not None and not self.begun:
+                self.begun[following] = self._pool.submit(self._read, *following)
         return block
-
-    def stop(self) -> None:
-        """Drop what was begun and is not wanted any more."""
-        for future in self._begun.values():
-            future.cancel()
 
     def _read(
         self, start: int, stop: int, out: npt.NDArray[Any] | None = None

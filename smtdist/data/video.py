@@ -67,22 +67,17 @@ def down_sampled(frames: npt.NDArray[np.generic], levels: int) -> Frames:
             f"Frames of {result.shape[1]} x {result.shape[2]} cannot be halved {levels} times by a pyramid; "
             f"crop them to a square whose side is a multiple of {2**levels}, of at least {2 ** (levels + 2)} pixels."
         )
-    pyramid = _pyramid_class()
-    small = np.empty((len(result), side >> levels, side >> levels), np.float32)
-    for frame, to in zip(result, small, strict=True):
-        bands = pyramid(frame.astype(np.float64), height=levels, order=0)
-        to[...] = bands.pyr_coeffs["residual_lowpass"].real / 4**levels
-    return small
-
-
-def _pyramid_class() -> type:
     try:
         from pyrtools.pyramids import SteerablePyramidFreq
     except ImportError as error:
         raise ConfigurationError(
             "Down-sampling by a pyramid needs pyrtools; install smtdist[video], or leave the size as it is."
         ) from error
-    return SteerablePyramidFreq  # type: ignore[no-any-return]
+    small = np.empty((len(result), side >> levels, side >> levels), np.float32)
+    for frame, to in zip(result, small, strict=True):
+        bands = SteerablePyramidFreq(frame.astype(np.float64), height=levels, order=0)
+        to[...] = bands.pyr_coeffs["residual_lowpass"].real / 4**levels
+    return small
 
 
 def whitening_mask(height: int, width: int, low_pass: float = LOW_PASS) -> npt.NDArray[np.float64]:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import smtdist
 from smtdist.data import source as source_module
 from smtdist.data.hdf5 import CACHED_CHUNK_BYTES, READ_CHUNK_BYTES, Hdf5Source
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.opening import open_source
 from smtdist.data.source import boxes
 from smtdist.errors import DataError, DataWarning, SmtdistError

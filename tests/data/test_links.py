@@ -12,8 +12,7 @@ import smtdist
 from smtdist.data.array import as_source
 from smtdist.data.guarded import unlocked
 from smtdist.data.inflating import sound_chunks
-from smtdist.data.labels import read_labels
-from smtdist.data.look import class_names, image_sets
+from smtdist.data.look import class_names, image_sets, read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.table import as_table

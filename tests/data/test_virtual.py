@@ -10,7 +10,7 @@ import pytest
 from encoding import pillow_bytes, write_encoded
 
 from smtdist.data import guarded
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.table import as_table

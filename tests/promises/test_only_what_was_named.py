@@ -9,7 +9,7 @@ import pytest
 
 import smtdist
 from smtdist.data import guarded, opening
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.video import open_clips
 from smtdist.errors import DataError, ModelError

@@ -200,10 +200,6 @@ class Listing:
         """Yield all items from number `first` on, in order, at most `items` and about `nbytes` at once."""
         raise NotImplementedError
 
-    def count(self) -> int | None:
-        """Return the number of samples, also where the headers of an archive must be read for that."""
-        return self.n_items
-
     def encoded_bytes(self) -> int | None:
         """Return about how many bytes the encoded images of an archive have in all; None for what is no archive."""
         return None

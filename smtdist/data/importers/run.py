@@ -24,7 +24,7 @@ from smtdist import errors
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, ImportOptions, Listing
 from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Prepared, Recipe, image_of, in_order
-from smtdist.data.labels import write_names
+from smtdist.data.look import write_names
 from smtdist.data.writing import real_target, take_place, why_unwritable
 from smtdist.errors import DataError, DataWarning, InterruptedRun, counted, option
 
@@ -322,7 +322,7 @@ class _Run:
         shape = None if state is None else tuple(state["shape"])
         if self.recipe.plain:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
-            left = (self.following or self.listing.count() or 0) - progress.items
+            left = (self.following or self.listing.n_items or 0) - progress.items
             pixels = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
             require_room(self.out, left * pixels, counted(left, "image"), self.note)
         elif not progress.items:

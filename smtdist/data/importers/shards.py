@@ -26,7 +26,7 @@ from smtdist.data.importers.run import (
     recipe_of,
     require_room_encoded,
 )
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.writing import check_target, real_target, whole_file
 from smtdist.errors import DataError, counted, option
@@ -86,7 +86,7 @@ def import_shards(
                     note=note,
                     shape=tuple(state.shape),
                     colour=colour,
-                    following=0 if announced else (listing.count() or 0) - state.items,
+                    following=0 if announced else (listing.n_items or 0) - state.items,
                 )
             except ColourFound:
                 note("A colour image after grey ones: starting again with three channels")
