@@ -303,18 +303,19 @@ class EncodedSource(Source):
     def seen(
         cls,
         look: EncodedLook,
-        resize: int | None = None,
-        crop: int | None = None,
-        channels: int | None = None,
+        settings: EncodedSettings | None = None,
         depth: int | None = None,
     ) -> EncodedSource:
         """Return the source of a group that was looked at before; no file is opened.
 
-        `resize`, `crop`: see `smtdist.data.decode.resized`; with neither, all images must have the size of
-        the first. `channels`: 1 or 3; None takes `depth`, else what the look says: the group's attribute, else 3
+        `settings` scale images as `smtdist.data.decode.resized` says; where they do not, all images must have the size of
+        the first. Channels that they leave open are `depth`, else what the look says: the group's attribute, else 3
         if any header looked at is in colour, else 1. Raises DataError for images of several sizes where nothing is scaled,
-        ConfigurationError for a `crop` larger than `resize`.
+        ConfigurationError for a `center_crop` larger than `resize`.
         """
+        resize, crop, channels = (
+            (settings.resize, settings.center_crop, settings.channels) if settings else (None, None, None)
+        )
         if resize is not None and crop is not None and crop > resize:
             raise ConfigurationError(
                 f"crop is {crop}, larger than resize = {resize}, the shorter side it is cut from; lower crop."
@@ -612,7 +613,6 @@ def picture_files(
         max_pixels=None,
         file_bytes=0,
     )
-    scaling = (settings.resize, settings.center_crop, settings.channels) if settings else ()
-    base = EncodedSource.seen(look, *scaling)
+    base = EncodedSource.seen(look, settings)
     known = {one.name: getattr(base, one.name) for one in fields(base)}
     return PictureFiles(**known, files=tuple(files), identity=digest.hexdigest())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -23,7 +23,6 @@ from smtdist.data.decode import one_size
 from smtdist.data.encoded import EncodedLook, EncodedSource
 from smtdist.data.locations import Files, Location, Parsed, resolved
 from smtdist.data.look import (
-    Look,
     file_named,
     labels_name,
     look_at,
@@ -36,20 +35,12 @@ from smtdist.data.source import Reader, Source, shard_bounds
 from smtdist.data.views import EncodedSettings, First, adapted
 from smtdist.errors import ConfigurationError, DataError, DataWarning, counted, masked
 
-__all__ = [
-    "ShardedSource",
-    "joined",
-    "labels_name",
-    "named_labels",
-    "open_labels",
-    "open_source",
-    "refuse_scaling",
-]
+__all__ = ["ShardedSource", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedSource(Source):
-    """The samples of several sources in order, numbered through; make it with `joined`.
+    """The samples of several sources in order, numbered through; `open_source` makes it.
 
     Leaves begin anew with each file (`smtdist.data.source.shard_bounds`). Sums that are exact have the bits
     that the same samples in one file have; floating-point ones, whose tree is over leaves, those of this
@@ -151,46 +142,6 @@ class _ShardedReader(Reader):
         return self._reader
 
 
-def joined(
-    looks: Sequence[Look],
-    label: str,
-    dataset: str,
-    resize: int | None = None,
-    crop: int | None = None,
-    channels: int | None = None,
-) -> Source:
-    """Return the source of what was found in several files, in order; one alone is itself.
-
-    The settings are those of encoded images. Their channels, where not asked for, are 3 if any file has 3.
-    Raises DataError where files hold plain and encoded images, or images of different shapes or types.
-    """
-    if not looks:
-        raise DataError(f"{label} names no file; name at least one.")
-    encoded = [look for look in looks if isinstance(look, EncodedLook)]
-    sources = [look for look in looks if isinstance(look, Source)]
-    if encoded and sources:
-        raise DataError(
-            f"{encoded[0].name} holds encoded images, but {sources[0].name} holds plain ones; import them all in one layout."
-        )
-    if encoded:
-        depth = max(look.depth for look in encoded)
-        sources = [EncodedSource.seen(look, resize, crop, channels, depth) for look in encoded]
-    first = sources[0]
-    if len(sources) == 1:
-        return first
-    for other in sources[1:]:
-        if (other.shape[1:], other.dtype) != (first.shape[1:], first.dtype):
-            sides = (*first.shape[1:3], *other.shape[1:3])
-            remedy = one_size(min(sides)) if encoded else "bring them to one shape and type"
-            raise DataError(
-                f"{other.name} has {other.dtype} images of {other.shape[1:]} (height, width, channels), but {first.name} has "
-                f"{first.dtype} of {first.shape[1:]}; {remedy}."
-            )
-    shape = (sum(source.n_samples for source in sources), *first.shape[1:])
-    chunk = max(source.chunk_samples for source in sources)
-    return ShardedSource(tuple(sources), label, dataset, shape, first.dtype, chunk)
-
-
 def open_source(
     location: Location,
     name: str,
@@ -224,11 +175,33 @@ def open_source(
     for look in looks:
         if gaps := getattr(look, "gaps", ""):
             errors.warn(gaps, DataWarning)
+    if not looks:
+        raise DataError(f"{label} names no file; name at least one.")
+    encoded = [look for look in looks if isinstance(look, EncodedLook)]
     order = partial(adapted, settings=settings, fitted=fitted, image_shape=image_shape)
-    looks = [order(look) if isinstance(look, Source) else look for look in looks]
-    scaling = (settings.resize, settings.center_crop, settings.channels) if settings else ()
-    source = joined(looks, label, name.strip("/"), *scaling)
-    if settings is not None and not fitted and isinstance(looks[0], Source):
+    sources = [order(look) for look in looks if isinstance(look, Source)]
+    if encoded and sources:
+        raise DataError(
+            f"{encoded[0].name} holds encoded images, but {sources[0].name} holds plain ones; import them all in one layout."
+        )
+    if encoded:
+        depth = max(look.depth for look in encoded)
+        sources = [EncodedSource.seen(look, settings, depth) for look in encoded]
+    first = sources[0]
+    for other in sources[1:]:
+        if (other.shape[1:], other.dtype) != (first.shape[1:], first.dtype):
+            sides = (*first.shape[1:3], *other.shape[1:3])
+            remedy = one_size(min(sides)) if encoded else "bring them to one shape and type"
+            raise DataError(
+                f"{other.name} has {other.dtype} images of {other.shape[1:]} (height, width, channels), but {first.name} has "
+                f"{first.dtype} of {first.shape[1:]}; {remedy}."
+            )
+    source = first
+    if len(sources) > 1:
+        shape = (sum(one.n_samples for one in sources), *first.shape[1:])
+        chunk = max(one.chunk_samples for one in sources)
+        source = ShardedSource(tuple(sources), label, name.strip("/"), shape, first.dtype, chunk)
+    if not encoded and settings is not None and not fitted:
         refuse_scaling(source.name, settings)
     return source
 

@@ -22,7 +22,7 @@ from smtdist.data.decode import decode, read_header
 from smtdist.data.encoded import EncodedSource
 from smtdist.data.hdf5 import Hdf5Source
 from smtdist.data.opening import labels_name, open_source
-from smtdist.data.views import chunk_subset
+from smtdist.data.views import Scaling, chunk_subset
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError
@@ -39,8 +39,9 @@ def _as_many_threads_as_before():
     threads.set_threads(before)
 
 
-def source_of(path, group, *scaling, **settings):
-    return EncodedSource.seen(encoded.EncodedLook.at(path, group), *scaling, **settings)
+def source_of(path, group, resize=None, crop=None, channels=None):
+    settings = Scaling((), resize, crop, channels)
+    return EncodedSource.seen(encoded.EncodedLook.at(path, group), settings)
 
 
 def read_all(source):
