@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.importers.detect import open_listing
+from smtdist.data.importers.images import open_listing
 from smtdist.data.importers.items import ImportOptions
 from smtdist.data.importers.run import import_images
 from smtdist.data.writing import check_target, replace_durably

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from smtdist.data.importers.detect import open_listing
+from smtdist.data.importers.images import open_listing
 from smtdist.data.importers.items import ImportOptions
 from smtdist.data.importers.run import import_images
 from smtdist.errors import DataError

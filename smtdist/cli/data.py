@@ -18,7 +18,7 @@ from smtdist.data.importers.items import ImportOptions, Listing
 from smtdist.data.importers.run import ImportResult
 from smtdist.data.locations import Files, Parsed
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
-from smtdist.data.video_import import VideoSettings, import_videos
+from smtdist.data.video import VideoSettings, import_videos
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores

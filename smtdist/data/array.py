@@ -156,7 +156,17 @@ def _in_order(samples: Any, names: tuple[str, ...], name: str, image_shape: tupl
     """Return images with their axes in order; no number is moved."""
     shape = tuple(samples.shape)
     if len(shape) not in (3, 4):
-        raise DataError(_advice(shape, name))
+        if len(shape) == 2:
+            side = math.isqrt(shape[1])
+            example = (side, side) if side * side == shape[1] else "(height, width, channels)"
+            raise DataError(
+                f"{name} has the shape {shape}, rows of {shape[1]} numbers; say what images they are with "
+                f"image_shape={example}, or reshape them; if this is one image, give X[None]."
+            )
+        raise DataError(
+            f"{name} has the shape {shape}, but images are (samples, height, width) or (samples, height, width, channels); "
+            f"reshape them."
+        )
     axes = image_axes(shape, names, name, image_shape, IN_MEMORY)
     if isinstance(samples, np.ndarray) or is_dask(samples):
         return samples.transpose(axes)
@@ -169,21 +179,6 @@ def _in_order(samples: Any, names: tuple[str, ...], name: str, image_shape: tupl
     )
     return Sliced(
         parts, tuple(shape[axis] for axis in axes), samples.dtype, tuple(inner[axis] for axis in axes)
-    )
-
-
-def _advice(shape: tuple[int, ...], name: str) -> str:
-    """Say what is wrong with an array that is neither (n, height, width) nor (n, height, width, channels)."""
-    if len(shape) == 2:
-        side = math.isqrt(shape[1])
-        example = (side, side) if side * side == shape[1] else "(height, width, channels)"
-        return (
-            f"{name} has the shape {shape}, rows of {shape[1]} numbers; say what images they are with "
-            f"image_shape={example}, or reshape them; if this is one image, give X[None]."
-        )
-    return (
-        f"{name} has the shape {shape}, but images are (samples, height, width) or (samples, height, width, channels); "
-        f"reshape them."
     )
 
 

@@ -114,12 +114,12 @@ def is_altered(content: Mapping[str, Any]) -> bool:
 
 
 def _attributes_crc(group: Any, names: Iterable[str]) -> str:
-    return Running(*(_attribute(group.attrs[name]) for name in names)).value
-
-
-def _attribute(value: Any) -> str:
-    plain = np.ravel(value).tolist()  # NetCDF writes a number as an array of one
-    return json.dumps([int(one) if isinstance(one, bool) else one for one in plain], default=_encoded_text)
+    running = Running()
+    for name in names:
+        plain = np.ravel(group.attrs[name]).tolist()  # NetCDF writes a number as an array of one
+        numbers = [int(one) if isinstance(one, bool) else one for one in plain]
+        running.add(json.dumps(numbers, default=_encoded_text))
+    return running.value
 
 
 def _encoded_text(value: Any) -> str:

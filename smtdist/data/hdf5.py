@@ -120,6 +120,9 @@ class Hdf5Source(StoredImages):
             virtual_bytes, gaps = None, gaps_of(stored, name)
             if stored.is_virtual:
                 virtual_bytes, gaps = looked_through(stored, where)
+            # by NetCDF's scales or by labels: "" for a dimension without
+            dims = (next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims)
+            names = tuple(dim.rpartition("/")[2] for dim in dims)
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
                 path=where,
@@ -132,7 +135,7 @@ class Hdf5Source(StoredImages):
                 has_channels=stored.ndim == 4,
                 file_bytes=file_size(where),
                 virtual_bytes=virtual_bytes,
-                dimensions=_dimensions(stored),
+                dimensions=names if any(names) else (),
                 attributes=attributes_of(stored, name),
                 gaps=" ".join(filter(None, (gaps, inverted(stored, name)))),
             )
@@ -287,7 +290,11 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
             f"{path} has no dataset {dataset!r}: {error.args[0]}; restore what it leads to."
         ) from None
     except (KeyError, OSError, ValueError):
-        near = _near_names(file, dataset.strip("/"))
+        asked, names = dataset.strip("/"), _dataset_names(file)
+        above = [name for name in names if asked.startswith(f"{name}/")]
+        same_leaf = [name for name in names if name.rpartition("/")[2] == asked.rpartition("/")[2]]
+        close = difflib.get_close_matches(asked, names, n=LISTED_NAMES, cutoff=0.5)
+        near = list(dict.fromkeys([*above, *close, *same_leaf, *names]))[:LISTED_NAMES]
         nothing = broken_links(file) or "it holds no dataset at all"
         hint = f"use one of {', '.join(near)}" if near else nothing
         if any(str(name).endswith("_schema") for name in file.attrs):
@@ -358,7 +365,9 @@ def _why_unopened(path: str, error: OSError) -> str:
         return f"{path} is a Zarr store, but an HDF5 file is needed; write its arrays to one with h5py."
     if os.path.isdir(path):
         return f"{path} is a folder, but an HDF5 file is needed; name the file."
-    reason, start = reason_of(error), _start(path)
+    reason, start = reason_of(error), b""
+    with suppress(OSError), open(path, "rb") as file:
+        start = file.read(512)  # with the whole of a superblock of HDF5
     if start.startswith(b"\x89HDF") and (drivers := [d for mark, d in _SPLIT.items() if mark in start]):
         return (
             f"{path} is one of the files over which HDF5 splits its data with driver={drivers[0]!r}; copy the datasets to one "
@@ -367,8 +376,9 @@ def _why_unopened(path: str, error: OSError) -> str:
     if "truncated" in str(error):
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
-        if _is_zipped_zarr(path):
-            return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
+        with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
+            if any(os.path.basename(name) in METADATA for name in archive.namelist()):
+                return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
         for mark, kind in _NOT_IMPORTED.items():
             if start.startswith(mark) and not path.lower().endswith(".npz"):
                 return f"{path} is not an HDF5 file but {kind}."
@@ -381,21 +391,6 @@ _NOT_IMPORTED: Final = {
     b"PK": "a zip archive; unpack it",
     b"CDF": "one of NetCDF 3; write it as NetCDF 4, as xarray.load_dataset(...).to_netcdf(...) does",
 }
-
-
-def _is_zipped_zarr(path: str) -> bool:
-    with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
-        return any(os.path.basename(name) in METADATA for name in archive.namelist())
-    return False
-
-
-def _start(path: str) -> bytes:
-    """Return the first bytes of a file, with the whole of a superblock of HDF5; none of what cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(512)
-    except OSError:
-        return b""
 
 
 def reason_of(error: BaseException) -> str:
@@ -442,21 +437,6 @@ def said_of_links(broken: dict[str, str]) -> str:
         return ""
     name, why = next(iter(broken.items()))
     return f"it holds {'a link' if len(broken) == 1 else f'{len(broken)} links'} that cannot be followed, {name}: {why}"
-
-
-def _near_names(file: Any, dataset: str) -> list[str]:
-    names = _dataset_names(file)
-    above = [name for name in names if dataset.startswith(f"{name}/")]
-    same_leaf = [name for name in names if name.rpartition("/")[2] == dataset.rpartition("/")[2]]
-    near = difflib.get_close_matches(dataset, names, n=LISTED_NAMES, cutoff=0.5)
-    return list(dict.fromkeys([*above, *near, *same_leaf, *names]))[:LISTED_NAMES]
-
-
-def _dimensions(stored: Any) -> tuple[str, ...]:
-    """Return the names of the dimensions, by NetCDF's scales or by labels: "" for one without, () for none."""
-    names = [next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims]
-    names = [name.rpartition("/")[2] for name in names]
-    return tuple(names) if any(names) else ()
 
 
 def gaps_of(stored: Any, name: str) -> str:

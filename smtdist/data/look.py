@@ -259,7 +259,18 @@ def read_labels(
             with unreadable_named(name, DataError):
                 labels = read_boxes(stored, 0, n_samples).reshape(-1)
     if virtual:
-        labels = _read_virtual(full_path(path), dataset.strip("/"), n_samples)
+        # these lie in other files, and HDF5 would make them up where one is missing
+        place, inside = full_path(path), dataset.strip("/")
+        with damage_named(place), open_file(place) as file:
+            _, gaps = looked_through(file[inside], place)
+            if gaps:
+                errors.warn(gaps, DataWarning)
+            parts = []
+            for start, stop, stored in FewOpen(file, inside, place).ranges(0, n_samples):
+                with unreadable_named(f"{place}:{inside}", DataError):
+                    parts.append(read_boxes(stored, start, stop).reshape(-1))
+                del stored  # its files stay open as long as it is held
+            labels = np.concatenate(parts)
     whole, labels = labels, decoded(labels, attributes, name)
     if labels.dtype.kind == "f" and not np.array_equal(labels, np.rint(labels)):
         index = int(np.argmax(labels != np.rint(labels)))
@@ -311,7 +322,14 @@ def numbering_of(path: str | os.PathLike[str], dataset: str) -> Numbering:
     named = members or class_names(path, dataset)
     if named or not texts:
         return Numbering(texts, named or ())
-    return Numbering(texts, _all_texts(path, dataset))
+    leaf, found = dataset.strip("/").rpartition("/")[2], set[str]()
+    with damage_named(path), _every(path) as every:
+        for place, stored in every:
+            if place.rpartition("/")[2] == leaf and getattr(stored, "shape", None) and _is_text(stored):
+                gaps = _gaps(stored)
+                for part in _texts(stored, f"{os.fspath(path)}:{place}"):
+                    found.update(one for one in part if one not in gaps)
+    return Numbering(texts, tuple(sorted(found)))
 
 
 def write_names(group: Any, names: Sequence[str]) -> None:
@@ -340,17 +358,6 @@ def _members(stored: Any, label: str) -> tuple[str, ...]:
         members = dict(zip(words, numbers.tolist(), strict=True))
     classes = {number: name for name, number in (members or {}).items() if 0 <= number < MOST_MEMBERS}
     return tuple(classes.get(number, "") for number in range(1 + max(classes, default=-1)))
-
-
-def _all_texts(path: str | os.PathLike[str], dataset: str) -> tuple[str, ...]:
-    leaf, found = dataset.strip("/").rpartition("/")[2], set[str]()
-    with damage_named(path), _every(path) as every:
-        for place, stored in every:
-            if place.rpartition("/")[2] == leaf and getattr(stored, "shape", None) and _is_text(stored):
-                gaps = _gaps(stored)
-                for texts in _texts(stored, f"{os.fspath(path)}:{place}"):
-                    found.update(one for one in texts if one not in gaps)
-    return tuple(sorted(found))
 
 
 def _gaps(stored: Any) -> list[str]:
@@ -409,20 +416,6 @@ def _every(path: str | os.PathLike[str]) -> Iterator[Iterable[tuple[str, Any]]]:
         return
     with open_file(full_path(path)) as file:
         yield walk(file, links=True)
-
-
-def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:
-    """Read labels that lie in other files, which HDF5 would make up where one is missing."""
-    with damage_named(path), open_file(path) as file:
-        _, gaps = looked_through(file[dataset], path)
-        if gaps:
-            errors.warn(gaps, DataWarning)
-        parts = []
-        for start, stop, stored in FewOpen(file, dataset, path).ranges(0, n_samples):
-            with unreadable_named(f"{path}:{dataset}", DataError):
-                parts.append(read_boxes(stored, start, stop).reshape(-1))
-            del stored  # its files stay open as long as it is held
-        return np.concatenate(parts)
 
 
 @contextmanager

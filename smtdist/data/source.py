@@ -314,7 +314,19 @@ class Reader:
                 f"{source.name} has {source.n_samples} samples; the range {start} to {stop} is not inside."
             )
         shape = (stop - start, *source.shape[1:])
-        block = np.empty(shape, source.dtype) if out is None else _room(out, shape, source.dtype)
+        if out is None:
+            block = np.empty(shape, source.dtype)
+        elif (
+            out.shape[1:] != shape[1:]
+            or out.dtype != source.dtype
+            or len(out) < shape[0]
+            or not out.flags.c_contiguous
+        ):
+            raise ValueError(
+                f"The buffer is {out.dtype} {out.shape}; a C-contiguous {source.dtype} of at least {shape} is needed."
+            )
+        else:
+            block = out[: shape[0]]
         if start < stop:
             self.read_bytes += self._fill(start, stop, block)
             self.n_reads += 1
@@ -525,19 +537,6 @@ def put_pixels(values: npt.NDArray[Any], out: npt.NDArray[Any], name: str, start
     out[...] = values
     if values.dtype.kind == "b":
         out *= 255
-
-
-def _room(out: npt.NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    if (
-        out.shape[1:] != shape[1:]
-        or out.dtype != dtype
-        or len(out) < shape[0]
-        or not out.flags.c_contiguous
-    ):
-        raise ValueError(
-            f"The buffer is {out.dtype} {out.shape}; a C-contiguous {dtype} of at least {shape} is needed."
-        )
-    return out[: shape[0]]
 
 
 def _require_finite(block: npt.NDArray[Any], start: int, name: str) -> None:

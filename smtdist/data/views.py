@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.axes import IN_FILE, image_axes, shown
-from smtdist.data.conventions import Attributes, decoded, decoded_type
+from smtdist.data.conventions import Attributes, decoded
 from smtdist.data.source import Derived, Reader, Source, aligned_samples, pixel_dtype, put_pixels
 from smtdist.errors import DataError
 from smtdist.kernels import hashing
@@ -332,7 +332,8 @@ def adapted(
         )
     axes = (*axes[1:], *(() if has_channels else (3,)))
     attributes: Attributes = getattr(source, "attributes", ())
-    dtype = pixel_dtype(decoded_type(source.dtype, attributes, source.name), source.name)
+    meant = decoded(np.zeros(1, source.dtype), attributes, source.name).dtype
+    dtype = pixel_dtype(meant, source.name)
     pixels = np.dtype(np.uint8) if as_bytes(dtype, settings, fitted) else dtype
     in_order = axes == (1, 2, 3) and pixels == source.dtype and not attributes
     return source if in_order else Adapted(source, axes, pixels, attributes)

@@ -124,7 +124,7 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     leaves it; one that is replaced keeps its mode, and its group where that may be. A process that is killed
     leaves nothing behind where the system has files without a name (Linux on its own file systems);
     elsewhere the next write to `path` removes what dead processes left. Raises ModelError where nothing can
-    be written, and where a file that `changing.held` holds was changed by another program.
+    be written, and where a file that `locking.held` holds was changed by another program.
     """
     check_target(path, overwrite)
     target = real_target(path)
@@ -168,7 +168,8 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     except OSError as error:
         raise ModelError(f"{path} could not be written: {why_unwritable(error)}.") from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # where it has its name, nothing is there
+            beside.unlink()
         os.close(descriptor)
     _sync_folder(target)
 

@@ -197,12 +197,6 @@ def _zstandard_beyond(packed: Any, most: int) -> bool:
     return False
 
 
-def _states(place: int) -> Beyond:
-    """Return what compares the length that a chunk states."""
-    length = stated("<I", place)
-    return lambda packed, most: length(packed, most) > most
-
-
 def _blosc_beyond(packed: Any, most: int) -> bool:
     unpacked = blosc_bytes(packed, most)
     if not unpacked:
@@ -212,7 +206,7 @@ def _blosc_beyond(packed: Any, most: int) -> bool:
 
 BEYOND: Final[dict[str, Beyond]] = {
     "blosc": _blosc_beyond,
-    "lz4": _states(0),
+    "lz4": lambda packed, most: stated("<I", 0)(packed, most) > most,
     "zstd": _zstandard_beyond,
     "gzip": _read_beyond(lambda file: gzip.GzipFile(fileobj=file), RATIO),
     "bz2": _read_beyond(bz2.BZ2File, math.inf),

@@ -294,17 +294,13 @@ def open_node(path: str, name: str) -> Any:
     try:
         return zarr.open(path, mode="r", path=name.strip("/"))
     except (FileNotFoundError, KeyError):
-        raise MissingDatasetError(f"{path} has no array {name!r}{_inside(zarr, path)}.") from None
+        hint = "; check its name"
+        with suppress(Exception):  # a store that cannot be listed has no hint to give
+            names = sorted(inside for inside, _ in zarr.open_group(path, mode="r").members(max_depth=2))
+            hint = f"; it holds {', '.join(names[:5])}" if names else "; it is empty"
+        raise MissingDatasetError(f"{path} has no array {name!r}{hint}.") from None
     except Exception as error:  # stores and codecs have errors of their own
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise DataError(
             f"{path}:{name} cannot be opened as Zarr ({reason}); check that it is whole."
         ) from error
-
-
-def _inside(zarr: Any, path: str) -> str:
-    try:
-        names = sorted(name for name, _ in zarr.open_group(path, mode="r").members(max_depth=2))
-    except Exception:  # a store that cannot be listed has no hint to give
-        return "; check its name"
-    return f"; it holds {', '.join(names[:5])}" if names else "; it is empty"

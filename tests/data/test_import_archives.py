@@ -35,7 +35,7 @@ from importing import (
 )
 
 from smtdist.data.importers.cifar import read_pickle
-from smtdist.data.importers.detect import open_listing
+from smtdist.data.importers.images import open_listing
 from smtdist.data.importers.items import ImportOptions
 from smtdist.errors import DataError
 

@@ -10,7 +10,7 @@ from calling import run, told
 from importing import pixels, png, shard, tree
 
 from smtdist.configuration import Configuration
-from smtdist.data.importers.detect import open_listing
+from smtdist.data.importers.images import open_listing
 from smtdist.data.importers.items import ImportOptions
 from smtdist.data.importers.run import import_images
 from smtdist.data.importers.shards import import_shards

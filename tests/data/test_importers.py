@@ -35,8 +35,8 @@ from importing import (
 )
 from PIL import Image
 
-from smtdist.data.importers.detect import open_listing
 from smtdist.data.importers.folder import FolderListing
+from smtdist.data.importers.images import open_listing
 from smtdist.errors import DataError, DataWarning
 
 

@@ -8,15 +8,16 @@ import pytest
 
 from smtdist.data.video import (
     PatchSequences,
+    VideoSettings,
     centre_crop,
     clips_of,
     cuts_of,
     down_sampled,
     fourier_whitened,
+    import_videos,
     open_clips,
     whitening_mask,
 )
-from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.errors import ConfigurationError, DataError, SmtdistError
 
 

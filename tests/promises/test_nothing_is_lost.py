@@ -16,7 +16,7 @@ from importing import imported, pixels, png
 import smtdist
 from smtdist.cli import data as manifest_command
 from smtdist.data import writing
-from smtdist.data.importers.detect import open_listing
+from smtdist.data.importers.images import open_listing
 from smtdist.data.importers.items import ImportOptions
 from smtdist.data.importers.run import import_images
 from smtdist.data.writing import whole_file

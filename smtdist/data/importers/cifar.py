@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.importers.arrays import ArrayListing, ArrayPart, check_label_count, rows_of
-from smtdist.data.importers.items import Labels, unreadable
+from smtdist.data.importers.items import Labels, first_bytes, unreadable
 from smtdist.errors import DataError
 
 _OPCODES: Final = (
@@ -171,10 +171,9 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
         value = _Reader(io.BytesIO(data), fix_imports=False, encoding="bytes").load()
         if type(value) is not dict:
             raise ValueError("no dictionary")
-        return {
-            _text(key): entry.values() if isinstance(entry, _Array) else entry
-            for key, entry in value.items()
-        }
+        texts = (key.decode("latin1") if isinstance(key, bytes) else str(key) for key in value)
+        entries = (one.values() if isinstance(one, _Array) else one for one in value.values())
+        return dict(zip(texts, entries, strict=True))
     except DataError as error:
         raise DataError(f"{name} is refused as a pickle: {error}") from None
     except (*_MISTAKES, RecursionError, OverflowError, MemoryError) as error:
@@ -182,10 +181,6 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
         raise DataError(
             f"{name} is not a complete batch of CIFAR ({reason}); download it again."
         ) from error
-
-
-def _text(value: Any) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)
 
 
 SIDE: Final = 32
@@ -262,15 +257,10 @@ def batches_in(folder: Path, group: str = "train") -> list[Path]:
 
 
 def _part(path: Path) -> _Images:
-    try:
-        size = os.stat(path).st_size
-        with open(path, "rb") as file:
-            pickled = file.read(2)[:1] == b"\x80" and path.suffix != ".bin"
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if pickled:
+    if first_bytes(path, 1) == b"\x80" and path.suffix != ".bin":
         _, labels, coarse = _read_batch(path)
         return _Python(path, len(labels), coarse)
+    size = path.stat().st_size
     fits = [extra for extra in (1, 2) if size and size % (PIXELS + extra) == 0]
     if len(fits) == 2:  # by chance: then the names tell
         fits = [2 if path.stem in ("train", "test") else 1]

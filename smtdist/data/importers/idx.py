@@ -26,7 +26,7 @@ from smtdist.data.importers.arrays import (
     skip,
     take,
 )
-from smtdist.data.importers.items import unreadable
+from smtdist.data.importers.items import first_bytes, unreadable
 from smtdist.errors import DataError, counted
 
 _UINT8: Final = 0x08
@@ -113,11 +113,7 @@ def _beside(path: Path) -> Path | None:
 
 def is_gzip(path: Path) -> bool:
     """Tell whether a file begins as gzip files do."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(2) == GZIP
-    except OSError as error:
-        raise unreadable(path, error) from error
+    return first_bytes(path, 2) == GZIP
 
 
 @contextlib.contextmanager

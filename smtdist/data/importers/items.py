@@ -108,7 +108,7 @@ class Batch:
     def read(self, index: int) -> bytes | npt.NDArray[Any]:
         """Return an image, encoded or pixels, read now if it is a file of its own."""
         if self.data is not None:
-            return self.data[index]  # type: ignore[no-any-return]
+            return self.data[index]
         assert self.names is not None
         return read_whole(self.names[index])
 
@@ -253,6 +253,15 @@ def read_whole(path: str) -> bytes:
     except OSError as error:
         raise unreadable(path, error) from error
     return data
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """Return the bytes that a file begins with; DataError where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def too_long(name: str, size: int) -> str:

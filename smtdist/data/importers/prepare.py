@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -86,69 +86,42 @@ def prepare(batch: Batch, recipe: Recipe) -> Prepared:
     """Make one batch ready; raise DataError that names the first image which cannot be."""
     if recipe.keeps_pixels(batch):
         return Prepared(len(batch), batch.data, labels=batch.labels)
-    result = Prepared(len(batch))
-    kept: list[int] = []
-    put = _rows(len(batch), recipe, result) if recipe.plain else _parts(recipe, result)
+    options, result = recipe.options, Prepared(len(batch))
+    kept, parts = list[int](), list[Any]()
+    pixels = np.empty((len(batch), *recipe.shape), recipe.dtype) if recipe.plain else None
     for index in range(len(batch)):
+        name = ""  # what cannot be read says its name itself
         try:
             data = batch.read(index)
+            name = f"{batch.name(index)}: "
+            if pixels is not None:
+                image = image_of(data, recipe, channels=recipe.shape[2])
+                if image.shape != recipe.shape:
+                    height, width = image.shape[:2]
+                    raise DataError(
+                        f"the image is {width} x {height}, but the first one is {recipe.shape[1]} x {recipe.shape[0]}, and "
+                        f"the plain layout holds one size; pass {option('resize', 'N')}, or {option('layout', 'encoded')}."
+                    )
+                pixels[len(kept)] = image
+            else:
+                if isinstance(data, np.ndarray) or options.scales:
+                    image = image_of(data, recipe)
+                    size, data = Size(*image.shape), decoding.encode_png(image)
+                else:
+                    header = decoding.verify(data) if options.verify else decoding.read_header(data)
+                    size = Size(*header[:3])
+                result.sizes.append(size)
+                parts.append(data)
         except DataError as error:
-            _leave_out(error.sentence, recipe, result, error)
-            continue
-        try:
-            put(len(kept), data)
-        except DataError as error:
-            _leave_out(f"{batch.name(index)}: {error.sentence}", recipe, result, error)
+            if not options.skip:
+                raise DataError(f"{name}{error.sentence}") from error
+            result.skipped.append(rendered(f"{name}{error.sentence}"))
             continue
         kept.append(index)
-    if recipe.plain:
-        result.data = result.data[: len(kept)]
-    else:
-        result.lengths = [len(part) for part in result.data]
-        result.data = b"".join(result.data)
+    result.lengths = [len(part) for part in parts]
+    result.data = b"".join(parts) if pixels is None else pixels[: len(kept)]
     result.labels = None if batch.labels is None else batch.labels[kept]
     return result
-
-
-def _leave_out(sentence: str, recipe: Recipe, result: Prepared, error: DataError) -> None:
-    if not recipe.options.skip:
-        raise DataError(sentence) from error
-    result.skipped.append(rendered(sentence))
-
-
-def _rows(count: int, recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
-    """Return what puts an image into the next row of a block of pixels."""
-    result.data = np.empty((count, *recipe.shape), recipe.dtype)
-
-    def put(row: int, data: Any) -> None:
-        image = image_of(data, recipe, channels=recipe.shape[2])
-        if image.shape != recipe.shape:
-            height, width = image.shape[:2]
-            raise DataError(
-                f"the image is {width} x {height}, but the first one is {recipe.shape[1]} x {recipe.shape[0]}, and "
-                f"the plain layout holds one size; pass {option('resize', 'N')}, or {option('layout', 'encoded')}."
-            )
-        result.data[row] = image
-
-    return put
-
-
-def _parts(recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
-    """Return what adds an encoded image to a list."""
-    result.data = []
-
-    def put(row: int, data: Any) -> None:
-        if isinstance(data, np.ndarray) or recipe.options.scales:
-            image = image_of(data, recipe)
-            size, data = Size(*image.shape), decoding.encode_png(image)
-        else:
-            size = Size(
-                *(decoding.verify(data) if recipe.options.verify else decoding.read_header(data))[:3]
-            )
-        result.sizes.append(size)
-        result.data.append(data)
-
-    return put
 
 
 def image_of(data: Any, recipe: Recipe, channels: int | None = None) -> npt.NDArray[np.uint8]:
@@ -174,7 +147,7 @@ FIRST_HERE: Final = 4
 _GONE: Final = (OSError, EOFError, pickle.UnpicklingError)
 
 
-def in_order(batches: Iterable[Batch], recipe: Recipe, workers: int) -> Iterator[Prepared]:
+def in_order(batches: Iterable[Batch], recipe: Recipe, workers: int) -> Generator[Prepared, None, None]:
     """Yield all batches in their order, prepared by `workers` processes; 0, or nothing to decode: by this one.
 
     A batch whose helper dies is prepared here. Memory: workers + 2 batches, and some 50 MiB a helper.

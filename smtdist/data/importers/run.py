@@ -12,7 +12,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -319,12 +319,13 @@ class _Run:
         )
 
     def _write(self, progress: Progress, state: dict[str, Any] | None) -> int:
-        shape = None if state is None else tuple(state["shape"])
+        shape, items = None if state is None else tuple(state["shape"]), BATCH_ITEMS
         if self.recipe.plain:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
             left = (self.following or self.listing.n_items or 0) - progress.items
-            pixels = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
-            require_room(self.out, left * pixels, counted(left, "image"), self.note)
+            image_bytes = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
+            require_room(self.out, left * image_bytes, counted(left, "image"), self.note)
+            items = max(1, min(items, BATCH_BYTES // image_bytes))
         elif not progress.items:
             require_room_encoded(self.listing, self.out, self.note)
         mode = "r+" if self.file.base or state is not None else "w"
@@ -335,7 +336,22 @@ class _Run:
                     f"{self.out} has a group {self.options.group} already; choose another with {option('group')}."
                 )
             writer = GroupWriter(h5, self.options.group, self.recipe, self.listing.labelled, progress)
-            self._write_batches(writer, h5)
+            batches = self.listing.batches(progress.items, items, BATCH_BYTES)
+            # closing it ends its helpers
+            with closing(in_order(batches, self.recipe, self.options.workers)) as prepared:
+                for batch in prepared:
+                    self.uncommitted += writer.add(batch)
+                    self.file.check()
+                    self.report(progress.items)
+                    code = self.stop()
+                    if code is not None or self.uncommitted >= COMMIT_BYTES:
+                        h5.flush()
+                        self._commit(progress)
+                    if code is not None:
+                        raise InterruptedRun(
+                            f"Stopped as asked after {counted(progress.items, 'image')}; repeat the command to continue.",
+                            code,
+                        )
             if not progress.samples:
                 raise DataError(
                     f"None of the {counted(progress.items, 'image')} could be read; the first: {progress.first_skipped[0]}"
@@ -348,31 +364,6 @@ class _Run:
             h5.close()
         self._commit(progress, n_classes, whole=True)
         return n_classes
-
-    def _write_batches(self, writer: GroupWriter, h5: Any) -> None:
-        progress = writer.progress
-        items = BATCH_ITEMS
-        if self.recipe.plain:
-            image_bytes = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
-            items = max(1, min(items, BATCH_BYTES // image_bytes))
-        batches = self.listing.batches(progress.items, items, BATCH_BYTES)
-        prepared = in_order(batches, self.recipe, self.options.workers)
-        try:
-            for batch in prepared:
-                self.uncommitted += writer.add(batch)
-                self.file.check()
-                self.report(progress.items)
-                code = self.stop()
-                if code is not None or self.uncommitted >= COMMIT_BYTES:
-                    h5.flush()
-                    self._commit(progress)
-                if code is not None:
-                    raise InterruptedRun(
-                        f"Stopped as asked after {counted(progress.items, 'image')}; repeat the command to continue.",
-                        code,
-                    )
-        finally:
-            prepared.close()  # type: ignore[attr-defined]  # a generator: ends its helpers
 
     def _commit(self, progress: Progress, n_classes: int = 0, whole: bool = False) -> None:
         self.uncommitted = 0

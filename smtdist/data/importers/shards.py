@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -101,6 +100,10 @@ def import_shards(
             new_items += result.new_items
             state.add(result)
         paths = [shard_path(out, number) for number in range(len(state.samples))]
+        found: set[int] = set()
+        if listing.classes is None and listing.labelled:
+            for path, count in zip(paths, state.samples, strict=True):
+                found.update(np.unique(read_labels(path, f"{options.group}/labels", count)).tolist())
         made = describe_files([str(path) for path in paths], out, [options.group])
         write_manifest(made, overwrite=options.overwrite)
         _remove_others(out, len(paths))
@@ -108,23 +111,13 @@ def import_shards(
         return ImportResult(
             layout=state.layout,
             samples=sum(state.samples),
-            n_classes=_classes(listing, paths, options.group, state.samples),
+            n_classes=len(found if listing.classes is None else listing.classes),
             nbytes=sum(path.stat().st_size for path in paths),
             skipped=state.skipped,
             first_skipped=tuple(state.first_skipped),
             new_items=new_items,
             seconds=time.perf_counter() - started,
         )
-
-
-def _classes(listing: Listing, paths: list[Path], group: str, samples: list[int]) -> int:
-    if listing.classes is not None:
-        return len(listing.classes)
-    found: set[int] = set()
-    for path, count in zip(paths, samples, strict=True):
-        if listing.labelled:
-            found.update(np.unique(read_labels(path, f"{group}/labels", count)).tolist())
-    return len(found)
 
 
 def _others(out: Path, first: int, unfinished: bool = False) -> list[Path]:
@@ -164,7 +157,12 @@ class _State:
         check_target(out, overwrite)
         state = cls(out, key)
         if state.path.exists():
-            kept = state._read()
+            try:
+                kept = json.loads(state.path.read_text())
+                if not isinstance(kept, dict) or not isinstance(kept["samples"], list):
+                    raise ValueError
+            except (OSError, ValueError, KeyError):
+                kept = {}  # of another version, or damaged: another import
             if kept.get("key") == key:
                 note(
                     f"Going on after {counted(kept['items'], 'image')} in {counted(len(kept['samples']), 'file')}"
@@ -182,15 +180,6 @@ class _State:
             )
         state.restart()
         return state
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            kept = json.loads(self.path.read_text())
-            if not isinstance(kept, dict) or not isinstance(kept["samples"], list):
-                raise ValueError
-            return kept
-        except (OSError, ValueError, KeyError):
-            return {}  # of another version, or damaged: another import
 
     def restart(self) -> None:
         """Begin anew: what was written is of no use."""

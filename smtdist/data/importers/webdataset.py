@@ -115,17 +115,14 @@ class TarListing(Listing):
 
     def _items(self) -> Iterator[Item]:
         place = {name: number for number, name in enumerate(self.classes or ())}
-        for image, label in self._samples():
-            if self.classes:
-                label = place[_parts(image.folder)[self._depth]]
-            yield Item(image.name, image.data, len(image.data), label)
-
-    def _samples(self) -> Iterator[tuple[_Member, int | None]]:
         for path in self.paths:
             reading = _Reading(self._way)
-            for member in _members(path, LeftOut(), self._wanted, self._replaced[path], images=True):
-                yield from reading.add(member)
-            yield from reading.end()
+            members = _members(path, LeftOut(), self._wanted, self._replaced[path], images=True)
+            for member in itertools.chain(members, [None]):
+                for image, label in reading.end() if member is None else reading.add(member):
+                    if self.classes:
+                        label = place[_parts(image.folder)[self._depth]]
+                    yield Item(image.name, image.data, len(image.data), label)
 
 
 class _Member(NamedTuple):
