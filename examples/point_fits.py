@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
+from smtdist.data.table import NeighbourSource, NoisePairs
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import Features

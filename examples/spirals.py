@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from examples.point_fits import fit_points
-from smtdist.data.neighbours import NoisePairs
-from smtdist.data.table import as_table
+from smtdist.data.table import NoisePairs, as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels import features as feature_kernels

@@ -9,7 +9,7 @@ if _TYPE_CHECKING:
     from smtdist import plot as plot
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
-    from smtdist.data.video_import import import_videos
+    from smtdist.data.video import import_videos
     from smtdist.errors import SmtdistError
     from smtdist.evaluate.kernel_head import KernelHead
     from smtdist.evaluate.ridge_head import RidgeHead
@@ -95,7 +95,7 @@ _HOMES = {
     "write_report": "smtdist.report.build",
     "export": "smtdist.models.export",
     "import_images": "smtdist.models.importing",
-    "import_videos": "smtdist.data.video_import",
+    "import_videos": "smtdist.data.video",
     "update": "smtdist.models.adding",
     "merge": "smtdist.models.adding",
     "WordSMT": "smtdist.models.words.estimator",

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.importers.detect import Selection, open_listing
-from smtdist.data.importers.run import ImportOptions, import_images
+from smtdist.data.importers.images import open_listing
+from smtdist.data.importers.items import ImportOptions
+from smtdist.data.importers.run import import_images
 from smtdist.data.writing import check_target, replace_durably
 from smtdist.errors import DataError
 
@@ -93,8 +94,8 @@ def fetch_mnist(
     with _made(out, overwrite) as (folder, part):
         _fetched(url, [file for pair in MNIST.values() for file in pair], folder)
         for group, (images, labels) in MNIST.items():
-            beside = Selection(group, labels=folder / labels.name)
-            _imported([folder / images.name], None, beside, part)
+            options = ImportOptions(group, workers=0, append=group != "train", labels=folder / labels.name)
+            import_images(open_listing([folder / images.name], None, options), part, options)
     return Path(out)
 
 
@@ -112,14 +113,9 @@ def fetch_cifar10(
             archive.extractall(folder, filter="data")
         batches = folder / "cifar-10-batches-py"
         for group, names in (("train", "data_batch_*"), ("test", "test_batch")):
-            _imported(sorted(batches.glob(names)), "cifar", Selection(group), part)
+            options = ImportOptions(group, workers=0, append=group != "train")
+            import_images(open_listing(sorted(batches.glob(names)), "cifar", options), part, options)
     return Path(out)
-
-
-def _imported(files: list[Path], kind: str | None, chosen: Selection, out: Path) -> None:
-    """Write the images of files to a group, the first of a file or one more."""
-    options = ImportOptions(chosen.group, workers=0, append=chosen.group != "train")
-    import_images(open_listing(files, kind, chosen), out, options)
 
 
 @contextmanager

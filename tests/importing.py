@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from encoding import pillow_bytes
 
-from smtdist.data.importers.detect import Selection, open_listing
-from smtdist.data.importers.run import ImportOptions, import_images
+from smtdist.data.importers.images import open_listing
+from smtdist.data.importers.items import ImportOptions
+from smtdist.data.importers.run import import_images
 from smtdist.errors import DataError
 
 RNG = np.random.default_rng(7)
-ALL = Selection()
 
 
 def pixels(*shape, dtype=np.uint8):
@@ -31,9 +31,9 @@ def jpeg(image):
     return pillow_bytes(image, "JPEG", quality=90)
 
 
-def imported(sources, out, kind=None, wanted=ALL, **options):
-    sources = sources if isinstance(sources, list) else [sources]
-    return import_images(open_listing(sources, kind, wanted), out, ImportOptions(**options))
+def imported(sources, out, kind=None, **options):
+    sources, chosen = sources if isinstance(sources, list) else [sources], ImportOptions(**options)
+    return import_images(open_listing(sources, kind, chosen), out, chosen)
 
 
 def contents(path, group="train"):

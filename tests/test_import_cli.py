@@ -23,7 +23,9 @@ from PIL import Image
 
 import smtdist
 from smtdist.data.importers import run as run_module
-from smtdist.data.importers import sets
+from smtdist.data.importers.folder import listed_sets
+from smtdist.data.importers.images import import_sets
+from smtdist.data.importers.items import ImportOptions
 from smtdist.errors import InterruptedRun, counted
 
 
@@ -165,21 +167,19 @@ def test_sets_that_cannot_be_written_together_are_asked_for_one_by_one(images, t
 
 
 def test_an_import_of_sets_that_was_stopped_goes_on(images, tmp_path):
-    listings = sets.listed_sets(in_sets(tmp_path / "tree", images))
+    listings = listed_sets(in_sets(tmp_path / "tree", images))
     done = []
 
     def write(listing, out, chosen, code=None):
         done.append(chosen.group)
         return run_module.import_images(listing, out, chosen, stop=lambda: code)
 
-    options = run_module.ImportOptions(workers=0)
+    options = ImportOptions(workers=0)
     with pytest.raises(InterruptedRun):
-        sets.import_sets(
-            listings, tmp_path / "d.h5", options, lambda *a: write(*a, code=130 if done else None)
-        )
-    sets.import_sets(listings, tmp_path / "d.h5", options, write)
+        import_sets(listings, tmp_path / "d.h5", options, lambda *a: write(*a, code=130 if done else None))
+    import_sets(listings, tmp_path / "d.h5", options, write)
     assert done == ["Train", "test", "test", "val"]
-    sets.import_sets(listings, tmp_path / "e.h5", options, write)
+    import_sets(listings, tmp_path / "e.h5", options, write)
     with h5py.File(tmp_path / "d.h5") as one, h5py.File(tmp_path / "e.h5") as other:
         assert list(one) == list(other) == ["Train", "test", "val"]
         for name in one:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
-from smtdist.data.video import Clip, open_clips
-from smtdist.data.video_import import import_videos
+from smtdist.data.video import Clip, import_videos, open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 

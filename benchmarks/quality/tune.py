@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.array import ArraySource
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.opening import labels_name, open_source
 from smtdist.engine.executor import available_cores
 from smtdist.engine.passes import Engine

@@ -35,8 +35,7 @@ from distributed import get_worker
 
 from benchmarks.record import write_record
 from benchmarks.scaling.many_workers import connected, many_workers
-from smtdist.data.leaves import leaf_bounds
-from smtdist.data.source import Reader, Source
+from smtdist.data.source import Reader, Source, leaf_bounds
 from smtdist.engine import worker
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import Handle

@@ -13,8 +13,7 @@ from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.runfile import write_command
 from smtdist.cli.session import engine_for, say_model
 from smtdist.data import locking
-from smtdist.data.same_file import require_apart
-from smtdist.data.writing import check_target
+from smtdist.data.writing import check_target, require_apart
 from smtdist.models import adding, jobs, loading, store
 from smtdist.models.kinds import KINDS
 from smtdist.settings import several, whole

@@ -14,11 +14,11 @@ from smtdist.cli.errors import WrongUsage, in_shell, usage
 from smtdist.cli.session import say_result, stopping_on_signals
 from smtdist.data import locations, locking
 from smtdist.data.importers import images
-from smtdist.data.importers.items import Listing
-from smtdist.data.importers.run import ImportOptions, ImportResult
+from smtdist.data.importers.items import ImportOptions, Listing
+from smtdist.data.importers.run import ImportResult
 from smtdist.data.locations import Files, Parsed
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
-from smtdist.data.video_import import VideoSettings, import_videos
+from smtdist.data.video import VideoSettings, import_videos
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores

@@ -338,7 +338,7 @@ def _follow(places: list[str] | None) -> list[str]:
     """
     found = list[str]()
     if places:
-        from smtdist.data import following
+        from smtdist.data import guarded
         from smtdist.data.remote import is_url
 
         found = [place if is_url(place) else os.path.abspath(place) for place in places]
@@ -346,7 +346,7 @@ def _follow(places: list[str] | None) -> list[str]:
             raise WrongUsage(
                 "--follow takes a folder or an address without a comma; give others with another --follow."
             )
-        os.environ[following.ALLOWED] = ",".join([*following.allowed(), *found])
+        os.environ[guarded.ALLOWED] = ",".join([*guarded.allowed(), *found])
     return found
 
 

@@ -25,8 +25,7 @@ from smtdist.concepts.bits import Narrowed
 from smtdist.concepts.keyed import uniforms
 from smtdist.data import retry
 from smtdist.data.array import ArraySource
-from smtdist.data.leaves import leaf_bounds
-from smtdist.data.source import Source
+from smtdist.data.source import Source, leaf_bounds
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import peak_bytes, readable, reset_peak
 from smtdist.engine.passes import Engine

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.keyed import normals
 from smtdist.data.array import ArraySource
-from smtdist.data.leaves import leaf_bounds
-from smtdist.data.source import Source
+from smtdist.data.source import Source, leaf_bounds
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError

@@ -20,9 +20,8 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from smtdist.data import found_sound
 from smtdist.data.fingerprint import Check
-from smtdist.data.inflating import Inflating
+from smtdist.data.inflating import Inflating, forget_sound, sound_places
 
 ATTRIBUTE: Final = "smtdist_checksums"
 BLOCKS: Final = "crc32"
@@ -115,12 +114,12 @@ def is_altered(content: Mapping[str, Any]) -> bool:
 
 
 def _attributes_crc(group: Any, names: Iterable[str]) -> str:
-    return Running(*(_attribute(group.attrs[name]) for name in names)).value
-
-
-def _attribute(value: Any) -> str:
-    plain = np.ravel(value).tolist()  # NetCDF writes a number as an array of one
-    return json.dumps([int(one) if isinstance(one, bool) else one for one in plain], default=_encoded_text)
+    running = Running()
+    for name in names:
+        plain = np.ravel(group.attrs[name]).tolist()  # NetCDF writes a number as an array of one
+        numbers = [int(one) if isinstance(one, bool) else one for one in plain]
+        running.add(json.dumps(numbers, default=_encoded_text))
+    return running.value
 
 
 def _encoded_text(value: Any) -> str:
@@ -251,7 +250,7 @@ def wrong_in(file: Any) -> str:
         file.visititems(lambda name, found: None)  # what stands for a dimension has no checksum but HDF5's
         for name, expected in sums.arrays.items():
             stored = file[name]
-            found_sound.forget(stored)
+            forget_sound(stored)
             _read_through(stored, expected)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         return " ".join(str(error).split()).strip("\"'").rstrip(".")
@@ -313,7 +312,7 @@ class _Verified:
         step = self.expected.rows or max(n, 1)
         spans = cut(start, stop, step) if n else [(0, 0)]
         whole = [(first, last) for first, last in spans if first % step == 0 and last in (first + step, n)]
-        sound = found_sound.places(stored, _SETTLED) if whole else set()
+        sound = sound_places(stored, _SETTLED) if whole else set()
         for first, last in whole:
             part = values[first - start : last - start] if (first, last) != rows else values
             if first not in sound and crc_of(part) != self._crc(first // step):

@@ -46,7 +46,9 @@ def attributes_of(stored: Any, label: str) -> Attributes:
                 f"{label} has the attribute {name} = {value.tolist()!r}, which is no number; correct it."
             )
     if not any(name in kept for name in PACKED):
-        kept = {name: value for name, value in kept.items() if name not in FILLS or not _is_nan(value)}
+        gaps = {name for name in FILLS if name in kept and kept[name].dtype.kind == "f"}
+        nan = {name for name in gaps if np.isnan(kept[name]).all()}
+        kept = {name: value for name, value in kept.items() if name not in nan}
     if kept.get("dtype", "") != BOOL:
         kept.pop("dtype", None)
     return tuple(
@@ -65,7 +67,8 @@ def decoded(block: npt.NDArray[Any], attributes: Attributes, name: str) -> npt.N
         return block
     import xarray as xr
 
-    given = {key: _again(dtype, text) for key, dtype, text in attributes}
+    values = ((key, dtype, json.loads(text)) for key, dtype, text in attributes)
+    given = {key: value if dtype == "str" else np.asarray(value, dtype)[()] for key, dtype, value in values}
     variable = xr.Variable([f"axis_{axis}" for axis in range(block.ndim)], block, given)
     try:
         found = xr.decode_cf(xr.Dataset({"stored": variable}), decode_times=False)["stored"].values
@@ -74,11 +77,6 @@ def decoded(block: npt.NDArray[Any], attributes: Attributes, name: str) -> npt.N
             f"{name} has the attributes {said(attributes)}, which cannot be applied ({error}); correct them."
         ) from error
     return np.asarray(found)
-
-
-def decoded_type(dtype: np.dtype[Any], attributes: Attributes, name: str) -> np.dtype[Any]:
-    """Return the type of what stored numbers of a type mean."""
-    return decoded(np.zeros(1, dtype), attributes, name).dtype if attributes else dtype
 
 
 def said(attributes: Attributes) -> str:
@@ -137,12 +135,3 @@ def _value(value: Any, dtype: Any) -> npt.NDArray[Any]:
         with suppress(ValueError, struct.error):  # as xarray writes floats into the JSON of Zarr's format 3
             array = np.asarray(struct.unpack("<d", base64.standard_b64decode(str(array)))[0])
     return array
-
-
-def _again(dtype: str, text: str) -> Any:
-    value = json.loads(text)
-    return value if dtype == "str" else np.asarray(value, dtype)[()]
-
-
-def _is_nan(value: npt.NDArray[Any]) -> bool:
-    return value.dtype.kind == "f" and bool(np.isnan(value).all())

@@ -2,28 +2,207 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from smtdist.data.pillow import (
-    MAX_PIXELS,
-    Encoded,
-    Header,
-    Pixels,
-    damaged,
-    loaded,
-    open_picture,
-    read_other_header,
-)
 from smtdist.errors import DataError, set_to
 from smtdist.kernels import pixels as pixel_values
+
+MAX_PIXELS: Final = 32 * 2**20
+"""Images with more pixels are refused before anything is allocated: a forged header must not take the memory."""
+BYTES_A_PIXEL: Final = 12
+"""What decoding and scaling a JPEG or PNG takes at most: 9 as measured, for a progressive JPEG in full colour."""
+OTHER_BYTES_A_PIXEL: Final = 24
+"""The same of other formats: 20 as measured, for lossless WebP with alpha."""
+COPIED_PIXELS: Final = 2**18
+GREY_MODES: Final = ("1", "L", "LA", "La")
+COLOUR_MODES: Final = ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+BITS_OF_TIFF: Final = 258  # the tag BitsPerSample (TIFF 6.0, section 4)
+_NO_PIXELS: Final = ("BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF")
+_UNREADABLE: Final = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    struct.error,
+    zlib.error,
+)
+
+Pixels = npt.NDArray[np.uint8]
+Encoded = bytes | memoryview
+
+
+class Header(NamedTuple):
+    """What an encoded image says of itself: rows, columns, channels (1 for grey, else 3), its format as "jpeg" or "webp".
+
+    `space` is the colour space of a JPEG that libjpeg-turbo reads; "" where Pillow decodes the image.
+    """
+
+    height: int
+    width: int
+    channels: int
+    format: str
+    space: str = ""
+
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes a pixel that decoding and scaling takes at most."""
+        return BYTES_A_PIXEL if self.format in ("jpeg", "png") else OTHER_BYTES_A_PIXEL
+
+    def require_pixels(self) -> Header:
+        """Return this header, or raise DataError where it states more than `MAX_PIXELS`."""
+        if self.height * self.width > MAX_PIXELS:
+            raise DataError(
+                f"the image is {self.width} x {self.height}, more than {MAX_PIXELS:,} pixels; scale it down first."
+            )
+        return self
+
+
+@functools.cache
+def formats() -> tuple[str, ...]:
+    """Return the formats that are read, by Pillow's names.
+
+    Left out are those that Pillow knows by name only or hands to another program (EPS), and those that
+    begin with no signature (TGA): any bytes could pose as one.
+    """
+    Image.init()
+    return tuple(
+        name for name, (_, accept) in Image.OPEN.items() if accept is not None and name not in _NO_PIXELS
+    )
+
+
+@functools.cache
+def endings() -> tuple[str, ...]:
+    """Return the endings of files in these formats, with their dots."""
+    known = formats()
+    return tuple(sorted(end for end, name in Image.registered_extensions().items() if name in known))
+
+
+def read_other_header(data: Encoded) -> Header:
+    """Return the header of an image that is neither JPEG nor PNG; DataError for bytes that Pillow does not know.
+
+    Images of more than 8 bits a channel are refused, and those with several frames or pages.
+    """
+    start, known = bytes(data[:30]), ""
+    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
+        # Pillow allocates the frame when it opens one
+        known = _webp_size(start).require_pixels().format.upper()
+    with open_picture(data, known) as picture:
+        name, mode = str(picture.format), picture.mode
+        Header(picture.height, picture.width, 3, name).require_pixels()
+        bits = picture.tag_v2.get(BITS_OF_TIFF, (8,)) if hasattr(picture, "tag_v2") else (8,)
+        if (
+            mode not in GREY_MODES + COLOUR_MODES
+            or max(np.atleast_1d(bits)) > 8
+            or _would_be_cut(picture, data)
+        ):
+            raise DataError(
+                f"the {name} image has more than 8 bits a channel, but pixels have 8; convert it to 8 bits."
+            )
+        try:
+            several = getattr(picture, "is_animated", False)
+        except _UNREADABLE as error:
+            raise damaged(name, error) from error
+        if several:
+            raise DataError(
+                f"the {name} image has several frames; keep one of them, as an image of its own."
+            )
+        return Header(picture.height, picture.width, 1 if mode in GREY_MODES else 3, name.lower())
+
+
+def _would_be_cut(picture: Image.Image, data: Encoded) -> bool:
+    """Say whether Pillow would cut wider channels to 8 bits: by the largest value of PPM, and what SGI and JPEG 2000 state."""
+    if picture.format == "JPEG2000":
+        at = bytes(data).find(b"\xff\x4f\xff\x51") + 42  # ISO 15444-1, A.5.1
+        return int.from_bytes(data[at : at + 1]) & 0x7F > 7
+    if picture.format not in ("PPM", "SGI"):
+        return False
+    codec, _, _, form = picture.tile[0]  # type: ignore[attr-defined]  # of files alone
+    if picture.format == "SGI":
+        return bool(codec == "SGI16" or form[-1] == 2)
+    return isinstance(form[-1], int) and form[-1] > 255
+
+
+def _webp_size(start: bytes) -> Header:
+    """Return the size of a WebP image from its first 30 bytes (RFC 9649, sections 2.5 to 2.7)."""
+    kind, body = start[12:16], start[20:]
+    if len(start) == 30 and kind == b"VP8X":
+        width, height = (1 + int.from_bytes(body[at : at + 3], "little") for at in (4, 7))
+    elif len(start) >= 25 and kind == b"VP8L":
+        packed = int.from_bytes(body[1:5], "little")
+        width, height = 1 + (packed & 0x3FFF), 1 + (packed >> 14 & 0x3FFF)
+    elif len(start) == 30 and kind == b"VP8 ":
+        width, height = (int.from_bytes(body[at : at + 2], "little") & 0x3FFF for at in (6, 8))
+    else:
+        raise DataError("the bytes are not a complete WEBP image; restore it from a good copy.")
+    return Header(height, width, 3, "webp")
+
+
+def loaded(data: Encoded, header: Header) -> Pixels:
+    """Return the pixels (H, W, C) of an image, C as in its header; alpha is dropped, palettes become colour.
+
+    Raises DataError where the image is damaged, in a sentence without the place.
+    """
+    name = header.format.upper()
+    with open_picture(data, name) as picture:
+        if picture.size != (header.width, header.height):
+            raise DataError(
+                f"the {name} image has two different sizes in its header; restore it from a good copy."
+            )
+        picture.info.pop("transparency", None)  # one colour or palette entry that would be see-through
+        try:
+            picture.load()
+        except _UNREADABLE as error:
+            raise damaged(name, error) from error
+        # a few rows at a time: Pillow would hold the image three times over
+        pixels = np.empty((header.height, header.width, header.channels), np.uint8)
+        step = max(1, COPIED_PIXELS // header.width)
+        for top in range(0, header.height, step):
+            rows = picture.crop((0, top, header.width, min(top + step, header.height)))
+            rows = rows.convert("L" if header.channels == 1 else "RGB")
+            pixels[top : top + step] = np.asarray(rows).reshape(-1, header.width, header.channels)
+        return pixels
+
+
+def open_picture(data: Encoded, name: str = "") -> Image.Image:
+    """Open an image, in the format `name` or any that is read; DataError for bytes that are none."""
+    known = [name] if name else [one for one in formats() if one not in ("JPEG", "PNG")]
+    try:
+        return Image.open(io.BytesIO(data), formats=known)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(
+            f"the {name or 'encoded'} image says that it has more than {MAX_PIXELS:,} pixels; scale it down first."
+        ) from error
+    except UnidentifiedImageError as error:
+        said = f"the bytes are not a complete {name} image; restore it from a good copy."
+        if not name:
+            said = (
+                "the bytes are no image in a known format, such as JPEG, PNG or WebP; leave out that sample, or encode it "
+                "anew."
+            )
+        raise DataError(said) from error
+    except _UNREADABLE as error:
+        # Pillow's own message names an object in memory
+        raise DataError(
+            f"the bytes are not a complete {name or 'encoded'} image; restore it from a good copy."
+        ) from error
+
+
+def damaged(name: str, error: BaseException) -> DataError:
+    """Return the sentence for an image in the format `name` whose pixels cannot be decoded."""
+    reason = str(error).strip().rstrip(".") or type(error).__name__
+    return DataError(f"the {name} image is damaged ({reason}); restore it from a good copy.")
+
 
 DECODER: Final = "simplejpeg and Pillow"
 _JPEG: Final = b"\xff\xd8\xff"
@@ -46,7 +225,13 @@ def read_header(data: Encoded) -> Header:
     if not start:
         raise DataError("the image is missing, since it has no bytes; leave out that sample.")
     if start.startswith(_JPEG):
-        return _jpeg_header(data).require_pixels()
+        try:
+            height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        except ValueError:  # chroma sampled in an unusual way, or no image at all
+            with open_picture(data, "JPEG") as picture:
+                channels = 1 if picture.mode == "L" else 3
+                return Header(picture.height, picture.width, channels, "jpeg").require_pixels()
+        return Header(height, width, 1 if space == "Gray" else 3, "jpeg", space).require_pixels()
     if start == _PNG:
         return _png_header(data).require_pixels()
     return read_other_header(data)
@@ -69,11 +254,14 @@ def decode(data: Encoded, channels: int | None = None, header: Header | None = N
     if channels not in (None, 1, 3):
         raise ValueError(f"Images have 1 or 3 channels, not {channels}.")
     header = header or read_header(data)
-    if header.format == "jpeg":
-        pixels = _decode_jpeg(data, header, channels)
-    else:
-        if header.format == "png":
-            _verify_png(data)
+    wanted = _wanted(header, channels)
+    if header.format == "png":
+        _verify_png(data)
+    if header.space:
+        pixels = _decode_turbo(data, wanted)
+        if wanted == "CMYK":
+            del pixels  # four inks are found sound by the one library and turned into colour by the other
+    if not header.space or wanted == "CMYK":
         pixels = loaded(data, header)
     return with_channels(pixels, channels or header.channels)
 
@@ -191,26 +379,6 @@ def with_channels(pixels: Pixels, channels: int) -> Pixels:
     for channel, weight in enumerate(pixel_values.LUMINANCE):
         grey += pixels[:, :, channel] * np.uint16(weight)
     return (grey >> 8).astype(np.uint8)[:, :, None]
-
-
-def _jpeg_header(data: Encoded) -> Header:
-    try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-    except ValueError:  # chroma sampled in an unusual way, or no image at all
-        with open_picture(data, "JPEG") as picture:
-            return Header(picture.height, picture.width, 1 if picture.mode == "L" else 3, "jpeg")
-    return Header(height, width, 1 if space == "Gray" else 3, "jpeg", space)
-
-
-def _decode_jpeg(data: Encoded, header: Header, channels: int | None) -> Pixels:
-    if not header.space:
-        return loaded(data, header)
-    wanted = _wanted(header, channels)
-    pixels = _decode_turbo(data, wanted)
-    if wanted != "CMYK":
-        return pixels
-    del pixels  # four inks are found sound by the one library and turned into colour by the other
-    return loaded(data, header)
 
 
 def _wanted(header: Header, channels: int | None) -> str:

@@ -10,7 +10,7 @@ import zipfile
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -18,29 +18,35 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import filters
-from smtdist.data.conventions import Attributes, attributes_of, inverted, said
-from smtdist.data.guarded import BrokenLink, GuardedFile, unlocked, walk
+from smtdist.data.conventions import attributes_of, inverted
+from smtdist.data.guarded import (
+    MOST_OPEN,
+    SOURCE_CACHE_BYTES,
+    BrokenLink,
+    FewOpen,
+    GuardedFile,
+    sources_of,
+    unlocked,
+    walk,
+)
 from smtdist.data.importers import journal
+from smtdist.data.inflating import missing_filter, require_readable
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import (
     MOST_CHUNKS,
     MOST_NUMBERED,
     NOTHING_WRITTEN,
     Reader,
-    Source,
+    StoredImages,
     aligned_samples,
     boxes,
     gaps_said,
     image_shape,
     pixel_dtype,
-    place_number,
     read_boxes,
 )
-from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
-from smtdist.data.virtual import MOST_OPEN, FewOpen, sources_of
 from smtdist.data.zarr_source import METADATA, is_zarr
-from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command, masked
+from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
@@ -82,31 +88,18 @@ LISTED_NAMES: Final = 5
 VISITED_OBJECTS: Final = 10_000
 
 
-@dataclass(frozen=True)
-class Hdf5Source(Source):
+@dataclass(frozen=True, kw_only=True)
+class Hdf5Source(StoredImages):
     """A dataset of images in an HDF5 file; make it with `Hdf5Source.open`.
 
-    Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
-    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
-    `dimensions` are the names of its dimensions, where it has any. `attributes` say what the numbers mean, which
-    `smtdist.data.adapted` applies. `gaps` says which chunks were not stored, and whether zero is white. `virtual_bytes`
-    is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be an address,
-    `scheme://...`, whose file is read in ranges.
+    `file_bytes` is the size the file had, to notice that it was replaced; its contents are what fingerprints are for.
+    `virtual_bytes` is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be an
+    address, `scheme://...`, whose file is read in ranges.
     """
 
-    path: str
-    dataset: str
-    shape: tuple[int, int, int, int]
-    dtype: np.dtype[Any]
-    chunk_samples: int
-    chunks: tuple[int, ...] | None
     filtered: bool
-    has_channels: bool
     file_bytes: int
     virtual_bytes: int | None = None
-    dimensions: tuple[str, ...] = ()
-    attributes: Attributes = ()
-    gaps: str = field(default="", compare=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], dataset: str) -> Hdf5Source:
@@ -122,11 +115,14 @@ class Hdf5Source(Source):
             name = f"{where}:{dataset}"
             dtype = pixel_dtype(stored.dtype, name)
             shape = image_shape(stored.shape, name)
-            filters.require_readable(stored, where)
+            require_readable(stored, where)
             sample_bytes = math.prod(shape[1:]) * dtype.itemsize
             virtual_bytes, gaps = None, gaps_of(stored, name)
             if stored.is_virtual:
                 virtual_bytes, gaps = looked_through(stored, where)
+            # by NetCDF's scales or by labels: "" for a dimension without
+            dims = (next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims)
+            names = tuple(dim.rpartition("/")[2] for dim in dims)
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
                 path=where,
@@ -139,22 +135,10 @@ class Hdf5Source(Source):
                 has_channels=stored.ndim == 4,
                 file_bytes=file_size(where),
                 virtual_bytes=virtual_bytes,
-                dimensions=_dimensions(stored),
+                dimensions=names if any(names) else (),
                 attributes=attributes_of(stored, name),
                 gaps=" ".join(filter(None, (gaps, inverted(stored, name)))),
             )
-
-    @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it: path:dataset."""
-        return f"{masked(self.path)}:{self.dataset}"
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Raw bytes in memory while one row of chunks is read; edge chunks are stored and counted whole."""
-        if self.chunks is None:
-            return self.chunk_samples * self.sample_bytes
-        return math.prod(self.chunks) * self._chunks_in_row * self.dtype.itemsize
 
     @property
     def reader_bytes(self) -> int:
@@ -162,31 +146,15 @@ class Hdf5Source(Source):
         remote = CACHE_BYTES if is_url(self.path) else 0
         if self.chunks is None:
             return remote + (self.virtual_bytes or 0)
-        every = -(-self.n_samples // self.chunks[0]) * self._chunks_in_row
+        every = -(-self.n_samples // self.chunks[0]) * self.chunks_in_row
         filtering = 2 * math.prod(self.chunks) * self.dtype.itemsize + every if self.filtered else 0
-        cached = CACHED_CHUNK_ROWS * (self.chunk_bytes + CACHED_CHUNK_BYTES * self._chunks_in_row)
+        cached = CACHED_CHUNK_ROWS * (self.chunk_bytes + CACHED_CHUNK_BYTES * self.chunks_in_row)
         reading = READ_CHUNK_BYTES * min(MOST_CHUNKS, every)
         return cached + reading + filtering + remote
 
-    @property
-    def _chunks_in_row(self) -> int:
-        lengths = self.shape[1:]
-        return math.prod(
-            -(-length // chunk) for length, chunk in zip(lengths, (self.chunks or ())[1:], strict=False)
-        )
-
     def describe(self) -> dict[str, Any]:
         """Return kind, path, dataset, shape, dtype and chunking as plain JSON."""
-        return {
-            "kind": "hdf5",
-            "path": masked(self.path),
-            "dataset": self.dataset,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "chunk_samples": self.chunk_samples,
-            "chunks": None if self.chunks is None else list(self.chunks),
-            **({"attributes": said(self.attributes)} if self.attributes else {}),
-        }
+        return self.described("hdf5", self.path, self.dataset)
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
@@ -197,35 +165,17 @@ class Hdf5Source(Source):
         cache: dict[str, Any] = {}
         if self.chunks is not None:
             cache = chunk_cache(
-                CACHED_CHUNK_ROWS * self._chunks_in_row, CACHED_CHUNK_ROWS * self.chunk_bytes
+                CACHED_CHUNK_ROWS * self.chunks_in_row, CACHED_CHUNK_ROWS * self.chunk_bytes
             )
         with open_dataset(self.path, self.dataset, **cache) as stored:
             with damage_named(self.path):
-                self._require_unchanged(stored)
+                require_same_size(self.path, self.file_bytes)
+                self.require_unchanged(stored, stored.chunks)
             if self.virtual_bytes is None:
                 yield _Hdf5Reader(self, stored)
                 return
         with open_file(self.path) as file:
             yield _VirtualReader(self, file)
-
-    def _require_unchanged(self, stored: Any) -> None:
-        require_same_size(self.path, self.file_bytes)
-        full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
-        if (
-            full != self.shape
-            or stored.dtype.newbyteorder("=") != self.dtype
-            or stored.chunks != self.chunks
-        ):
-            raise DataError(
-                f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
-                f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
-            )
-        attributes = attributes_of(stored, self.name)
-        if attributes != self.attributes:
-            raise DataError(
-                f"{self.name} has {said(attributes) or 'no attributes'}, but had {said(self.attributes) or 'none'} when first "
-                f"opened; start again, with a new manifest if there is one."
-            )
 
 
 class _Hdf5Reader(Reader):
@@ -234,24 +184,22 @@ class _Hdf5Reader(Reader):
         self._stored = stored
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        target = out.reshape(out.shape[: self._stored.ndim])
-        try:
-            read_boxes(self._stored, start, stop, target, self._cut(start, stop))
-        except (OSError, RuntimeError) as error:
-            raise UnreadableError(
-                f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
-                f"({reason_of(error)}); the file is damaged there: restore it from a good copy."
-            ) from error
+        self._read(self._stored, start, stop, out)
         return out.nbytes
 
-    def _cut(self, start: int, stop: int) -> Iterator[tuple[slice, ...]] | None:
-        """Yield what is read at once; None: what chunks say."""
-        return None
+    def _read(
+        self,
+        stored: Any,
+        start: int,
+        stop: int,
+        out: npt.NDArray[Any],
+        cut: Iterator[tuple[slice, ...]] | None = None,
+    ) -> None:
+        with unreadable_named(f"{self.source.name}, samples {start} to {stop - 1}"):
+            read_boxes(stored, start, stop, out.reshape(out.shape[: stored.ndim]), cut)
 
 
 class _VirtualReader(_Hdf5Reader):
-    source: Hdf5Source
-
     def __init__(self, source: Hdf5Source, file: Any) -> None:
         super().__init__(source, None)
         with damage_named(source.path):
@@ -259,15 +207,11 @@ class _VirtualReader(_Hdf5Reader):
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         for at, end, stored in self._few.ranges(start, stop):
-            self._stored = stored
-            super()._fill(at, end, out[at - start : end - start])
-            self._stored = stored = None  # whoever holds it keeps its files open
+            # chunks are those of its sources: each value counts for its part of one
+            cut = boxes(at, end, stored.shape, (1,) * stored.ndim, self._few.most_values)
+            self._read(stored, at, end, out[at - start : end - start], cut)
+            del stored  # whoever holds it keeps its files open
         return out.nbytes
-
-    def _cut(self, start: int, stop: int) -> Iterator[tuple[slice, ...]]:
-        # chunks are those of its sources: each value counts for its part of one
-        shape = self._stored.shape
-        return boxes(start, stop, shape, (1,) * len(shape), self._few.most_values)
 
 
 @contextmanager
@@ -296,15 +240,27 @@ def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
+def damage_named(
+    path: str | os.PathLike[str], remedy: str = "restore it from a good copy"
+) -> Iterator[None]:
     """Turn what h5py raises over a file whose structure is damaged into a DataError that names the file."""
     try:
         yield
     except SmtdistError:
         raise
     except DAMAGE as error:
-        raise DataError(
-            f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from a good copy."
+        raise DataError(f"{os.fspath(path)} is damaged ({reason_of(error)}); {remedy}.") from error
+
+
+@contextmanager
+def unreadable_named(what: str, kind: type[DataError] = UnreadableError) -> Iterator[None]:
+    """Turn what h5py raises over stored values that cannot be read into an error that says where they are."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        raise kind(
+            f"{what}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: restore it from a good "
+            f"copy."
         ) from error
 
 
@@ -334,7 +290,11 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
             f"{path} has no dataset {dataset!r}: {error.args[0]}; restore what it leads to."
         ) from None
     except (KeyError, OSError, ValueError):
-        near = _near_names(file, dataset.strip("/"))
+        asked, names = dataset.strip("/"), _dataset_names(file)
+        above = [name for name in names if asked.startswith(f"{name}/")]
+        same_leaf = [name for name in names if name.rpartition("/")[2] == asked.rpartition("/")[2]]
+        close = difflib.get_close_matches(asked, names, n=LISTED_NAMES, cutoff=0.5)
+        near = list(dict.fromkeys([*above, *close, *same_leaf, *names]))[:LISTED_NAMES]
         nothing = broken_links(file) or "it holds no dataset at all"
         hint = f"use one of {', '.join(near)}" if near else nothing
         if any(str(name).endswith("_schema") for name in file.attrs):
@@ -356,7 +316,7 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         raise DataError(
             f"{path}: {dataset!r} is a group, but a dataset is needed; name one, such as {', '.join(inside)}."
         )
-    filters.missing_filter(found)  # registers what it needs, in each process that reads
+    missing_filter(found)  # registers what it needs, in each process that reads
     return found
 
 
@@ -405,7 +365,9 @@ def _why_unopened(path: str, error: OSError) -> str:
         return f"{path} is a Zarr store, but an HDF5 file is needed; write its arrays to one with h5py."
     if os.path.isdir(path):
         return f"{path} is a folder, but an HDF5 file is needed; name the file."
-    reason, start = reason_of(error), _start(path)
+    reason, start = reason_of(error), b""
+    with suppress(OSError), open(path, "rb") as file:
+        start = file.read(512)  # with the whole of a superblock of HDF5
     if start.startswith(b"\x89HDF") and (drivers := [d for mark, d in _SPLIT.items() if mark in start]):
         return (
             f"{path} is one of the files over which HDF5 splits its data with driver={drivers[0]!r}; copy the datasets to one "
@@ -414,8 +376,9 @@ def _why_unopened(path: str, error: OSError) -> str:
     if "truncated" in str(error):
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
-        if _is_zipped_zarr(path):
-            return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
+        with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
+            if any(os.path.basename(name) in METADATA for name in archive.namelist()):
+                return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
         for mark, kind in _NOT_IMPORTED.items():
             if start.startswith(mark) and not path.lower().endswith(".npz"):
                 return f"{path} is not an HDF5 file but {kind}."
@@ -428,21 +391,6 @@ _NOT_IMPORTED: Final = {
     b"PK": "a zip archive; unpack it",
     b"CDF": "one of NetCDF 3; write it as NetCDF 4, as xarray.load_dataset(...).to_netcdf(...) does",
 }
-
-
-def _is_zipped_zarr(path: str) -> bool:
-    with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
-        return any(os.path.basename(name) in METADATA for name in archive.namelist())
-    return False
-
-
-def _start(path: str) -> bytes:
-    """Return the first bytes of a file, with the whole of a superblock of HDF5; none of what cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(512)
-    except OSError:
-        return b""
 
 
 def reason_of(error: BaseException) -> str:
@@ -491,21 +439,6 @@ def said_of_links(broken: dict[str, str]) -> str:
     return f"it holds {'a link' if len(broken) == 1 else f'{len(broken)} links'} that cannot be followed, {name}: {why}"
 
 
-def _near_names(file: Any, dataset: str) -> list[str]:
-    names = _dataset_names(file)
-    above = [name for name in names if dataset.startswith(f"{name}/")]
-    same_leaf = [name for name in names if name.rpartition("/")[2] == dataset.rpartition("/")[2]]
-    near = difflib.get_close_matches(dataset, names, n=LISTED_NAMES, cutoff=0.5)
-    return list(dict.fromkeys([*above, *near, *same_leaf, *names]))[:LISTED_NAMES]
-
-
-def _dimensions(stored: Any) -> tuple[str, ...]:
-    """Return the names of the dimensions, by NetCDF's scales or by labels: "" for one without, () for none."""
-    names = [next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims]
-    names = [name.rpartition("/")[2] for name in names]
-    return tuple(names) if any(names) else ()
-
-
 def gaps_of(stored: Any, name: str) -> str:
     """Return a sentence on chunks that were never written, or got lost with a writer: HDF5 gives the fill value there."""
     if stored.chunks is None:
@@ -517,8 +450,7 @@ def gaps_of(stored: Any, name: str) -> str:
     numbers = array("q")
 
     def note(chunk: Any) -> None:
-        place = (at // length for at, length in zip(chunk.chunk_offset, stored.chunks, strict=True))
-        numbers.append(place_number(place, grid))
+        numbers.append(np.ravel_multi_index(np.floor_divide(chunk.chunk_offset, stored.chunks), grid))
 
     if math.prod(grid) <= MOST_NUMBERED:
         stored.id.chunk_iter(note)
@@ -533,14 +465,14 @@ def looked_through(stored: Any, path: str) -> tuple[int, str]:
             f"{name} is a virtual dataset, whose files cannot be found from an address; copy them here."
         )
     for where, source in sources_of(stored, path):
-        filters.require_readable(source, where)
+        require_readable(source, where)
         largest = max(largest, math.prod(source.chunks or (0,)) * source.dtype.itemsize)
         if said := gaps_of(source, f"{where}:{source.name.strip('/')}"):
             gaps.append(said)
     more = (
         f" So it is in {len(gaps) - 1:,} more of the datasets that {name} is made of." if gaps[1:] else ""
     )
-    held = MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * largest + READ_CHUNK_BYTES * MOST_CHUNKS
+    held = MOST_OPEN * SOURCE_CACHE_BYTES + 2 * largest + READ_CHUNK_BYTES * MOST_CHUNKS
     return held, "".join([*gaps[:1], more])
 
 

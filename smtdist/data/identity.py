@@ -34,8 +34,12 @@ UNREADABLE: Final = "unreadable"
 
 def data_facts(source: Source) -> dict[str, Any]:
     """Return what tells these data from others, as plain JSON; reads at most six chunks, an array in memory whole."""
-    facts = {**source.describe(), "bytes": source.file_bytes, "modified": _modified(source)}
-    return {**facts, "sampled": _sampled(source)}
+    about = source.describe()
+    paths = about.get("paths") or [about.get("path")]
+    # when each file was last changed, in nanoseconds; addresses and folders of chunks have no such time
+    local = (path for path in paths if isinstance(path, str) and not is_url(path) and os.path.isfile(path))
+    modified = [os.stat(path).st_mtime_ns for path in local] or None
+    return {**about, "bytes": source.file_bytes, "modified": modified, "sampled": _sampled(source)}
 
 
 def only_touched(then: dict[str, Any], now: dict[str, Any]) -> bool:
@@ -61,7 +65,12 @@ def data_differences(then: dict[str, Any], now: dict[str, Any], name: str) -> li
         if old == new:
             continue
         if key == "shape" and old and new:
-            found += _shapes(name, old, new)
+            if new[0] != old[0]:
+                found.append(f"{name} has {counted(new[0], 'sample')}, had {old[0]:,}")
+            if new[1:] != old[1:]:
+                found.append(
+                    f"its samples are {' x '.join(map(str, new[1:]))}, were {' x '.join(map(str, old[1:]))}"
+                )
         elif key == "bytes" and old and new:
             found.append(f"{name} has {new:,} bytes, had {old:,}")
         elif key == "modified" and old and new:
@@ -75,17 +84,6 @@ def data_differences(then: dict[str, Any], now: dict[str, Any], name: str) -> li
     return [text for text in found if "was modified" not in text] or found
 
 
-def _shapes(name: str, old: list[int], new: list[int]) -> list[str]:
-    found = []
-    if new[0] != old[0]:
-        found.append(f"{name} has {counted(new[0], 'sample')}, had {old[0]:,}")
-    if new[1:] != old[1:]:
-        found.append(
-            f"its samples are {' x '.join(map(str, new[1:]))}, were {' x '.join(map(str, old[1:]))}"
-        )
-    return found
-
-
 def _times(name: str, old: list[int], new: list[int], about: dict[str, Any]) -> list[str]:
     if len(old) != len(new):
         return [f"{name} is {counted(len(new), 'file')}, was {len(old)}"]
@@ -96,17 +94,6 @@ def _times(name: str, old: list[int], new: list[int], about: dict[str, Any]) -> 
         f"{name} was modified at {at}, the run began on that of {before} (the size is the same, and so is what was compared of "
         f"the samples {compared}; the others were not read, and may differ)"
     ]
-
-
-def _local(about: dict[str, Any]) -> list[str]:
-    """Return the local files that a source reads, as far as its description names them."""
-    paths = about.get("paths") or [about.get("path")]
-    return [path for path in paths if isinstance(path, str) and not is_url(path) and os.path.isfile(path)]
-
-
-def _modified(source: Source) -> list[int] | None:
-    """Return when each file was last changed, in nanoseconds; addresses and folders of chunks have no such time."""
-    return [os.stat(path).st_mtime_ns for path in _local(source.describe())] or None
 
 
 def stamps(source: Source) -> list[tuple[int, ...]]:

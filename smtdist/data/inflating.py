@@ -3,27 +3,93 @@
 A chunk of 3 MB may unpack to 3 GB. One that unpacks to less than it should is worse: HDF5 takes the rest from whatever
 lies behind it in the memory of the process, or crashes. So each chunk of gzip or bzip2 is unpacked here first, in pieces
 that are thrown away, up to the size that it must have; of LZF the lengths are added up; the others say how long they
-and their blocks are. Once for each state of a file in a process. That takes a fraction of the time that HDF5 takes for it, in
-the first pass alone.
+and their blocks are. Once for each state of a file in a process: what was found sound is forgotten where a file has
+changed. That takes a fraction of the time that HDF5 takes for it, in the first pass alone.
+
+Filters beyond those of h5py, blosc, zstd, bitshuffle and others, come from hdf5plugin where it is installed.
 """
 
 from __future__ import annotations
 
 import bz2
+import functools
 import math
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 from isal import isal_zlib
 
-from smtdist.data import found_sound
-from smtdist.errors import UnreadableError
+from smtdist.errors import DataError, UnreadableError
+
+MOST_FILES: Final = 1000
+
+_SOUND: Final[dict[tuple[int, ...], dict[str, Any]]] = {}
+
+
+def sound_places(stored: Any, seconds: float = 0.0) -> set[Any]:
+    """Return the places of an open HDF5 dataset that were found sound, a set to add to.
+
+    What is found in a file that was changed less than so many `seconds` ago is not kept: another change might
+    have the same time.
+    """
+    known: set[Any] = _of(stored, seconds).setdefault("places", set())
+    return known
+
+
+def sound_chunks(stored: Any, grid: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Return which chunks of an open HDF5 dataset were found sound, of the shape of their grid, to write into: a byte each."""
+    known = _of(stored)
+    found: npt.NDArray[np.bool_] | None = known.get("chunks")
+    if found is None or found.shape != grid:
+        found = known["chunks"] = np.zeros(grid, bool)
+    return found
+
+
+def forget_sound(stored: Any) -> None:
+    """Forget what was found sound of an open HDF5 dataset."""
+    _of(stored).clear()
+
+
+def address_of(stored: Any) -> tuple[int, int]:
+    """Return where an open HDF5 object lies: the number of its open file, and its place there.
+
+    A name says less: behind a soft link to another file, HDF5 gives the name of the link, which may be that of
+    something else there. Whoever opens a file anew by its name has the same number only if it is still that file.
+    """
+    about = h5py.h5o.get_info(stored.id)
+    return about.fileno, about.addr
+
+
+def state_of(stored: Any) -> tuple[int, ...]:
+    """Return which file an open HDF5 object lies in, whatever has its name now, and when that was changed: (device, inode,
+    bytes, time of its content, time of it), () for a file that this system has not opened.
+    """
+    file = h5py.h5i.get_file_id(stored.id)
+    if file.get_access_plist().get_driver() != h5py.h5fd.SEC2:
+        return ()
+    about = os.fstat(file.get_vfd_handle())
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def _of(stored: Any, seconds: float = 0.0) -> dict[str, Any]:
+    now = state_of(stored)
+    if not now:  # behind an address: for as long as it is open
+        return stored.__dict__.setdefault("_found_sound", {})  # type: ignore[no-any-return]
+    if seconds and time.time_ns() < max(now[-2:]) + seconds * 1e9:
+        return {}
+    if len(_SOUND) >= MOST_FILES:
+        _SOUND.clear()
+    return _SOUND.setdefault((*now, address_of(stored)[1]), {})
+
 
 DEFLATE: Final = h5py.h5z.FILTER_DEFLATE
 SZIP, BZIP2, LZF, BLOSC, LZ4 = h5py.h5z.FILTER_SZIP, 307, h5py.h5z.FILTER_LZF, 32001, 32004
@@ -53,11 +119,6 @@ RLE: Final = 1
 _DAMAGED: Any = isal_zlib.error
 _SAID: Final = "inflate() failed"
 """What HDF5 says of what cannot be unpacked."""
-
-
-def is_packed(plist: Any) -> bool:
-    """Tell whether the chunks of a dataset with these properties go through any filter."""
-    return bool(plist.get_nfilters())
 
 
 class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
@@ -93,7 +154,7 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
                 span = range(span[rows], span[rows] + 1)
         grid = tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunks, strict=True))
         first, last = span.start // self.chunks[0], -(-span.stop // self.chunks[0])
-        sound = found_sound.chunks(self, grid)[first:last]
+        sound = sound_chunks(self, grid)[first:last]
         if sound.all():
             return
         for row, *others in np.argwhere(~sound).tolist():
@@ -118,7 +179,10 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
                 return
             raise
         used = [one for at, one in enumerate(every) if not mask >> at & 1]
-        codes = [SHUFFLE if _only_shuffles(code, values) else code for code, _, values, _ in used]
+        # bitshuffle without a compression only shuffles
+        codes = [
+            SHUFFLE if code == BITSHUFFLE and not any(values[4:5]) else code for code, _, values, _ in used
+        ]
         packer = next((at for at, code in enumerate(codes) if code in PACKERS), None)
         before, after = (codes, []) if packer is None else (codes[:packer], codes[packer + 1 :])
         if packer is None and not set(codes) <= {*FRAMING, *NARROWING}:
@@ -138,7 +202,7 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         if packed is not None:
             packed = packed[: len(packed) - CHECKSUM * len(after)]
             if narrowed:
-                content = packed if packer is None else b"".join(_inflated(packed, size + SLACK))
+                content = packed if packer is None else b"".join(inflated(packed, size + SLACK))
                 wide = self.dtype.itemsize if SHUFFLE in before else 1
                 found = size * _has_all_bits(used[0], content, wide, size, self.dtype.itemsize)
             else:
@@ -155,11 +219,6 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
 
     def _called(self) -> str:
         return f"{os.fsdecode(h5py.h5f.get_name(self.id))}:{self.name.strip('/')}"
-
-
-def _only_shuffles(code: int, values: tuple[int, ...]) -> bool:
-    """Tell whether a filter of these values is bitshuffle without a compression."""
-    return code == BITSHUFFLE and not any(values[4:5])
 
 
 def _has_all_bits(used: Any, content: bytes, wide: int, size: int, itemsize: int) -> bool:
@@ -185,7 +244,7 @@ def _has_all_bits(used: Any, content: bytes, wide: int, size: int, itemsize: int
     return simple and 0 <= kept <= 8 * itemsize and len(content) >= head + -(-n * kept // 8)
 
 
-def _inflated(packed: bytes, most: int) -> Iterator[bytes]:
+def inflated(packed: bytes, most: int) -> Iterator[bytes]:
     """Yield what a chunk of gzip unpacks to, until that is more than so many bytes; OSError for one that is damaged."""
     unpacker, done = isal_zlib.decompressobj(), 0
     try:
@@ -276,7 +335,7 @@ def _zstandard_bytes(packed: bytes, most: int) -> int:
 
 
 PACKERS: Final[dict[int, Callable[[bytes, int, tuple[int, ...]], int]]] = {
-    DEFLATE: lambda packed, most, _: sum(map(len, _inflated(packed, most))),
+    DEFLATE: lambda packed, most, _: sum(map(len, inflated(packed, most))),
     SZIP: lambda packed, most, _: stated("<I", 0)(packed, most),
     BZIP2: lambda packed, most, _: _bunzipped(packed, most),
     LZF: lambda packed, most, _: _lzf_bytes(packed, most),
@@ -288,3 +347,35 @@ PACKERS: Final[dict[int, Callable[[bytes, int, tuple[int, ...]], int]]] = {
 """Compressions, and how much a chunk unpacks to, by the values of the filter: that, or some number above so many bytes, or 0
 for one whose library would read beyond its end; OSError for a damaged one.
 """
+
+
+@functools.cache
+def register_filters() -> None:
+    """Make the filters of hdf5plugin known to HDF5 in this process, where it is installed."""
+    with suppress(ImportError):
+        import_module("hdf5plugin")  # importing it is all there is to do
+
+
+def missing_filter(stored: Any) -> tuple[int, str] | None:
+    """Return number and name of a filter that an open dataset needs and that this process lacks; None where it has all.
+
+    hdf5plugin is imported only for a dataset that needs it: it takes 6 MB.
+    """
+    plist = stored.id.get_create_plist()
+    for index in range(plist.get_nfilters()):
+        number, _, _, label = plist.get_filter(index)
+        if not h5py.h5z.filter_avail(number):
+            register_filters()
+        if not h5py.h5z.filter_avail(number):
+            return number, label.decode(errors="replace") or "unnamed"
+    return None
+
+
+def require_readable(stored: Any, path: str) -> None:
+    """Raise a DataError for a dataset whose filter is not installed here."""
+    missing = missing_filter(stored)
+    if missing is not None:
+        raise DataError(
+            f"{path}:{stored.name.strip('/')} is stored with HDF5 filter {missing[0]} ({missing[1]}), which is not installed "
+            f"here; install smtdist[filters], which brings hdf5plugin, or store the data with gzip or uncompressed."
+        )

@@ -101,7 +101,14 @@ def _one(path: str) -> str | Files | Parsed:
 
 
 def _listed(path: str) -> str | Files | Parsed:
-    text = _text(path)
+    size = file_size(path)
+    if size > MOST_LIST_BYTES:
+        raise DataError(f"{path} has {size:,} bytes, too many for a list of files; name the data instead.")
+    try:
+        with open_url(path) if is_url(path) else open(path, "rb") as file:
+            text = file.read(size).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as text ({error}); make it again.") from error
     if path.endswith(".txt"):
         lines = (line.partition("#")[0].strip() for line in text.splitlines())
         names = [line for line in lines if line]
@@ -125,20 +132,6 @@ def _listed(path: str) -> str | Files | Parsed:
             f"{command('fit', 'model', 'words')}."
         )
     return _files(path, [beside(path, name) for name in names])
-
-
-def _text(path: str) -> str:
-    size = file_size(path)
-    if size > MOST_LIST_BYTES:
-        raise DataError(f"{path} has {size:,} bytes, too many for a list of files; name the data instead.")
-    try:
-        if is_url(path):
-            with open_url(path) as file:
-                return file.read(size).decode()
-        with open(path, encoding="utf-8") as text:
-            return text.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as text ({error}); make it again.") from error
 
 
 def beside(path: str, name: str) -> str:

@@ -98,8 +98,11 @@ def held(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         descriptor, locked = taken(beside)
     except Busy:
+        holder = ""
+        with suppress(OSError, UnicodeDecodeError):
+            holder = beside.read_text()
         raise ModelError(
-            f"{path} is being changed by {_holder(beside)}; wait until that has ended, then repeat the command."
+            f"{path} is being changed by {holder or 'another process'}; wait until that has ended, then repeat the command."
         ) from None
     except OSError as error:
         raise ModelError(f"{path} cannot be replaced: {error.strerror or error}.") from error
@@ -136,9 +139,3 @@ def _stamp(real: Path) -> Stamp:
         about = real.stat()
         return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
     return None
-
-
-def _holder(beside: Path) -> str:
-    with suppress(OSError, UnicodeDecodeError):
-        return beside.read_text() or "another process"
-    return "another process"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import numpy as np
 
-from smtdist.data import checksums, following
-from smtdist.data.encoded_look import EncodedLook, bytes_of, offsets_of, parts_of
+from smtdist.data import checksums
+from smtdist.data.decode import Header
+from smtdist.data.encoded import EncodedLook, bytes_of, offsets_of, parts_of
 from smtdist.data.fingerprint import DIGEST_BYTES, sample_digests
-from smtdist.data.hdf5 import DAMAGE, Hdf5Source, damage_named, open_file
+from smtdist.data.guarded import require_allowed
+from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.locations import Parsed, beside, require_once
 from smtdist.data.look import (
     Look,
@@ -26,7 +27,6 @@ from smtdist.data.look import (
     look_at,
     require_same_classes,
 )
-from smtdist.data.pillow import Header
 from smtdist.data.remote import file_size, is_url
 from smtdist.data.source import Source, aligned_samples
 from smtdist.data.writing import whole_file
@@ -57,7 +57,7 @@ class Manifest:
       opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, `dimensions`, `attributes`, or `largest`, `cached`,
       `headers`, `channels`, `max_pixels`.
 
-    Files are looked for in the manifest's own folder and below, and where `smtdist.data.following` allows it.
+    Files are looked for in the manifest's own folder and below, and where `smtdist.data.guarded` allows it.
     Opening checks size and time of every file that is used; where the time alone differs, as in a copy, the
     hashed samples are read. Files behind addresses are checked when they are read.
     """
@@ -102,20 +102,26 @@ class Manifest:
         whose time of change alone differs. Raises DataError for a set that is not there, and for a file
         that is missing, cut short or changed.
         """
-        with self._whole():
-            wanted = self._set_named(name)
+        with damage_named(self.path, "make the manifest again"):
+            names, asked = self.sets(), name.strip("/")
+            wanted = next((one for one in (asked, f"{asked}/images".lstrip("/")) if one in names), None)
+            if wanted is None:
+                hint = f"use one of {', '.join(sorted(names))}" if names else "it has none"
+                raise DataError(f"{self.path} has no images {name!r}; {hint}.")
             files = [file for file in self.content["files"] if wanted in file["sets"]]
             looks = []
             for number, (file, path) in enumerate(zip(files, self._places(files), strict=True)):
                 found = file["sets"][wanted]
                 looks.append(_look_of(path, wanted, file["size"], found))
-                self._check(path, file, looks[number], found)
+                # the reader of an address compares the size; asking for each of a thousand would take minutes
+                if not is_url(path) and self._require_size(path, file["size"]).st_mtime_ns != file["mtime"]:
+                    self._require_content(path, looks[number], found)
             return looks
 
     def verify(self, report: Callable[[int], None] = lambda done: None) -> int:
         """Read the hashed samples of every file; return how many were right, or raise DataError for the first that is not."""
         right = 0
-        with self._whole():
+        with damage_named(self.path, "make the manifest again"):
             files = self.content["files"]
             for number, (file, path) in enumerate(zip(files, self._places(files), strict=True)):
                 for name, found in file["sets"].items():
@@ -129,23 +135,9 @@ class Manifest:
     def _places(self, files: list[Entry]) -> list[str]:
         """Return where files are; refuse one that may not be followed, and one that is named twice."""
         paths = [beside(self.path, file["path"]) for file in files]
-        following.require(self.path, *paths)
+        require_allowed(self.path, *paths)
         require_once(self.path, paths)
         return paths
-
-    def _set_named(self, name: str) -> str:
-        names, asked = self.sets(), name.strip("/")
-        for candidate in (asked, f"{asked}/images".lstrip("/")):
-            if candidate in names:
-                return candidate
-        hint = f"use one of {', '.join(sorted(names))}" if names else "it has none"
-        raise DataError(f"{self.path} has no images {name!r}; {hint}.")
-
-    def _check(self, path: str, file: Entry, look: Look, found: Entry) -> None:
-        if is_url(path):
-            return  # its reader compares the size; asking for each of a thousand would take minutes
-        if self._require_size(path, file["size"]).st_mtime_ns != file["mtime"]:
-            self._require_content(path, look, found)
 
     def _require_size(self, path: str, size: int) -> os.stat_result:
         try:
@@ -176,18 +168,6 @@ class Manifest:
                     f"make the manifest again."
                 )
 
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Turn what a damaged manifest, or one made by hand, leads to into a sentence."""
-        try:
-            yield
-        except DataError:
-            raise
-        except DAMAGE as error:
-            raise DataError(
-                f"{self.path} is damaged ({type(error).__name__}: {error}); make the manifest again."
-            ) from error
-
 
 def describe_files(
     paths: Iterable[str],
@@ -217,12 +197,20 @@ def describe_files(
                 look = look_at(path, name)
                 labelled = has_labels(path, name)
                 classes = (path, class_names(path, name) if labelled else None)
-                stored = _stored_name(look)
+                stored = (
+                    look.group if isinstance(look, EncodedLook) else getattr(look, "dataset", look.name)
+                )
                 first = firsts.setdefault(stored, (look, classes))
                 _require_alike(first[0], look)
                 require_same_classes(first[1], classes)
                 sets[stored] = _entry(look, labelled, seed, number)
-            files.append({"path": _relative(path, where), **_stat(path), "sets": sets})
+            if is_url(path):
+                place, size, time = path, file_size(path), None
+            else:
+                about = os.stat(path)
+                place = os.path.relpath(path, os.path.dirname(where))
+                size, time = about.st_size, about.st_mtime_ns
+            files.append({"path": place, "size": size, "mtime": time, "sets": sets})
         report(number + 1)
     classes_of = {name: list(classes[1]) for name, (_, classes) in firsts.items() if classes[1] is not None}
     return Manifest(where, {KEY: SCHEMA, "seed": seed, "classes": classes_of, "files": files})
@@ -324,12 +312,6 @@ def _look_of(path: str, name: str, size: int, found: Entry) -> Look:
     )
 
 
-def _stored_name(look: Look) -> str:
-    if isinstance(look, EncodedLook):
-        return look.group
-    return str(getattr(look, "dataset", look.name))
-
-
 def _require_alike(first: Look, look: Look) -> None:
     if isinstance(first, EncodedLook) != isinstance(look, EncodedLook):
         encoded, plain = (first, look) if isinstance(first, EncodedLook) else (look, first)
@@ -343,14 +325,3 @@ def _require_alike(first: Look, look: Look) -> None:
                 f"{look.name} has {other[0]} images of {other[1]} (height, width, channels), but {first.name} has {one[0]} of "
                 f"{one[1]}; convert them to one shape and type."
             )
-
-
-def _stat(path: str) -> Entry:
-    if is_url(path):
-        return {"size": file_size(path), "mtime": None}
-    about = os.stat(path)
-    return {"size": about.st_size, "mtime": about.st_mtime_ns}
-
-
-def _relative(path: str, manifest: str) -> str:
-    return path if is_url(path) else os.path.relpath(path, os.path.dirname(manifest))

@@ -1,42 +1,145 @@
-"""One way in for everything that lies in files: which source a location and a name mean, and the labels beside it."""
+"""One way in for everything that lies in files: which source a location and a name mean, and the labels beside it.
+
+Samples that lie in many files, one after another, are one source; a reader has one of the files open at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Protocol
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from smtdist import errors
-from smtdist.data.adapted import RangeSettings, adapted
-from smtdist.data.labels import numbering_of, read_labels
+from smtdist.data.decode import one_size
+from smtdist.data.encoded import EncodedLook, EncodedSource
 from smtdist.data.locations import Files, Location, Parsed, resolved
-from smtdist.data.look import file_named, labels_name, look_at, require_same_classes
+from smtdist.data.look import (
+    file_named,
+    labels_name,
+    look_at,
+    numbering_of,
+    read_labels,
+    require_same_classes,
+)
 from smtdist.data.manifest import Manifest
-from smtdist.data.shards import ShardedSource, joined
-from smtdist.data.source import Source
-from smtdist.data.views import First
-from smtdist.errors import ConfigurationError, DataError, DataWarning, counted
+from smtdist.data.source import Reader, Source, shard_bounds
+from smtdist.data.views import EncodedSettings, First, adapted
+from smtdist.errors import ConfigurationError, DataError, DataWarning, counted, masked
 
-__all__ = ["EncodedSettings", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]
+__all__ = ["ShardedSource", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]
 
 
-class EncodedSettings(RangeSettings, Protocol):
-    """The settings that say what becomes of stored images; a `Configuration` has them."""
+@dataclass(frozen=True, eq=False)
+class ShardedSource(Source):
+    """The samples of several sources in order, numbered through; `open_source` makes it.
+
+    Leaves begin anew with each file (`smtdist.data.source.shard_bounds`). Sums that are exact have the bits
+    that the same samples in one file have; floating-point ones, whose tree is over leaves, those of this
+    division into files. Memory: a reader holds what the largest of the files' readers does.
+    """
+
+    shards: tuple[Source, ...]
+    label: str
+    dataset: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """Number of the first sample of each file, and of all samples."""
+        return (0, *accumulate(shard.n_samples for shard in self.shards))
 
     @property
-    def resize(self) -> int | None:
-        """Pixels of the shorter side."""
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it: label:dataset."""
+        return f"{masked(self.label)}:{self.dataset}"
 
     @property
-    def center_crop(self) -> int | None:
-        """Pixels of the side of the middle square."""
+    def file_bytes(self) -> int | None:  # type: ignore[override]
+        """Bytes of all files together; None where a part is no file."""
+        sizes = [shard.file_bytes for shard in self.shards if shard.file_bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.shards) else None
 
     @property
-    def channels(self) -> int | None:
-        """1 or 3."""
+    def chunk_bytes(self) -> int:
+        """Raw bytes in memory while the largest row of chunks is read."""
+        return max(shard.chunk_bytes for shard in self.shards)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage."""
+        return sum(shard.stored_bytes for shard in self.shards)
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes of the reader of one file, that which needs most: no two are open at once."""
+        return max(shard.reader_bytes for shard in self.shards)
+
+    @property
+    def thread_bytes(self) -> int:
+        """Bytes that a thread of a reader needs for the largest image of any file."""
+        return max(shard.thread_bytes for shard in self.shards)
+
+    def leaf_bounds(self) -> list[int]:
+        """Return where leaves begin: anew with each file."""
+        files = [(shard.n_samples, shard.chunk_samples) for shard in self.shards]
+        return shard_bounds(files, self.sample_bytes)
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, label, dataset, shape, dtype, alignment, files and a hash of what each file is, as plain JSON."""
+        digest = hashlib.blake2b(digest_size=16)
+        for shard in self.shards:
+            digest.update(json.dumps([shard.describe(), shard.file_bytes], sort_keys=True).encode())
+        return {
+            **self.described("shards", self.label, self.dataset),
+            "n_files": len(self.shards),
+            "files": digest.hexdigest(),
+        }
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader that opens the file it needs and closes the one before."""
+        with ExitStack() as stack:
+            yield _ShardedReader(self, stack)
+
+
+class _ShardedReader(Reader):
+    source: ShardedSource
+
+    def __init__(self, source: ShardedSource, stack: ExitStack) -> None:
+        super().__init__(source)
+        self._stack, self._number = stack, -1
+        self._reader: Reader | None = None
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        firsts, at, taken = self.source.firsts, start, 0
+        while at < stop:
+            number = bisect_right(firsts, at) - 1
+            first, end = firsts[number], min(stop, firsts[number + 1])
+            reader = self._opened(number)
+            before = reader.read_bytes
+            reader.read(at - first, end - first, out[at - start : end - start])
+            taken += reader.read_bytes - before
+            at = end
+        return taken
+
+    def _opened(self, number: int) -> Reader:
+        if self._reader is None or number != self._number:
+            self._stack.close()
+            self._reader = None  # should the next one fail to open
+            self._reader = self._stack.enter_context(self.source.shards[number].opened())
+            self._number = number
+        return self._reader
 
 
 def open_source(
@@ -72,11 +175,33 @@ def open_source(
     for look in looks:
         if gaps := getattr(look, "gaps", ""):
             errors.warn(gaps, DataWarning)
+    if not looks:
+        raise DataError(f"{label} names no file; name at least one.")
+    encoded = [look for look in looks if isinstance(look, EncodedLook)]
     order = partial(adapted, settings=settings, fitted=fitted, image_shape=image_shape)
-    looks = [order(look) if isinstance(look, Source) else look for look in looks]
-    scaling = (settings.resize, settings.center_crop, settings.channels) if settings else ()
-    source = joined(looks, label, name.strip("/"), *scaling)
-    if settings is not None and not fitted and isinstance(looks[0], Source):
+    sources = [order(look) for look in looks if isinstance(look, Source)]
+    if encoded and sources:
+        raise DataError(
+            f"{encoded[0].name} holds encoded images, but {sources[0].name} holds plain ones; import them all in one layout."
+        )
+    if encoded:
+        depth = max(look.depth for look in encoded)
+        sources = [EncodedSource.seen(look, settings, depth) for look in encoded]
+    first = sources[0]
+    for other in sources[1:]:
+        if (other.shape[1:], other.dtype) != (first.shape[1:], first.dtype):
+            sides = (*first.shape[1:3], *other.shape[1:3])
+            remedy = one_size(min(sides)) if encoded else "bring them to one shape and type"
+            raise DataError(
+                f"{other.name} has {other.dtype} images of {other.shape[1:]} (height, width, channels), but {first.name} has "
+                f"{first.dtype} of {first.shape[1:]}; {remedy}."
+            )
+    source = first
+    if len(sources) > 1:
+        shape = (sum(one.n_samples for one in sources), *first.shape[1:])
+        chunk = max(one.chunk_samples for one in sources)
+        source = ShardedSource(tuple(sources), label, name.strip("/"), shape, first.dtype, chunk)
+    if not encoded and settings is not None and not fitted:
         refuse_scaling(source.name, settings)
     return source
 

@@ -41,8 +41,7 @@ def file_size(path: str) -> int:
     """Return the bytes of a file or of what an address names; raise DataError where there is nothing to read."""
     if not is_url(path):
         return os.stat(path).st_size
-    filesystem, inside = _filesystem(path)
-    return _size(filesystem, inside, path)
+    return _reached(path)[2]
 
 
 @contextmanager
@@ -53,8 +52,7 @@ def open_url(url: str) -> Iterator[io.RawIOBase]:
     those in an address are used and kept nowhere (`smtdist.errors.masked`).
     Raises DataError where the address cannot be opened; later failures are OSErrors.
     """
-    filesystem, inside = _filesystem(url)
-    _size(filesystem, inside, url)
+    filesystem, inside, _ = _reached(url)
     try:
         file = filesystem.open(
             inside,
@@ -104,7 +102,8 @@ class _Plain(io.RawIOBase):
         return done
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def _reached(url: str) -> tuple[Any, str, int]:
+    """Return the file system of an address, the name of the file there, and its bytes."""
     try:
         import fsspec
     except ImportError:
@@ -115,10 +114,6 @@ def _filesystem(url: str) -> tuple[Any, str]:
         raise DataError(
             f"{url} cannot be opened ({_reason(error)}); install the library of that scheme, or copy the file here."
         ) from error
-    return filesystem, str(inside)
-
-
-def _size(filesystem: Any, inside: str, url: str) -> int:
     try:
         about = filesystem.info(inside)
     except FileNotFoundError:
@@ -133,7 +128,7 @@ def _size(filesystem: Any, inside: str, url: str) -> int:
         raise DataError(
             f"{url} is on a server that does not support ranges of bytes; copy the file here first."
         )
-    return int(about["size"])
+    return filesystem, str(inside), int(about["size"])
 
 
 def _unreachable(url: str, error: Exception) -> DataError:

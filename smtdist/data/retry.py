@@ -100,19 +100,15 @@ def patiently(attempt: Callable[[], T], between: Callable[[], None] = lambda: No
 def opened_patiently(source: Source) -> Iterator[Reader]:
     """Open a source like its `opened`, but repeat reads that fail for a moment, on a file that is opened anew."""
     with ExitStack() as stack:
-        reader = _PatientReader(source, stack)
-        reader.open()
-        yield reader
+        opened = patiently(lambda: stack.enter_context(source.opened()))
+        yield _PatientReader(source, stack, opened)
 
 
 class _PatientReader(Reader):
-    def __init__(self, source: Source, stack: ExitStack) -> None:
+    def __init__(self, source: Source, stack: ExitStack, opened: Reader) -> None:
         super().__init__(source)
         self._stack = stack
-        self._reader: Reader | None = None
-
-    def open(self) -> None:
-        self._reader = self._reader or patiently(lambda: self._stack.enter_context(self.source.opened()))
+        self._reader: Reader | None = opened
 
     def read(self, start: int, stop: int, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         return patiently(lambda: self._read(start, stop, out), self._close)

@@ -3,15 +3,81 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.leaves import leaf_bounds
-from smtdist.errors import DataError, TooLargeError
+from smtdist.data.conventions import Attributes, attributes_of, said
+from smtdist.errors import DataError, TooLargeError, masked
+
+MIN_LEAF_SAMPLES: Final = 256
+FEW_LEAVES: Final = 1024
+MAX_LEAVES: Final = 16_384
+FINE_LEAF_SAMPLES: Final = 64
+FINE_LEAF_BYTES: Final = 2**19
+"""What a leaf of large data has at least, in samples and raw bytes, before there are more than 1,024 of them."""
+
+
+def leaf_bounds(n_samples: int, chunk_samples: int, sample_bytes: int = 1) -> list[int]:
+    """Return the boundaries 0 = b₀ < b₁ < ... = n_samples; leaf i is samples bᵢ to bᵢ₊₁ (excluded).
+
+    A leaf is the smallest multiple of `chunk_samples` that has at least 256 samples; the last one may be
+    shorter. Where that makes more than 1,024 leaves, in whole chunks or not, they are as many as a thousand
+    workers need to end at the same time: at most 16,384, of at least 64 samples and 512 KiB (or of as many
+    samples as 1,024 leaves would have). Raises ValueError for numbers below 1.
+
+    >>> leaf_bounds(1000, 100), leaf_bounds(600, 512), leaf_bounds(10, 64)
+    ([0, 300, 600, 900, 1000], [0, 512, 600], [0, 10])
+    """
+    for name, value in (
+        ("n_samples", n_samples),
+        ("chunk_samples", chunk_samples),
+        ("sample_bytes", sample_bytes),
+    ):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1.")
+    wanted = _leaf_samples(n_samples, sample_bytes)
+    leaf = chunk_samples * -(-wanted // chunk_samples)
+    return [*range(0, n_samples, leaf), n_samples]
+
+
+def shard_bounds(files: Sequence[tuple[int, int]], sample_bytes: int = 1) -> list[int]:
+    """Return the boundaries of leaves over samples that lie in several files, given as (samples, chunk_samples).
+
+    A leaf never has samples of two files. With w samples, what `leaf_bounds` asks of a leaf of all N
+    samples, a file of n is cut into max(1, ⌊n / w⌋) leaves as equal as its chunks allow: no short leaf at
+    the end of every file, and at most one leaf a file more than in one file. Costs O(leaves). Raises
+    ValueError for numbers below 1.
+
+    >>> shard_bounds([(1280, 16), (1280, 16)]), shard_bounds([(600, 100), (10, 10)])
+    ([0, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 2304, 2560], [0, 300, 600, 610])
+    """
+    if not files or min(min(file) for file in files) < 1 or sample_bytes < 1:
+        raise ValueError("Every file needs at least one sample and chunks of at least one.")
+    wanted = _leaf_samples(sum(samples for samples, _ in files), sample_bytes)
+    bounds, first = [0], 0
+    for samples, chunk in files:
+        leaf = -(-samples // max(1, samples // wanted))
+        leaf = chunk * -(-leaf // chunk)
+        bounds.extend(range(first + leaf, first + samples, leaf))
+        first += samples
+        bounds.append(first)
+    return bounds
+
+
+def _leaf_samples(n_samples: int, sample_bytes: int) -> int:
+    """Return how many samples a leaf has at least, chunks left aside."""
+    if n_samples <= FEW_LEAVES * MIN_LEAF_SAMPLES:
+        return MIN_LEAF_SAMPLES
+    fine = max(FINE_LEAF_SAMPLES, -(-FINE_LEAF_BYTES // sample_bytes))
+    return max(min(fine, -(-n_samples // FEW_LEAVES)), -(-n_samples // MAX_LEAVES))
+
 
 PIXEL_KINDS: Final = "bfiu"
 """Kinds of numbers that pixels may be: true and false, floats, whole numbers."""
@@ -94,35 +160,101 @@ class Source:
         """Return what this source is, as plain JSON."""
         raise NotImplementedError
 
+    def described(self, kind: str, path: str | None, dataset: str | None) -> dict[str, Any]:
+        """Return what most kinds of source say of themselves, as plain JSON."""
+        chunks: tuple[int, ...] | None = getattr(self, "chunks", None)
+        return {
+            "kind": kind,
+            "path": path and masked(path),
+            "dataset": dataset,
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+            "chunk_samples": self.chunk_samples,
+            "chunks": chunks and list(chunks),
+        }
+
     def opened(self) -> AbstractContextManager[Reader]:
         """Open a reader for the length of a `with` block; no handle outlives it."""
         raise NotImplementedError
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredImages(Source):
+    """A dataset or array of images in a file or store, carried by name: holds names and numbers only.
+
+    Attributes
+    ----------
+    chunks : the stored chunk shape, None for contiguous data.
+    has_channels : whether a channel axis is stored.
+    dimensions : the names of its dimensions, where it has any.
+    attributes : what the numbers mean, which `smtdist.data.views.adapted` applies.
+    gaps : says which chunks were not stored, and whether zero is white.
+    """
+
+    path: str
+    dataset: str
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+    chunks: tuple[int, ...] | None
+    has_channels: bool
+    dimensions: tuple[str, ...] = ()
+    attributes: Attributes = ()
+    gaps: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it: path:dataset."""
+        return f"{masked(self.path)}:{self.dataset}"
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Raw bytes in memory while one row of chunks is read; edge chunks are stored and counted whole."""
+        if self.chunks is None:
+            return super().chunk_bytes
+        return math.prod(self.chunks) * self.chunks_in_row * self.dtype.itemsize
+
+    @property
+    def chunks_in_row(self) -> int:
+        """Chunks that hold parts of one sample."""
+        lengths = zip(self.shape[1:], (self.chunks or ())[1:], strict=False)
+        return math.prod(-(-length // chunk) for length, chunk in lengths)
+
+    def described(self, kind: str, path: str | None, dataset: str | None) -> dict[str, Any]:
+        """Return what most kinds of source say of themselves, and the attributes where there are any."""
+        about = {"attributes": said(self.attributes)} if self.attributes else {}
+        return super().described(kind, path, dataset) | about
+
+    def require_unchanged(self, stored: Any, chunks: tuple[int, ...] | None) -> None:
+        """Raise a DataError for an open dataset or array, in such chunks, that is not what it was when this source was made."""
+        full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
+        if (full, np.dtype(stored.dtype).newbyteorder("="), chunks) != (
+            self.shape,
+            self.dtype,
+            self.chunks,
+        ):
+            raise DataError(
+                f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {chunks}, but was "
+                f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
+            )
+        attributes = attributes_of(stored, self.name)
+        if attributes != self.attributes:
+            raise DataError(
+                f"{self.name} has {said(attributes) or 'no attributes'}, but had {said(self.attributes) or 'none'} when first "
+                f"opened; start again, with a new manifest if there is one."
+            )
+
+
 class Derived(Source):
-    """A source made of the samples of another, `source`, whose way of being stored it has."""
+    """A source made of the samples of another, `source`, whose way of being stored it has; `shape` is its own."""
 
     source: Source
 
-    @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, that of the other here
-        """What messages call it."""
-        return self.source.name
-
-    @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
-        """Of a number."""
-        return self.source.dtype
-
-    @property
-    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
-        """Samples that are stored together."""
-        return self.source.chunk_samples
-
-    @property
-    def file_bytes(self) -> int | None:  # type: ignore[override]  # likewise
-        """Size that the file had."""
-        return self.source.file_bytes
+    def __post_init__(self) -> None:
+        # frozen: these follow from the source, once, where a class does not say otherwise
+        for name in ("name", "dtype", "chunk_samples", "file_bytes"):
+            if not hasattr(type(self), name):
+                object.__setattr__(self, name, getattr(self.source, name))
 
     @property
     def damage_samples(self) -> int:
@@ -182,7 +314,19 @@ class Reader:
                 f"{source.name} has {source.n_samples} samples; the range {start} to {stop} is not inside."
             )
         shape = (stop - start, *source.shape[1:])
-        block = np.empty(shape, source.dtype) if out is None else _room(out, shape, source.dtype)
+        if out is None:
+            block = np.empty(shape, source.dtype)
+        elif (
+            out.shape[1:] != shape[1:]
+            or out.dtype != source.dtype
+            or len(out) < shape[0]
+            or not out.flags.c_contiguous
+        ):
+            raise ValueError(
+                f"The buffer is {out.dtype} {out.shape}; a C-contiguous {source.dtype} of at least {shape} is needed."
+            )
+        else:
+            block = out[: shape[0]]
         if start < stop:
             self.read_bytes += self._fill(start, stop, block)
             self.n_reads += 1
@@ -244,20 +388,8 @@ MOST_NUMBERED: Final = np.iinfo(np.int64).max
 """Chunks of a dataset of which those that are not stored are counted."""
 
 
-def place_number(place: Iterable[int], grid: tuple[int, ...]) -> int:
-    """Return the number of a place in a grid, row by row.
-
-    >>> place_number((1, 2), (3, 4))
-    6
-    """
-    number = 0
-    for at, length in zip(place, grid, strict=True):
-        number = number * length + at
-    return number
-
-
 def gaps_said(name: str, stored: Iterable[int], grid: tuple[int, ...], chunks: tuple[int, ...]) -> str:
-    """Return a sentence on the chunks that are not stored, by the numbers of those that are (`place_number`); "" where all are.
+    """Return a sentence on the chunks that are not stored, by the numbers of those that are, row by row; "" where all are.
 
     Memory: some bytes for each chunk that is stored, however many are not.
 
@@ -407,19 +539,6 @@ def put_pixels(values: npt.NDArray[Any], out: npt.NDArray[Any], name: str, start
         out *= 255
 
 
-def _room(out: npt.NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    if (
-        out.shape[1:] != shape[1:]
-        or out.dtype != dtype
-        or len(out) < shape[0]
-        or not out.flags.c_contiguous
-    ):
-        raise ValueError(
-            f"The buffer is {out.dtype} {out.shape}; a C-contiguous {dtype} of at least {shape} is needed."
-        )
-    return out[: shape[0]]
-
-
 def _require_finite(block: npt.NDArray[Any], start: int, name: str) -> None:
     # NaN and infinity survive min and max, which need no temporary array as large as the block
     if np.isfinite(block.min()) and np.isfinite(block.max()):
@@ -435,3 +554,53 @@ def _require_finite(block: npt.NDArray[Any], start: int, name: str) -> None:
                 f"{name}, sample {start + offset}: {place} is {sample[at]}, but every {what} must be finite; "
                 f"repair or leave out that sample."
             )
+
+
+Range: TypeAlias = tuple[int, int]
+
+
+@contextmanager
+def read_ahead(reader: Reader, ranges: Sequence[Range]) -> Iterator[Reader]:
+    """Yield a reader that, asked for one of `ranges`, begins at once to read the one after it.
+
+    Blocks, errors and counts are those of `reader`, each at the call that asks for it. What is asked out of
+    order, or into an array of the caller's, is read then. Memory: one block more than is asked for.
+    """
+    if len(ranges) < 2:
+        yield reader
+        return
+    with ThreadPoolExecutor(1, "smtdist-ahead") as pool:
+        ahead = _Ahead(reader, ranges, pool)
+        try:
+            yield ahead
+        finally:
+            for future in ahead.begun.values():  # what is not wanted any more
+                future.cancel()
+
+
+class _Ahead(Reader):
+    """All reads happen on the one thread of the pool, so that the file has one user."""
+
+    def __init__(self, reader: Reader, ranges: Sequence[Range], pool: ThreadPoolExecutor) -> None:
+        super().__init__(reader.source)
+        self._reader, self._pool = reader, pool
+        self._after = dict(pairwise(ranges))
+        self.begun: dict[Range, Future[tuple[npt.NDArray[Any], int, int]]] = {}
+
+    def read(self, start: int, stop: int, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        future = self.begun.pop((start, stop), None) if out is None else None
+        if future is None:
+            future = self._pool.submit(self._read, start, stop, out)
+        try:
+            block, self.read_bytes, self.n_reads = future.result()
+        finally:
+            following = self._after.get((start, stop))
+            if following is not None and not self.begun:
+                self.begun[following] = self._pool.submit(self._read, *following)
+        return block
+
+    def _read(
+        self, start: int, stop: int, out: npt.NDArray[Any] | None = None
+    ) -> tuple[npt.NDArray[Any], int, int]:
+        block = self._reader.read(start, stop, out)
+        return block, self._reader.read_bytes, self._reader.n_reads

@@ -1,4 +1,4 @@
-"""Rows of numbers, such as embeddings or word vectors."""
+"""Rows of numbers, such as embeddings or word vectors, and points with whoever is near them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from smtdist import errors
-from smtdist.data.array import ArraySamples
+from smtdist.data.array import ArraySamples, in_memory, numbers_of
 from smtdist.data.conventions import require_plain_numbers
-from smtdist.data.hdf5 import READ_CHUNK_BYTES, gaps_of, open_dataset, reason_of, require_plain
-from smtdist.data.held import in_memory, numbers_of
-from smtdist.data.source import MOST_CHUNKS, Reader, Source, aligned_samples, read_boxes, require_countable
-from smtdist.errors import DataError, DataWarning, masked
+from smtdist.data.fingerprint import sample_digests
+from smtdist.data.hdf5 import READ_CHUNK_BYTES, gaps_of, open_dataset, require_plain, unreadable_named
+from smtdist.data.source import (
+    MOST_CHUNKS,
+    Derived,
+    Reader,
+    Source,
+    aligned_samples,
+    read_boxes,
+    require_countable,
+)
+from smtdist.errors import ConfigurationError, DataError, DataWarning, masked
 
 TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
 
@@ -83,24 +91,12 @@ class _TableReader(Reader):
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         target = out.reshape(len(out), *self._stored.shape[1:])
-        with _unread(self.source, start, stop):
+        with unreadable_named(f"{self.source.name}, rows {start} to {stop - 1}", DataError):
             if hasattr(self._stored, "read_direct"):
                 read_boxes(self._stored, start, stop, target)
             else:
                 target[...] = self._stored[start:stop]
         return out.nbytes
-
-
-@contextmanager
-def _unread(source: Source, start: int, stop: int) -> Iterator[None]:
-    """Say which rows could not be read."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        raise DataError(
-            f"{source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); "
-            f"restore the file from a good copy."
-        ) from error
 
 
 class NotRows(DataError):
@@ -191,7 +187,7 @@ class TableRows:
         if isinstance(source, StoredTable) and source.dataset and len(source.stored_shape) == 2:
             with open_dataset(source.path, source.dataset) as stored:
                 _require_same(source, stored.shape)
-                with _unread(source, start, stop):
+                with unreadable_named(f"{source.name}, rows {start} to {stop - 1}", DataError):
                     return np.asarray(stored[start:stop, columns], source.dtype)
         return read_rows(source, start, stop)[:, columns]
 
@@ -241,3 +237,111 @@ def _require_same(source: StoredTable, shape: tuple[int, ...]) -> None:
         raise DataError(
             f"{source.name} is now of shape {tuple(shape)}, but was {source.stored_shape} when first opened; start again."
         )
+
+
+ALIGNED: Final = 64
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourSource(Derived):
+    """Points of a table, each with k neighbours: samples of shape (1 + k, d + 1), float64.
+
+    Row 0 is the point, the others are neighbours; the last column is 1 for the point and the weight for a
+    neighbour, 0 where a point has fewer. Memory: the table once while it is read, and 16 k bytes a point
+    that travel with the job.
+    starts : of rows in time, those that begin a sequence. Their own last column is 2, so that the hash of a
+        row tells whether one comes before it: no part can be withdrawn that leaves half of a difference behind.
+    """
+
+    source: Source  # the table
+    numbers: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+    starts: npt.NDArray[np.bool_] | None = None
+    chunk_samples = damage_samples = ALIGNED
+    file_bytes = None
+    dtype = np.dtype(np.float64)
+
+    @classmethod
+    def of(
+        cls, points: Any, numbers: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+    ) -> NeighbourSource:
+        """Check that neighbours (N, k) and weights fit the points; points are as in `smtdist.data.table.as_table`."""
+        table = as_table(points)
+        n = table.n_samples
+        if numbers.shape != weights.shape or numbers.ndim != 2 or len(numbers) != n:
+            raise DataError(
+                f"{table.name} has {n} points, but neighbours of the shape {numbers.shape} and weights {weights.shape}; "
+                f"give (points, k) of both."
+            )
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= n):
+            raise DataError(
+                f"{table.name} has {n} points, but a neighbour is number {numbers.max()}; count from 0."
+            )
+        return cls(table, numbers, weights)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n, width = self.source.shape
+        object.__setattr__(self, "shape", (n, 1 + self.numbers.shape[1], width + 1))
+
+    @property
+    def reader_bytes(self) -> int:
+        """The rows of the table that a block's neighbours are among: at most all."""
+        return self.source.reader_bytes + 2 * self.source.n_samples * self.source.sample_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, table and neighbours as plain JSON."""
+        return {"kind": "neighbours", "table": self.source.describe(), "neighbours": self.numbers.shape[1]}
+
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write points and their neighbours, which are looked up among the rows they are in."""
+        numbers = np.concatenate([np.arange(start, stop)[:, None], self.numbers[start:stop]], axis=1)
+        first = int(numbers.min())
+        out[:, :, :-1] = inner.read(first, int(numbers.max()) + 1)[numbers - first]
+        out[:, 0, -1] = 1.0 if self.starts is None else 1.0 + self.starts[start:stop]
+        out[:, 1:, -1] = self.weights[start:stop]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisePairs(Derived):
+    """Two noisy copies of every point of a table, as neighbours: samples (2, d + 1), float64 (SMT 2023, section 2).
+
+    The noise is Gaussian, of standard deviation `noise`, and a function of the seed and of the point
+    itself: a point has the same noise in any table, so that it can be withdrawn from sums by whichever
+    table holds it.
+    """
+
+    source: Source  # the table
+    noise: float
+    seed: int = 0
+    chunk_samples = damage_samples = ALIGNED
+    file_bytes = None
+    dtype = np.dtype(np.float64)
+
+    def __post_init__(self) -> None:
+        if not self.noise >= 0:
+            raise ConfigurationError(f"noise is {self.noise}; give a standard deviation of at least 0.")
+        super().__post_init__()
+        object.__setattr__(self, "shape", (self.source.n_samples, 2, self.source.shape[1] + 1))
+
+    @property
+    def reader_bytes(self) -> int:
+        """What the table's reader holds, and a block of rows and noise."""
+        return self.source.reader_bytes + 2**24
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, table, noise and seed as plain JSON."""
+        return {
+            "kind": "noise pairs",
+            "table": self.source.describe(),
+            "noise": self.noise,
+            "seed": self.seed,
+        }
+
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write points with their noise."""
+        rows = inner.read(start, stop)
+        out[..., -1] = 1.0
+        for key, row, to in zip(sample_digests(rows.astype(np.float64)), rows, out, strict=True):
+            draw = np.random.Generator(np.random.Philox(key=[self.seed, key]))
+            to[:, :-1] = row + self.noise * draw.standard_normal((2, row.shape[-1]))

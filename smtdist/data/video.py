@@ -1,4 +1,8 @@
-"""Video clips in HDF5 as a source of patch sequences: the same place in consecutive frames, never across a cut."""
+"""Video clips in HDF5 as a source of patch sequences: the same place in consecutive frames, never across a cut.
+
+Clips are brought into HDF5 from any file that PyAV reads, or from HDF5 clips. Single frames are cropped, down-sampled by a
+pyramid, and whitened in the Fourier domain (SMT 2018, D).
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,123 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import h5py
 import numpy as np
 import numpy.typing as npt
+from scipy import fft
 
 from smtdist.data.conventions import require_plain_numbers
-from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
+from smtdist.data.hdf5 import damage_named, open_dataset, open_file, unreadable_named
+from smtdist.data.importers.items import LeftOut
 from smtdist.data.source import Reader, Source, read_boxes
-from smtdist.data.video_frames import LOW_PASS, fourier_whitened
+from smtdist.data.writing import check_target, lenient, whole_file
 from smtdist.errors import ConfigurationError, DataError, command, counted, masked
 from smtdist.kernels import hashing
+
+Frames = npt.NDArray[np.float32]
+
+LOW_PASS: Final = 0.75
+"""r₀ as a share of the Nyquist frequency: the paper's 48 of 64 cycles a frame of 128 pixels."""
+
+
+def centre_crop(
+    frames: npt.NDArray[np.generic], side: int | None, multiple: int = 1
+) -> npt.NDArray[np.generic]:
+    """Return the central square of frames (T, H, W): of that side, or the largest whose side is a multiple of `multiple`.
+
+    A view. Raises DataError where the frames are smaller.
+
+    >>> centre_crop(np.arange(12).reshape(1, 3, 4), 2).tolist()
+    [[[1, 2], [5, 6]]]
+    """
+    height, width = frames.shape[1:3]
+    wanted = min(height, width) // multiple * multiple if side is None else side
+    if not 0 < wanted <= min(height, width):
+        raise DataError(
+            f"A square of {wanted} pixels does not fit into frames of {height} x {width}; ask for a smaller crop."
+        )
+    top, left = (height - wanted) // 2, (width - wanted) // 2
+    return frames[:, top : top + wanted, left : left + wanted]
+
+
+def down_sampled(frames: npt.NDArray[np.generic], levels: int) -> Frames:
+    """Return frames (T, n, n) at half the size `levels` times: the low-pass residual of a steerable pyramid, in grey levels.
+
+    The pyramid is pyrtools' in the Fourier domain (Simoncelli and Freeman 1995), as in the paper; its
+    residual is on the scale of the pixels. n must be a multiple of 2^levels.
+    """
+    result = np.asarray(frames, np.float32)
+    if levels == 0:
+        return result
+    side = result.shape[1]
+    if result.shape[1] != result.shape[2] or side % 2**levels or side < 2 ** (levels + 2):
+        raise ConfigurationError(
+            f"Frames of {result.shape[1]} x {result.shape[2]} cannot be halved {levels} times by a pyramid; "
+            f"crop them to a square whose side is a multiple of {2**levels}, of at least {2 ** (levels + 2)} pixels."
+        )
+    try:
+        from pyrtools.pyramids import SteerablePyramidFreq
+    except ImportError as error:
+        raise ConfigurationError(
+            "Down-sampling by a pyramid needs pyrtools; install smtdist[video], or leave the size as it is."
+        ) from error
+    small = np.empty((len(result), side >> levels, side >> levels), np.float32)
+    for frame, to in zip(result, small, strict=True):
+        bands = SteerablePyramidFreq(frame.astype(np.float64), height=levels, order=0)
+        to[...] = bands.pyr_coeffs["residual_lowpass"].real / 4**levels
+    return small
+
+
+def whitening_mask(height: int, width: int, low_pass: float = LOW_PASS) -> npt.NDArray[np.float64]:
+    """Return w(u, v) = r exp(-(r / r₀)⁴) over the real Fourier transform of a frame, r in units of the Nyquist frequency.
+
+    >>> whitening_mask(4, 4)[0].round(4).tolist()
+    [0.0, 0.4104, 0.0424]
+    """
+    down, across = 2 * fft.fftfreq(height)[:, None], 2 * fft.rfftfreq(width)
+    r = np.hypot(down, across)
+    result: npt.NDArray[np.float64] = r * np.exp(-((r / low_pass) ** 4))
+    return result
+
+
+def fourier_whitened(frames: npt.NDArray[np.generic], low_pass: float = LOW_PASS) -> Frames:
+    """Return frames (T, H, W) whose amplitudes are multiplied with `whitening_mask`; natural ones fall as 1 / frequency.
+
+    Memory: three arrays of a frame. The mean of a frame becomes 0.
+    """
+    height, width = frames.shape[1:]
+    mask = whitening_mask(height, width, low_pass)
+    result = np.empty(frames.shape, np.float32)
+    for frame, to in zip(frames, result, strict=True):
+        to[...] = fft.irfft2(fft.rfft2(frame.astype(np.float64)) * mask, s=(height, width))
+    return result
+
+
+def cuts_of(frames: npt.NDArray[np.generic], factor: float = 8.0, floor: float = 12.0) -> list[int]:
+    """Return the first frames after hard cuts: where the mean change of a pixel is large by itself and beside its neighbours.
+
+    A change counts that is above `floor` grey levels and above `factor` times the median of the eight
+    changes around it.
+    """
+    if len(frames) < 3:
+        return []
+    pairs = ((before.astype(np.float32), after.astype(np.float32)) for before, after in pairwise(frames))
+    change = np.array([float(np.abs(after - before).mean()) for before, after in pairs])
+    found = []
+    for at, value in enumerate(change):
+        around = np.delete(change[max(0, at - 4) : at + 5], min(at, 4))
+        if value > floor and value > factor * float(np.median(around)):
+            found.append(at + 1)
+    return found
+
 
 WHITEN: Final = ("none", "fourier")
 VIEWS: Final = (1, 2, 4, 8)
@@ -68,7 +173,20 @@ def open_clips(path: str, names: Sequence[str] | None = None) -> tuple[Clip, ...
         missing = [name for name in names or () if name not in found]
         if missing:
             raise DataError(f"{path} has no clip {missing[0]!r}; its clips are {', '.join(found)}.")
-        return tuple(_clip(path, file[name], name) for name in (names or found))
+        clips = []
+        for name in names or found:
+            frames, about = file[name]["frames"], file[name].attrs
+            if frames.ndim != 3 or 0 in frames.shape or frames.dtype.kind not in "uf":
+                raise DataError(
+                    f"{path}:{name}/frames is {frames.dtype.name} of the shape {frames.shape}; "
+                    f"frames are uint8 or floats, (time, row, column)."
+                )
+            require_plain_numbers(frames, f"{path}:{name}/frames")
+            cuts = tuple(int(cut) for cut in np.atleast_1d(about.get("cuts", ())))
+            length, height, width = frames.shape
+            fps = float(about.get("fps", math.nan))
+            clips.append(Clip(path, f"{name}/frames", length, height, width, fps, cuts))
+        return tuple(clips)
 
 
 @contextmanager
@@ -103,21 +221,6 @@ def clips_of(X: Any) -> Iterator[tuple[Clip, ...]]:
         yield open_clips(path, [f"clip{number}" for number in range(len(given))])
 
 
-def _clip(path: str, group: Any, name: str) -> Clip:
-    frames = group["frames"]
-    if frames.ndim != 3 or 0 in frames.shape or frames.dtype.kind not in "uf":
-        raise DataError(
-            f"{path}:{name}/frames is {frames.dtype.name} of the shape {frames.shape}; "
-            f"frames are uint8 or floats, (time, row, column)."
-        )
-    require_plain_numbers(frames, f"{path}:{name}/frames")
-    cuts = tuple(int(cut) for cut in np.atleast_1d(group.attrs.get("cuts", ())))
-    length, height, width = frames.shape
-    return Clip(
-        path, f"{name}/frames", length, height, width, float(group.attrs.get("fps", math.nan)), cuts
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class PatchSequences(Source):
     """Patches at one place of `length` consecutive frames: samples of shape (length, patch²), float32.
@@ -128,7 +231,7 @@ class PatchSequences(Source):
     last window of a shot ends with it, and a shot that is shorter has its first frame repeated before it; a
     column more, the last, then says what of this is new (`smtdist.statistics.sites.Sequences`).
     Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are
-    whitened whole, before patches are cut (`smtdist.data.video_frames.fourier_whitened`). A window is read
+    whitened whole, before patches are cut (`smtdist.data.video.fourier_whitened`). A window is read
     once for all its places.
     views : what is seen of a window, one after the other, each at places of its own: 1, the frames as they
     are; 2, mirrored left to right too; 4, upside down too; 8, rows and columns exchanged too.
@@ -290,13 +393,8 @@ class _SequenceReader(Reader):
                     f"{clip.name} is now of the shape {stored.shape}, but was {(clip.frames, clip.height, clip.width)} "
                     f"when first opened; start again."
                 )
-            try:
+            with unreadable_named(f"{clip.name}, frames {first} to {start + count - 1}", DataError):
                 raw = read_boxes(stored, first, start + count)
-            except OSError as error:
-                raise DataError(
-                    f"{clip.name}, frames {first} to {start + count - 1}: the stored data cannot be read "
-                    f"({reason_of(error)}); restore the file from a good copy."
-                ) from error
         frames = raw.astype(np.float32)
         if raw.dtype == np.uint8:
             frames /= np.float32(255)
@@ -340,3 +438,173 @@ def seen(patches: npt.NDArray[Any], view: int) -> npt.NDArray[Any]:
     if view & 2:
         patches = patches[..., ::-1, :]
     return np.swapaxes(patches, -1, -2) if view & 4 else patches
+
+
+BATCH: Final = 64
+HDF5_SUFFIXES: Final = (".h5", ".hdf5", ".nc")
+
+
+@dataclass(frozen=True)
+class VideoSettings:
+    """How frames are brought in: the side of the central square, halvings, the most frames of a clip (0: all)."""
+
+    crop: int | None = None
+    levels: int = 0
+    limit: int = 0
+
+    def __post_init__(self) -> None:
+        if self.levels < 0 or self.limit < 0 or (self.crop is not None and self.crop % 2**self.levels):
+            raise ConfigurationError(
+                f"crop is {self.crop}, levels {self.levels}, limit {self.limit}; levels and limit are at least 0, and crop is "
+                f"a multiple of {2 ** max(self.levels, 0)}."
+            )
+
+    def __call__(self, frames: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+        """Return frames (T, H, W) cropped and down-sampled, uint8."""
+        if self.crop is not None or self.levels:
+            frames = centre_crop(frames, self.crop, 2**self.levels)
+        small = down_sampled(frames, self.levels)
+        return np.clip(np.rint(small), 0, 255).astype(np.uint8)
+
+
+def _warned(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=3)
+
+
+def import_videos(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    crop: int | None = None,
+    levels: int = 0,
+    limit: int = 0,
+    overwrite: bool = False,
+    note: Callable[[str], None] = _warned,
+) -> list[dict[str, Any]]:
+    """Write a file with a group for each clip: `frames` (time, row, column) uint8, attributes `fps`, `cuts` and `source`.
+
+    files : video files, or HDF5 files of clips. crop, levels, limit : as in `VideoSettings`. note : is told what the files
+        hold beside the clips that could be frames and is left out.
+
+    HDF5 files of clips keep the cuts that they list. In other files, `cuts_of` looks for cuts. Memory: 64
+    frames, and the small frames of one clip. The file is written completely or not at all. Raises DataError
+    for a file that cannot be decoded.
+    """
+    settings, out = VideoSettings(crop, levels, limit), Path(out)
+    given = [files] if isinstance(files, str | os.PathLike) else files
+    paths = [str(path) for path in given]
+    check_target(out, overwrite, inputs=paths)
+    written: list[dict[str, Any]] = []
+    left = LeftOut()
+    with whole_file(out, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
+        for path in paths:
+            for name, fps, cuts, blocks in _clips_of(path, left):
+                if name in file:
+                    raise DataError(f"Two clips are called {name}; rename one of the files.")
+                frames = _collected(blocks, settings, path)
+                found = [cut for cut in cuts if cut < len(frames)] if cuts is not None else cuts_of(frames)
+                group = file.create_group(name)
+                chunk = (min(8, len(frames)), *frames.shape[1:])
+                group.create_dataset(
+                    "frames", data=frames, chunks=chunk, compression="gzip", compression_opts=1
+                )
+                group.attrs["source"] = Path(path).name
+                if not math.isnan(fps):
+                    group.attrs["fps"] = fps
+                group.attrs["cuts"] = np.array(found, np.int64)
+                written.append(
+                    {
+                        "clip": name,
+                        "frames": list(frames.shape),
+                        "fps": None if math.isnan(fps) else fps,
+                        "cuts": found,
+                    }
+                )
+    if left.count:
+        note(
+            f"Left out {counted(left.count, 'part of the files')} with no clip, the first: {'; '.join(left.first)}."
+        )
+    return written
+
+
+def _collected(
+    blocks: Iterator[npt.NDArray[np.generic]], settings: VideoSettings, path: str
+) -> npt.NDArray[np.uint8]:
+    parts, count = [], 0
+    for block in blocks:
+        kept = block[: settings.limit - count] if settings.limit else block
+        parts.append(settings(kept))
+        count += len(kept)
+        if count == settings.limit:
+            break
+    if not count:
+        raise DataError(f"{path} holds no frames of video.")
+    return np.concatenate(parts)
+
+
+Block = Iterator[npt.NDArray[np.generic]]
+
+
+def _clips_of(path: str, left: LeftOut) -> Iterator[tuple[str, float, tuple[int, ...] | None, Block]]:
+    if Path(path).suffix.lower() in HDF5_SUFFIXES:
+        clips = open_clips(path)
+        taken = {clip.dataset for clip in clips}
+
+        def note(name: str, item: Any) -> None:
+            if len(getattr(item, "shape", None) or ()) >= 3 and name not in taken:
+                left.add(f"{path}:{name}")
+
+        with open_file(path) as file:
+            file.visititems(note)
+        for clip in clips:
+            yield clip.dataset.split("/")[0], clip.fps, clip.cuts, _stored(clip)
+        return
+    fps, blocks, others = _decoded(path)
+    for number in range(others):
+        left.add(f"{path}, video stream {number + 1}")
+    yield Path(path).stem, fps, None, blocks
+
+
+def _stored(clip: Clip) -> Block:
+    with open_dataset(clip.path, clip.dataset) as frames:
+        for start in range(0, clip.frames, BATCH):
+            yield frames[start : start + BATCH]
+
+
+def _decoded(path: str) -> tuple[float, Block, int]:
+    """Return the frame rate and the luminance of a video file's frames, in blocks, and how many other streams it has."""
+    try:
+        import av
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{path} is a video file, which needs PyAV to read; install smtdist[video]."
+        ) from error
+    if not Path(path).is_file():
+        raise DataError(f"The file {path} does not exist; check the path.")
+    try:
+        with av.open(path) as container:
+            if not container.streams.video:
+                raise DataError(f"{path} holds no video stream.")
+            rate, others = container.streams.video[0].average_rate, len(container.streams.video) - 1
+    except (av.FFmpegError, OSError) as error:
+        raise DataError(f"{path} cannot be read as a video ({error}); check the file.") from error
+    return float(rate) if rate is not None else float("nan"), _blocks(path), others
+
+
+def _blocks(path: str) -> Block:
+    import av
+
+    block: list[npt.NDArray[np.uint8]] = []
+    try:
+        with av.open(path) as container:
+            for frame in container.decode(video=0):
+                block.append(np.asarray(frame.to_ndarray(format="gray"), np.uint8))
+                if len(block) == BATCH:
+                    yield np.stack(block)
+                    block = []
+    except (av.FFmpegError, ValueError) as error:
+        raise DataError(
+            f"{path}: a frame cannot be decoded ({error}); restore the file from a good copy."
+        ) from error
+    if block:
+        yield np.stack(block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 import re
@@ -12,139 +13,92 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import h5py
+
 from smtdist.data import locking
-from smtdist.data.locations import Location
-from smtdist.data.same_file import require_apart
-from smtdist.errors import ModelError, OutputExistsError, option
+from smtdist.data.guarded import require_allowed, walk
+from smtdist.data.locations import Files, Location, Parsed, beside, resolved, several
+from smtdist.errors import DataError, ModelError, OutputExistsError, option
 
 MOST_LINKS: Final = 40
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Lenient:
+class Lenient(io.FileIO):
     """A binary file that remembers its first failed write and pretends that it succeeded.
 
     HDF5 cannot give up a file: after a failed write it keeps objects open and crashes when the process
     ends. Hand this to `h5py.File`, or to `h5netcdf.File`, in place of a name.
-
-    Ctrl-C is remembered like a failed write where it comes while HDF5 calls this file: raised through HDF5, it
-    would be lost, or end in a traceback.
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
-        self._file = io.FileIO(os.fspath(path), mode)
-        self._error: BaseException | None = None
+    error: BaseException | None = None
 
     def check(self) -> None:
         """Raise the OSError of the first write that failed, or Ctrl-C; long loops call it to stop early."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def write(self, data: Any) -> int:
         """Write bytes, or do nothing once a write has failed."""
         view = memoryview(data).cast("B")
         size = view.nbytes
         try:
-            while view and self._error is None:
-                view = view[self._file.write(view) :]
+            while view and self.error is None:
+                view = view[super().write(view) :]
         except OSError as error:
-            self._error = error
+            self.error = error
         return size
 
-    def truncate(self, size: int) -> int:
+    def truncate(self, size: int | None = None) -> int:
         """Set the length of the file, or do nothing once a write has failed."""
         try:
-            if self._error is None:
-                self._file.truncate(size)
+            if self.error is None:
+                super().truncate(size)
         except OSError as error:
-            self._error = error
-        return size
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from the present position."""
-        return self._file.readinto(buffer) or 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Return bytes from the present position."""
-        return self._file.read(size) or b""
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move the position."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._file.tell()
-
-    def flush(self) -> None:
-        """Do nothing: the file has no buffer."""
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """Have what handlers of signals raise during a call of a `Lenient` file raised by `check` instead."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # handlers run in the main thread, where HDF5 is not at work now
-            return
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            handler = handlers[signal.Signals(number)]
-            assert callable(handler)
-            try:
-                handler(number, frame)
-            except BaseException as error:
-                while frame is not None and frame.f_code not in _CALLED_BY_HDF5:
-                    frame = frame.f_back
-                if frame is None:
-                    raise
-                self._error = self._error or error
-
-        taken = [number for number, handler in handlers.items() if callable(handler)]
-        for number in taken:
-            signal.signal(number, handle)
-        try:
-            yield
-        finally:
-            for number in taken:
-                signal.signal(number, handlers[number])
-
-
-_CALLED_BY_HDF5: Final = frozenset(
-    call.__code__
-    for call in (
-        Lenient.write,
-        Lenient.truncate,
-        Lenient.readinto,
-        Lenient.read,
-        Lenient.seek,
-        Lenient.tell,
-        Lenient.flush,
-    )
-)
+            self.error = error
+        return size or 0
 
 
 @contextmanager
 def lenient(path: str | os.PathLike[str], mode: str = "w+") -> Iterator[Lenient]:
     """Yield a `Lenient` file; when the block ends, raise the OSError of the first write that failed, or Ctrl-C.
 
-    The caller writes to a temporary name, and discards it on any error.
+    Ctrl-C is remembered like a failed write where it comes while HDF5 calls this file: raised through HDF5, it
+    would be lost, or end in a traceback. The caller writes to a temporary name, and discards it on any error.
     """
-    file = Lenient(path, mode)
-    try:
-        with file.undisturbed():
+    handlers: dict[int, Any] = {}
+    # handlers run in the main thread, where HDF5 is not at work if this is another one
+    if threading.current_thread() is threading.main_thread():
+        numbers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: handler for number, handler in numbers.items() if callable(handler)}
+    with Lenient(path, mode) as file:
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            try:
+                handlers[number](number, frame)
+            except BaseException as error:
+                while frame is not None and frame.f_code not in _CALLED_BY_HDF5:
+                    frame = frame.f_back
+                if frame is None:
+                    raise
+                file.error = file.error or error
+
+        for number in handlers:
+            signal.signal(number, handle)
+        try:
             yield file
-    finally:
-        file.close()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
     file.check()
+
+
+_CALLED_BY_HDF5: Final = (Lenient.write.__code__, Lenient.truncate.__code__)
 
 
 def why_unwritable(error: OSError) -> str:
@@ -162,23 +116,6 @@ def why_unwritable(error: OSError) -> str:
     return " ".join((error.strerror or str(error)).split()).rstrip(".")
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """A file that is being written: open, locked, and as long as it has no name (`path` is None) gone when its process ends.
-
-    `mode` is what a new file has by the umask.
-    """
-
-    descriptor: int
-    path: Path | None
-    mode: int
-
-    @property
-    def name(self) -> str:
-        """What the file is opened by."""
-        return f"/proc/self/fd/{self.descriptor}" if self.path is None else str(self.path)
-
-
 @contextmanager
 def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     """Yield a name to write to; what is written gets the name `path` when the block ends well, and is dropped when it does not.
@@ -187,24 +124,53 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     leaves it; one that is replaced keeps its mode, and its group where that may be. A process that is killed
     leaves nothing behind where the system has files without a name (Linux on its own file systems);
     elsewhere the next write to `path` removes what dead processes left. Raises ModelError where nothing can
-    be written, and where a file that `changing.held` holds was changed by another program.
+    be written, and where a file that `locking.held` holds was changed by another program.
     """
     check_target(path, overwrite)
     target = real_target(path)
+    beside = _free_name(target)
     try:
         _remove_left_behind(target)
-        draft = _begun(target)
+        nameless = _has_nameless(target, target.parent.stat().st_dev)
+        if nameless:
+            descriptor = os.open(target.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        else:
+            descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            locking.lock(descriptor)  # for as long as it is open: who clears up sees that its process lives
+        by_umask = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        _set_mode(descriptor, 0o600)  # only this user reads it until it is whole
     except OSError as error:
         raise ModelError(f"{path} cannot be written: {why_unwritable(error)}.") from error
     try:
-        yield draft.name
-        _publish(draft, target, overwrite)
+        yield f"/proc/self/fd/{descriptor}" if nameless else os.fspath(beside)
+        # a crash of the machine leaves the old file or the whole new one
+        os.fsync(descriptor)
+        if target.exists():
+            _keep_mode(descriptor, target)
+        else:
+            _set_mode(descriptor, by_umask)
+        locking.require_unchanged(target)
+        named = False
+        if not overwrite:
+            try:
+                _link(descriptor, target) if nameless else os.link(beside, target)
+                named = True
+            except FileExistsError:
+                raise exists_already(target) from None
+            except OSError:  # a file system without second names
+                check_target(target, overwrite)
+        if not named:
+            if nameless:
+                locking.lock(descriptor)
+                _link(descriptor, beside)
+            os.replace(beside, target)
+            locking.replaced(target)
     except OSError as error:
         raise ModelError(f"{path} could not be written: {why_unwritable(error)}.") from error
     finally:
-        if draft.path is not None:
-            draft.path.unlink(missing_ok=True)
-        os.close(draft.descriptor)
+        with suppress(OSError):  # where it has its name, nothing is there
+            beside.unlink()
+        os.close(descriptor)
     _sync_folder(target)
 
 
@@ -228,40 +194,20 @@ def real_target(path: str | os.PathLike[str]) -> Path:
     raise ModelError(f"{path} is a link that leads in a circle; choose another name.")
 
 
-def _begun(target: Path) -> _Draft:
-    """Open a file beside a target that only this user can read until it is whole."""
-    if _has_nameless(target, target.parent.stat().st_dev):
-        path, descriptor = None, os.open(target.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
-    else:
-        path = _free_name(target)
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        locking.lock(descriptor)  # for as long as it is open: who clears up sees that its process lives
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    _set_mode(descriptor, 0o600)
-    return _Draft(descriptor, path, mode)
-
-
-_NAMELESS: Final = dict[tuple[Path, int], bool]()
-"""What `_has_nameless` found, by folder and device."""
-
-
+@functools.lru_cache
 def _has_nameless(target: Path, device: int) -> bool:
-    """Tell whether a folder's file system makes files without a name that can be given one later."""
-    folder = target.parent
-    if (folder, device) not in _NAMELESS:
-        _NAMELESS[folder, device] = _makes_nameless(folder, _free_name(target))
-    return _NAMELESS[folder, device]
+    """Tell whether a folder's file system makes files without a name that can be given one later.
 
-
-def _makes_nameless(folder: Path, name: Path) -> bool:
-    """Try it, with a name that the next writer of the same file removes should this process be killed now."""
+    Tried with a name that the next writer of the same file removes should this process be killed now.
+    """
     try:
-        descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(target.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except (OSError, AttributeError):
         return False
+    name = _free_name(target)
     try:
         locking.lock(descriptor)
-        _link(_Draft(descriptor, None, 0), name)
+        _link(descriptor, name)
         name.unlink()
         return True
     except (OSError, locking.Busy):
@@ -274,69 +220,37 @@ def _free_name(target: Path) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
 
 
-def _link(draft: _Draft, to: Path) -> None:
-    """Give a file a name that nothing has; FileExistsError where something has it."""
+def _link(descriptor: int, to: Path) -> None:
+    """Give an open file without a name one that nothing has; FileExistsError where something has it."""
     folder = os.open(to.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:  # with a folder to begin in, Python has the link followed to the open file
-        os.link(draft.name, to, src_dir_fd=folder, follow_symlinks=draft.path is None)
+        os.link(f"/proc/self/fd/{descriptor}", to, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
-
-
-def _publish(draft: _Draft, target: Path, overwrite: bool) -> None:
-    """Give a finished file its name; a crash of the machine leaves the old file or the whole new one."""
-    os.fsync(draft.descriptor)
-    if target.exists():
-        _keep_mode(draft.descriptor, target)
-    else:
-        _set_mode(draft.descriptor, draft.mode)
-    locking.require_unchanged(target)
-    if not overwrite:
-        try:
-            _link(draft, target)
-            return
-        except FileExistsError:
-            raise exists_already(target) from None
-        except OSError:  # a file system without second names
-            check_target(target, overwrite)
-    named = draft.path
-    if named is None:
-        named = _free_name(target)
-        locking.lock(draft.descriptor)
-        _link(draft, named)
-    try:
-        os.replace(named, target)
-    finally:
-        named.unlink(missing_ok=True)
-    locking.replaced(target)
 
 
 def take_place(finished: Path, target: Path, overwrite: bool) -> None:
     """Give a finished file the name `target`, a `real_target`; with `overwrite` also where a file has it, whose mode it takes."""
     check_target(target, overwrite)
     if target.exists():
-        descriptor = os.open(finished, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _keep_mode(descriptor, target)
-        finally:
-            os.close(descriptor)
+        _keep_mode(finished, target)
     os.replace(finished, target)
 
 
-def _keep_mode(descriptor: int, target: str | os.PathLike[str]) -> None:
-    """Give an open file the mode and group of the one that it will replace; without that group, what all others may do."""
-    old = os.stat(target)
+def _keep_mode(file: int | Path, target: Path) -> None:
+    """Give a file the mode and group of the one that it will replace; without that group, what all others may do."""
+    old = target.stat()
     mode = stat.S_IMODE(old.st_mode) & 0o777
     try:
-        os.fchown(descriptor, old.st_uid if os.geteuid() == 0 else -1, old.st_gid)
+        os.chown(file, old.st_uid if os.geteuid() == 0 else -1, old.st_gid)
     except OSError:
         mode &= ~0o070 | (mode & 0o007) << 3
-    _set_mode(descriptor, mode)
+    _set_mode(file, mode)
 
 
-def _set_mode(descriptor: int, mode: int) -> None:
+def _set_mode(file: int | Path, mode: int) -> None:
     with suppress(PermissionError):  # of a file of one's own: a file system without modes
-        os.fchmod(descriptor, mode)
+        os.chmod(file, mode)
 
 
 def _remove_left_behind(target: Path) -> None:
@@ -409,3 +323,83 @@ def exists_already(path: Path) -> OutputExistsError:
     return OutputExistsError(
         f"{path} exists already; choose another name or pass {option('overwrite', True)}."
     )
+
+
+_FILE_SCHEME = "file://"
+
+
+def require_apart(
+    target: Path,
+    inputs: Iterable[str | os.PathLike[str] | None],
+    data: Location = (),
+    remedy: str = "write to another name",
+    *,
+    texts: bool = False,
+) -> None:
+    """Refuse an output that is the same file as an input, by whatever name or link.
+
+    `inputs` are paths as they are, None for what was not given; `data` is what names data: lists, patterns,
+    folders and manifests mean the files in them too, and an HDF5 file those that its links, external storage
+    and virtual datasets name. Of `texts`, whose .txt files list no others, the paths are taken as they are.
+    Nothing is looked up for an output that does not exist.
+    """
+    if not target.exists():
+        return
+    given = (os.fspath(path) for path in inputs if path is not None)
+    for path in (*given, *(several(data) if texts else _files_of(data))):
+        if _same(target, path):
+            raise ModelError(
+                f"{target} is read by this command ({path}), so it cannot be its output; {remedy}."
+            )
+
+
+def _same(target: Path, path: str) -> bool:
+    with suppress(OSError, ValueError):
+        return os.path.samefile(target, path.removeprefix(_FILE_SCHEME))
+    return False
+
+
+def _files_of(data: Location) -> Iterator[str]:
+    """Yield what data are read from, the lists that name them included; who opens them says what is wrong with them."""
+    yield from several(data)
+    with suppress(DataError, LookupError, TypeError):
+        found = resolved(data)
+        if isinstance(found, Parsed):
+            yield from (beside(found.path, str(file["path"])) for file in found.content["files"])
+        elif isinstance(found, Files):
+            yield from found.paths
+        else:
+            yield from _parts_of(found)
+
+
+def _parts_of(path: str) -> Iterator[str]:
+    """Yield the files that a local HDF5 file is made of, and those that they are made of, as far as they are read."""
+    waiting, seen = [path], set[str]()
+    while waiting:
+        here = waiting.pop()
+        if os.path.realpath(here) in seen or not os.path.isfile(here):
+            continue
+        seen.add(os.path.realpath(here))
+        for name in sorted(_named_in(here)):
+            for folder in (os.path.dirname(here), ""):  # HDF5 looks in both
+                part = os.path.join(folder, name)
+                yield part
+                with suppress(DataError):
+                    require_allowed(here, part)
+                    waiting.append(part)
+
+
+def _named_in(path: str) -> set[str]:
+    """Return the files that external links, external storage and virtual datasets of a file name."""
+    found: set[str] = set()
+    with suppress(OSError, RuntimeError, ValueError, KeyError), h5py.File(path, "r") as file:
+        for _, stored in chain([("", file)], walk(file)):
+            if isinstance(stored, h5py.Group):
+                links = (stored.get(name, getlink=True) for name in stored)
+                found.update(link.filename for link in links if isinstance(link, h5py.ExternalLink))
+            elif isinstance(stored, h5py.Dataset):
+                found.update(os.fsdecode(name) for name, *_ in stored.external or ())
+                found.update(
+                    one.file_name for one in (stored.virtual_sources() if stored.is_virtual else ())
+                )
+    return found

@@ -23,7 +23,7 @@ from numcodecs.abc import Codec
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec
 
-from smtdist.data.inflating import HARMLESS, PIECE, RLE, SLACK, blosc_bytes, stated
+from smtdist.data.inflating import HARMLESS, PIECE, RLE, SLACK, blosc_bytes, inflated, stated
 from smtdist.errors import DataError
 
 NUMBERS: Final = "biufc"
@@ -156,12 +156,12 @@ def _read_beyond(opened: Callable[[Any], Any], ratio: float) -> Beyond:
 
 
 def _zlib_beyond(packed: Any, most: int) -> bool:
-    unpacker, done = zlib.decompressobj(), 0
+    done = 0
     if len(packed) * RATIO <= HARMLESS:
         return False
-    with suppress(zlib.error):
-        while done <= most and (piece := unpacker.decompress(packed, PIECE)):
-            done, packed = done + len(piece), unpacker.unconsumed_tail
+    with suppress(OSError):
+        for piece in inflated(packed, most):
+            done += len(piece)
     return done > most
 
 
@@ -197,12 +197,6 @@ def _zstandard_beyond(packed: Any, most: int) -> bool:
     return False
 
 
-def _states(place: int) -> Beyond:
-    """Return what compares the length that a chunk states."""
-    length = stated("<I", place)
-    return lambda packed, most: length(packed, most) > most
-
-
 def _blosc_beyond(packed: Any, most: int) -> bool:
     unpacked = blosc_bytes(packed, most)
     if not unpacked:
@@ -212,7 +206,7 @@ def _blosc_beyond(packed: Any, most: int) -> bool:
 
 BEYOND: Final[dict[str, Beyond]] = {
     "blosc": _blosc_beyond,
-    "lz4": _states(0),
+    "lz4": lambda packed, most: stated("<I", 0)(packed, most) > most,
     "zstd": _zstandard_beyond,
     "gzip": _read_beyond(lambda file: gzip.GzipFile(fileobj=file), RATIO),
     "bz2": _read_beyond(bz2.BZ2File, math.inf),

@@ -7,53 +7,43 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import following
 from smtdist.data.axes import shown
-from smtdist.data.conventions import Attributes, attributes_of, said
+from smtdist.data.conventions import attributes_of
+from smtdist.data.guarded import require_allowed
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import (
     MOST_CHUNKS,
     Reader,
-    Source,
+    StoredImages,
     boxes,
     gaps_said,
     image_shape,
     pixel_dtype,
-    place_number,
     read_boxes,
 )
-from smtdist.errors import DataError, MissingDatasetError, UnreadableError, masked
+from smtdist.errors import DataError, MissingDatasetError, UnreadableError
 
 READ_CHUNK_BYTES: Final = 2 * 2**10
 """What the library keeps of each chunk of one read (1.6 KB were measured)."""
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 
-@dataclass(frozen=True)
-class ZarrSource(Source):
+@dataclass(frozen=True, kw_only=True)
+class ZarrSource(StoredImages):
     """A Zarr array of images in a folder or behind an address; make it with `ZarrSource.open`.
 
-    Holds names and numbers only. Zarr leaves out chunks that hold the fill value alone, so a chunk that got
+    Zarr leaves out chunks that hold the fill value alone, so a chunk that got
     lost cannot be told from one of them: `gaps` says which chunks (or shards) a folder lacks; behind an address
     they are not counted. Where chunks are kept in shards, samples are aligned to shards.
     """
 
-    path: str
-    array: str
-    shape: tuple[int, int, int, int]
-    dtype: np.dtype[Any]
-    chunk_samples: int
     chunks: tuple[int, ...]
-    has_channels: bool
-    dimensions: tuple[str, ...] = ()
-    attributes: Attributes = ()
-    gaps: str = field(default="", compare=False)
     file_bytes = None
 
     @classmethod
@@ -83,7 +73,7 @@ class ZarrSource(Source):
         chunks = _stored_together(stored)
         return cls(
             path=where,
-            array=array,
+            dataset=array,
             shape=image_shape(stored.shape, name),
             dtype=dtype,
             chunk_samples=chunks[0],
@@ -95,51 +85,19 @@ class ZarrSource(Source):
         )
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it: path:array."""
-        return f"{masked(self.path)}:{self.array}"
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Raw bytes in memory while one row of chunks is read; edge chunks are counted whole."""
-        return math.prod(self.chunks) * self.chunks_in_row * self.dtype.itemsize
-
-    @property
     def reader_bytes(self) -> int:
         """Bytes of one row of chunks as stored, decoded, and as the library hands it over, and of its tasks."""
         return 3 * self.chunk_bytes + READ_CHUNK_BYTES * min(MOST_CHUNKS, self.chunks_in_row)
 
-    @property
-    def chunks_in_row(self) -> int:
-        """Chunks that hold parts of one sample."""
-        lengths = self.shape[1:]
-        return math.prod(
-            -(-length // chunk) for length, chunk in zip(lengths, self.chunks[1:], strict=False)
-        )
-
     def describe(self) -> dict[str, Any]:
         """Return kind, path, array, shape, dtype and chunking as plain JSON."""
-        return {
-            "kind": "zarr",
-            "path": masked(self.path),
-            "dataset": self.array,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "chunk_samples": self.chunk_samples,
-            "chunks": list(self.chunks),
-            **({"attributes": said(self.attributes)} if self.attributes else {}),
-        }
+        return self.described("zarr", self.path, self.dataset)
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
         """Open the array; raise a DataError if it is no longer what it was when this source was made."""
-        stored = open_array(self.path, self.array)
-        full = (*stored.shape, *(() if self.has_channels else (1,)))
-        if full != self.shape or np.dtype(stored.dtype).newbyteorder("=") != self.dtype:
-            raise DataError(
-                f"{self.name} is now {stored.dtype} {stored.shape}, but was {self.dtype} {self.shape} when first opened; "
-                f"start again."
-            )
+        stored = open_array(self.path, self.dataset)
+        self.require_unchanged(stored, _stored_together(stored))
         yield _ZarrReader(self, stored)
 
 
@@ -175,7 +133,7 @@ def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
         return ""
     where, array = full_path(path), array.strip("/")
     folder, name = os.path.join(where, array), f"{where}:{array}"
-    following.require(where, folder)
+    require_allowed(where, folder)
     chunks = _stored_together(stored)
     index = _index_of(stored)
     inner = chunks if index is None else tuple(int(length) for length in stored.chunks)
@@ -189,7 +147,7 @@ def gaps_of(stored: Any, path: str | os.PathLike[str], array: str) -> str:
             if place is None:
                 continue
             if index is None:
-                yield place_number(place, grid)
+                yield int(np.ravel_multi_index(place, grid))
                 continue
             at = np.argwhere(index(path).reshape(each)) + np.multiply(place, each)
             inside = at[(at < grid).all(axis=1)]  # the last shard of an axis may go on behind its end
@@ -206,7 +164,7 @@ def _files(folder: str, where: str, depth: int) -> Iterator[str]:
     with suppress(OSError), os.scandir(folder) as entries:  # what cannot be listed cannot be read either
         for entry in entries:
             if entry.is_symlink():
-                following.require(where, entry.path)
+                require_allowed(where, entry.path)
             if depth and entry.is_dir():
                 yield from _files(entry.path, where, depth - 1)
             elif entry.is_file():
@@ -336,17 +294,13 @@ def open_node(path: str, name: str) -> Any:
     try:
         return zarr.open(path, mode="r", path=name.strip("/"))
     except (FileNotFoundError, KeyError):
-        raise MissingDatasetError(f"{path} has no array {name!r}{_inside(zarr, path)}.") from None
+        hint = "; check its name"
+        with suppress(Exception):  # a store that cannot be listed has no hint to give
+            names = sorted(inside for inside, _ in zarr.open_group(path, mode="r").members(max_depth=2))
+            hint = f"; it holds {', '.join(names[:5])}" if names else "; it is empty"
+        raise MissingDatasetError(f"{path} has no array {name!r}{hint}.") from None
     except Exception as error:  # stores and codecs have errors of their own
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise DataError(
             f"{path}:{name} cannot be opened as Zarr ({reason}); check that it is whole."
         ) from error
-
-
-def _inside(zarr: Any, path: str) -> str:
-    try:
-        names = sorted(name for name, _ in zarr.open_group(path, mode="r").members(max_depth=2))
-    except Exception:  # a store that cannot be listed has no hint to give
-        return "; check its name"
-    return f"; it holds {', '.join(names[:5])}" if names else "; it is empty"

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import retry
-from smtdist.data.ahead import read_ahead
 from smtdist.data.fingerprint import Check, Digests, sample_digests
 from smtdist.data.retry import Ranges
-from smtdist.data.source import Reader, Source
+from smtdist.data.source import Reader, Source, read_ahead
 from smtdist.engine import unchanged
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import Report

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource, as_source
-from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
+from smtdist.data.views import EncodedSettings
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.events import EventStream
 from smtdist.engine.execution import Execution

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import opening
-from smtdist.data.deflate import chunks_of
 from smtdist.data.locations import Location
-from smtdist.data.opening import EncodedSettings
+from smtdist.data.netcdf import chunks_of
 from smtdist.data.source import Source
-from smtdist.data.views import limited
+from smtdist.data.views import EncodedSettings, limited
 from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine

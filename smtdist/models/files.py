@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.deflate import chunks_of
-from smtdist.data.netcdf import Group, Streamed
+from smtdist.data.netcdf import Group, Streamed, chunks_of
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import convergence

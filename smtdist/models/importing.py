@@ -7,8 +7,7 @@ import warnings
 from typing import Any, ClassVar, Final
 
 from smtdist.data.importers import run
-from smtdist.data.importers.detect import KINDS
-from smtdist.data.importers.images import Places, looked_at
+from smtdist.data.importers.images import KINDS, Places, looked_at
 from smtdist.errors import counted
 from smtdist.settings import (
     FLAG,

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from smtdist import configuration
 from smtdist.configuration import Configuration
-from smtdist.data.adapted import Scaling
 from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.source import Source, sample_lengths
+from smtdist.data.views import Scaling
 from smtdist.engine.manifest import WEIGHTS, Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError, equals

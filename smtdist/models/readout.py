@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.adapted import Scaling
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.source import Source
+from smtdist.data.views import Scaling
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, equals, option
 from smtdist.kernels import representation

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.deflate import chunks_of
+from smtdist.data.netcdf import chunks_of
 from smtdist.models.store import Array, save_rows, version
 
 ARRAYS: Final = {"z": Array(("sample", "feature")), "labels": Array(("sample",), optional=True)}

@@ -24,10 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data import checksums, guarded, hdf5
-from smtdist.data.deflate import chunks_of
-from smtdist.data.labels import write_names
-from smtdist.data.look import CLASSES
-from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, whole_tables, write_netcdf
+from smtdist.data.look import CLASSES, write_names
+from smtdist.data.netcdf import LAYOUT, Group, Streamed, as_h5py, chunks_of, whole_tables, write_netcdf
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import plugins

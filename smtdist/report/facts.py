@@ -13,7 +13,7 @@ import numpy as np
 
 from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, look, opening
-from smtdist.data.encoded_look import EncodedLook, is_encoded
+from smtdist.data.encoded import EncodedLook, is_encoded
 from smtdist.data.zarr_source import is_zarr
 from smtdist.engine.manifest import NAME as RECORD
 from smtdist.errors import DataError, ModelError, counted

@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 
 from benchmarks.heads import first_images
-from smtdist.data.labels import numbering_of
+from smtdist.data.look import numbering_of
 
 
 def test_the_first_images_keep_the_names_of_their_classes(tmp_path):

@@ -5,9 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from smtdist.data.ahead import read_ahead
 from smtdist.data.array import as_source
-from smtdist.data.source import Reader
+from smtdist.data.source import Reader, read_ahead
 from smtdist.errors import UnreadableError
 
 RANGES = [(0, 4), (4, 8), (8, 10)]

@@ -11,7 +11,7 @@ import xarray as xr
 from smtdist import SMT
 from smtdist.data import conventions
 from smtdist.data.array import as_source
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_source
 from smtdist.data.table import as_table

@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from smtdist.data.decode import decode, encode_png, read_header, resized, verify
-from smtdist.data.pillow import MAX_PIXELS, Header, formats
+from smtdist.data.decode import (
+    MAX_PIXELS,
+    Header,
+    decode,
+    encode_png,
+    formats,
+    read_header,
+    resized,
+    verify,
+)
 from smtdist.errors import DataError
 
 

@@ -17,13 +17,13 @@ from PIL import Image
 from toys import Total, random_images
 
 from smtdist import SMT
-from smtdist.data import encoded, encoded_look
+from smtdist.data import encoded
 from smtdist.data.array import ArraySource, as_source
 from smtdist.data.decode import decode, read_header
 from smtdist.data.encoded import EncodedSource
 from smtdist.data.hdf5 import Hdf5Source
 from smtdist.data.opening import labels_name, open_source
-from smtdist.data.views import chunk_subset
+from smtdist.data.views import Scaling, chunk_subset
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError
@@ -40,8 +40,9 @@ def _as_many_threads_as_before():
     threads.set_threads(before)
 
 
-def source_of(path, group, *scaling, **settings):
-    return EncodedSource.seen(encoded_look.EncodedLook.at(path, group), *scaling, **settings)
+def source_of(path, group, resize=None, crop=None, channels=None):
+    settings = Scaling((), resize, crop, channels)
+    return EncodedSource.seen(encoded.EncodedLook.at(path, group), settings)
 
 
 def read_all(source):
@@ -127,7 +128,7 @@ def test_a_pass_counts_encoded_bytes_and_the_memory_of_its_reader(path):
     assert plan.read_bytes == source.stored_bytes < 600 * 81 * 4
     more = plan_pass("x", Total(), source, replace(limits, threads=4))
     assert more.working_bytes - plan.working_bytes == source.thread_bytes
-    assert source.thread_bytes >= 12 * encoded_look.UNSEEN_PIXELS
+    assert source.thread_bytes >= 12 * encoded.UNSEEN_PIXELS
     assert source_of(path, "encoded").thread_bytes == 12 * 81
     assert source.reader_bytes >= source.stored_bytes
     part = chunk_subset(source, 256, seed=0)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import smtdist
 from smtdist.data import source as source_module
 from smtdist.data.hdf5 import CACHED_CHUNK_BYTES, READ_CHUNK_BYTES, Hdf5Source
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.opening import open_source
 from smtdist.data.source import boxes
 from smtdist.errors import DataError, DataWarning, SmtdistError
@@ -242,7 +242,7 @@ def test_tiny_chunks_have_the_same_values(
 
 MEASURED = """
 import sys
-from smtdist.data.encoded_look import bytes_of
+from smtdist.data.encoded import bytes_of
 from smtdist.data.opening import open_labels, open_source
 
 def most():

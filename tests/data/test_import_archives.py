@@ -34,8 +34,9 @@ from importing import (
     shard,
 )
 
-from smtdist.data.importers.detect import Selection, open_listing
-from smtdist.data.importers.inert_pickle import read_pickle
+from smtdist.data.importers.cifar import read_pickle
+from smtdist.data.importers.images import open_listing
+from smtdist.data.importers.items import ImportOptions
 from smtdist.errors import DataError
 
 # CIFAR
@@ -56,7 +57,7 @@ def test_cifar_python(protocol, tmp_path):
     imported(folder, tmp_path / "o.h5")
     expected = {"images": images, "labels": labels, "@classes": np.array(names, object)}
     same(contents(tmp_path / "o.h5"), expected)
-    imported(folder, tmp_path / "o.h5", wanted=Selection(group="test"), group="test", append=True)
+    imported(folder, tmp_path / "o.h5", group="test", append=True)
     np.testing.assert_array_equal(contents(tmp_path / "o.h5", "test")["images"], images[:3])
     (left,) = open_listing([folder]).left_out.first
     assert left == f"{folder / 'test_batch'}: of another set; import it as the group test, and append that"
@@ -182,7 +183,7 @@ def test_webdataset(mode, ending, tmp_path):
     imported(sources, tmp_path / "o.h5", workers=2)
     assert parts(tmp_path / "o.h5") == first + second
     assert contents(tmp_path / "o.h5")["labels"].tolist() == list(range(305))
-    imported(sources, tmp_path / "n.h5", wanted=Selection(use_labels=False))
+    imported(sources, tmp_path / "n.h5", use_labels=False)
     assert "labels" not in contents(tmp_path / "n.h5")
 
 
@@ -372,7 +373,7 @@ def test_every_member_is_imported_or_counted_or_the_shard_is_refused(tmp_path_fa
     names = [f"{folder}{'.'.join(stem)}.{ending}" for folder, stem, ending in drawn]
     path = shard(tmp_path_factory.getbasetemp() / "drawn.tar", [(name, b"3") for name in names])
     try:
-        listing = open_listing([path], wanted=Selection(use_labels=labels))
+        listing = open_listing([path], wanted=ImportOptions(use_labels=labels))
     except DataError:
         return
     batches = list(listing.batches(0))
@@ -395,7 +396,7 @@ def test_a_tar_of_class_folders_has_the_labels_of_the_folder(top, tmp_path):
     found, expected = contents(tmp_path / "o.h5"), contents(tmp_path / "p.h5")
     assert list(found["@classes"]) == list(expected["@classes"])
     assert found["labels"].tolist() == expected["labels"][::-1].tolist()
-    imported(path, tmp_path / "q.h5", wanted=Selection(use_labels=False))
+    imported(path, tmp_path / "q.h5", use_labels=False)
     assert "labels" not in contents(tmp_path / "q.h5")
 
 
@@ -424,7 +425,7 @@ def test_pictures_in_two_roles_are_no_classes(kind, names, twins, tmp_path):
         refused(
             f"The folders {twins} of {path} hold the same pictures in two roles", path, tmp_path / "o.h5"
         )
-        assert imported(path, tmp_path / "o.h5", wanted=Selection(use_labels=False)).samples == len(names)
+        assert imported(path, tmp_path / "o.h5", use_labels=False).samples == len(names)
     else:
         assert imported(path, tmp_path / "o.h5").n_classes == 2
 
@@ -548,9 +549,9 @@ def test_parquet_sentences(tmp_path):
         return path
 
     refused("has the columns of bytes a, b", table(a=[image], b=[image]), out)
-    assert imported(path, out, wanted=Selection(image_column="b")).samples == 1
+    assert imported(path, out, image_column="b").samples == 1
     out.unlink()
-    refused("has no column c; use one of a, b", path, out, wanted=Selection(image_column="c"))
+    refused("has no column c; use one of a, b", path, out, image_column="c")
     refused("no column of image bytes among a", table(a=[1]), out)
     refused("the column label is list<", table(a=[image], label=[["cat"]]), out)
     refused("row 1 has no label in column label", table(a=[image] * 2, label=["cat", None]), out)

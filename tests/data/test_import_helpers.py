@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from importing import contents, imported, jpeg, pixels, png, refused, same, tree
 
-from smtdist.data.importers import helpers as helpers_module
+from smtdist.data.importers import prepare as helpers_module
 from smtdist.data.importers import run as run_module
-from smtdist.data.importers.helpers import Helpers, in_order
 from smtdist.data.importers.items import BATCH_BYTES, Batch
-from smtdist.data.importers.prepare import Recipe, prepare
+from smtdist.data.importers.prepare import Helpers, Recipe, in_order, prepare
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +55,7 @@ def test_they_come_in_order_and_as_prepared_here(recipe):
     assert count == 20
 
 
-def test_a_batch_that_fits_no_slot():
+def test_a_batch_larger_than_others():
     noise = [png(pixels(1200, 1200, 3)) for _ in range(3)]
     assert len(noise[0]) > BATCH_BYTES
     given = [Batch("a", 0, [image], None) for image in noise]
@@ -106,8 +105,8 @@ def test_batches_of_killed_helpers_are_prepared_here(survivors):
         for process in helpers.processes[survivors:]:
             process.kill()
             process.wait()
-        for number, batch in enumerate(given):
-            as_here(helpers.prepare(batch, number), prepare(batch, ENCODED))
+        for batch in given:
+            as_here(helpers.prepare(batch), prepare(batch, ENCODED))
     finally:
         helpers.close()
 
@@ -137,8 +136,7 @@ def test_giving_up_ends_them(monkeypatch):
 def test_they_end_with_the_driver_and_never_see_its_interrupts():
     script = (
         "import sys\n"
-        "from smtdist.data.importers.helpers import Helpers\n"
-        "from smtdist.data.importers.prepare import Recipe\n"
+        "from smtdist.data.importers.prepare import Helpers, Recipe\n"
         "held = Helpers(Recipe(plain=False), 2)\n"
         "print(*(process.pid for process in held.processes), flush=True)\n"
         "sys.stdin.read()\n"

@@ -30,9 +30,10 @@ from importing import (
 )
 
 from smtdist.data.importers import run as run_module
-from smtdist.data.importers.detect import kind_of, open_listing
+from smtdist.data.importers.images import kind_of, open_listing
+from smtdist.data.importers.items import ImportOptions
 from smtdist.data.importers.journal import JournalledFile
-from smtdist.data.importers.run import ImportOptions, import_images
+from smtdist.data.importers.run import import_images
 from smtdist.errors import DataError, InterruptedRun
 
 

@@ -7,11 +7,12 @@ import h5py
 import numpy as np
 import pytest
 from calling import run, told
-from importing import ALL, pixels, png, shard, tree
+from importing import pixels, png, shard, tree
 
 from smtdist.configuration import Configuration
-from smtdist.data.importers.detect import open_listing
-from smtdist.data.importers.run import ImportOptions, import_images
+from smtdist.data.importers.images import open_listing
+from smtdist.data.importers.items import ImportOptions
+from smtdist.data.importers.run import import_images
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.opening import open_labels, open_source
 from smtdist.errors import DataError, InterruptedRun
@@ -25,7 +26,7 @@ def source(tmp_path):
 
 def sharded(source, out, items, stop=lambda: None, **options):
     options = {"workers": 0} | options
-    return import_shards(open_listing([source], None, ALL), out, ImportOptions(**options), items, stop=stop)
+    return import_shards(open_listing([source]), out, ImportOptions(**options), items, stop=stop)
 
 
 def read_all(location, **settings):
@@ -42,9 +43,7 @@ def listed(folder):
 @pytest.mark.parametrize(("items", "files"), [(10, 4), (11, 3), (33, 1), (100, 1), (1, 33)])
 def test_many_files_hold_what_one_does(source, tmp_path, layout, items, files):
     result = sharded(source, tmp_path / "many.json", items, layout=layout)
-    import_images(
-        open_listing([source], None, ALL), tmp_path / "one.h5", ImportOptions(layout=layout, workers=0)
-    )
+    import_images(open_listing([source]), tmp_path / "one.h5", ImportOptions(layout=layout, workers=0))
     assert (result.samples, result.n_classes, result.layout) == (33, 3, layout)
     (images, labels), (one, one_labels) = read_all(tmp_path / "many.json"), read_all(tmp_path / "one.h5")
     assert np.array_equal(images, one)
@@ -152,7 +151,7 @@ def test_archives_are_read_once(tmp_path, monkeypatch):
     for number, image in enumerate(images):
         members += [(f"{number:03}.png", png(image)), (f"{number:03}.cls", str(number % 4).encode())]
     archive = shard(tmp_path / "a.tar", members)
-    listing = open_listing([archive], None, ALL)
+    listing = open_listing([archive])
     begun = []
     original = listing.batches
     monkeypatch.setattr(listing, "batches", lambda *a: begun.append(a[0]) or original(*a))

@@ -35,8 +35,8 @@ from importing import (
 )
 from PIL import Image
 
-from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.folder import FolderListing
+from smtdist.data.importers.images import open_listing
 from smtdist.errors import DataError, DataWarning
 
 
@@ -123,13 +123,13 @@ def test_grey_stays_grey_until_a_colour_image_comes(tmp_path):
 
 def test_flat_folder_and_labels_from_none(classes, tmp_path):
     root, _ = classes
-    imported(root, tmp_path / "o.h5", wanted=Selection(use_labels=False))
+    imported(root, tmp_path / "o.h5", use_labels=False)
     assert "labels" not in contents(tmp_path / "o.h5")
     imported(root / "cat", tmp_path / "o.h5", overwrite=True)
     assert "labels" not in contents(tmp_path / "o.h5")
     (root / "loose.png").write_bytes(png(pixels(6, 5, 3)))
     refused("loose.png lies beside the folders of classes, such as ant", root, tmp_path / "p.h5")
-    assert imported(root, tmp_path / "p.h5", wanted=Selection(use_labels=False)).samples == 22
+    assert imported(root, tmp_path / "p.h5", use_labels=False).samples == 22
 
 
 def test_resize_and_crop(tmp_path):
@@ -234,7 +234,7 @@ def test_npy_with_labels_and_other_numbers(tmp_path):
     images = pixels(10, 4, 4, dtype=np.int64)
     np.save(tmp_path / "x.npy", images)
     np.save(tmp_path / "y.npy", np.arange(10)[:, None])
-    imported(tmp_path / "x.npy", tmp_path / "o.h5", wanted=Selection(labels=tmp_path / "y.npy"))
+    imported(tmp_path / "x.npy", tmp_path / "o.h5", labels=tmp_path / "y.npy")
     found = contents(tmp_path / "o.h5")
     np.testing.assert_array_equal(found["images"], images)
     assert found["images"].dtype == np.uint8
@@ -363,7 +363,7 @@ def test_npz_sentences(tmp_path):
 
     images = pixels(4, 3, 3)
     refused("holds the arrays p, q; name one with array", saved(p=images, q=images), out)
-    imported(tmp_path / "a.npz", out, wanted=Selection(array="q"))
+    imported(tmp_path / "a.npz", out, array="q")
     out.unlink()
     refused("holds 3 labels, but .* 4 images", saved(x=images, y=np.arange(3)), out)
     refused("labels must be one integer for each image", saved(x=images, y=np.ones((4, 10), int)), out)
@@ -405,7 +405,7 @@ def test_idx(packed, tmp_path):
     for number, (sources, file) in enumerate(
         (([source], None), ([target, source], None), ([source], target))
     ):
-        imported(sources, tmp_path / f"{number}.h5", wanted=Selection(labels=file))
+        imported(sources, tmp_path / f"{number}.h5", labels=file)
         same(contents(tmp_path / f"{number}.h5"), expected)
 
 

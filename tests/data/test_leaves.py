@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smtdist.data.fingerprint import fingerprint, sample_digests
-from smtdist.data.leaves import leaf_bounds
+from smtdist.data.source import leaf_bounds
 
 
 @pytest.mark.parametrize(

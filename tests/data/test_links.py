@@ -9,11 +9,10 @@ import pytest
 from encoding import pillow_bytes, write_encoded
 
 import smtdist
-from smtdist.data import found_sound
 from smtdist.data.array import as_source
 from smtdist.data.guarded import unlocked
-from smtdist.data.labels import read_labels
-from smtdist.data.look import class_names, image_sets
+from smtdist.data.inflating import sound_chunks
+from smtdist.data.look import class_names, image_sets, read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.table import as_table
@@ -275,12 +274,12 @@ def test_what_was_looked_at_counts_for_the_file_that_is_open(tmp_path):
         plain(path, "train", 1)
     with unlocked(names[0]) as file, unlocked(names[1]) as other:
         before, shape = file["train/images"], (3, 1, 1)
-        found_sound.chunks(before, shape)[0] = True
-        assert found_sound.chunks(before, shape).ravel().tolist() == [True, False, False]
+        sound_chunks(before, shape)[0] = True
+        assert sound_chunks(before, shape).ravel().tolist() == [True, False, False]
         os.replace(names[1], names[0])
-        assert not found_sound.chunks(other["train/images"], shape).any()
+        assert not sound_chunks(other["train/images"], shape).any()
         with unlocked(names[0]) as now:
-            assert not found_sound.chunks(now["train/images"], shape).any()
+            assert not sound_chunks(now["train/images"], shape).any()
 
 
 def test_rows_of_an_open_dataset_are_never_made_up(tmp_path, monkeypatch):

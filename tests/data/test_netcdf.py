@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from smtdist.data import deflate
+from smtdist.data import netcdf
 from smtdist.data.netcdf import Group, write_netcdf
 
 
@@ -24,7 +24,7 @@ from smtdist.data.netcdf import Group, write_netcdf
 def test_deflated_tables_are_read_back(tmp_path_factory, values, chunk_bytes):
     path = tmp_path_factory.mktemp("netcdf") / "one.h5"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deflate, "CHUNK_BYTES", chunk_bytes)
+        patch.setattr(netcdf, "CHUNK_BYTES", chunk_bytes)
         write_netcdf(
             path,
             Group(attributes={"title": "One"}),

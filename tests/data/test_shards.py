@@ -19,11 +19,9 @@ import smtdist
 from smtdist import SMT
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.data.leaves import MAX_LEAVES, MIN_LEAF_SAMPLES, shard_bounds
 from smtdist.data.locations import full_location, resolved
-from smtdist.data.opening import open_labels, open_source
-from smtdist.data.shards import ShardedSource
-from smtdist.data.source import Reader
+from smtdist.data.opening import ShardedSource, open_labels, open_source
+from smtdist.data.source import MAX_LEAVES, MIN_LEAF_SAMPLES, Reader, shard_bounds
 from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine

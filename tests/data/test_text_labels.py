@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.opening import named_labels, open_labels, open_source
 from smtdist.errors import DataError, DataWarning
 from smtdist.models import image_looks

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from encoding import pillow_bytes, write_encoded
 
-from smtdist.data import virtual
-from smtdist.data.labels import read_labels
+from smtdist.data import guarded
+from smtdist.data.look import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.table import as_table
@@ -94,7 +94,7 @@ def test_no_value_is_made_up_where_a_process_may_open_few_files(path, step, piec
         found = []
         for start in range(0, source.n_samples, step):
             found.append(reader.read(start, min(start + step, source.n_samples))[:, 0, 0, 0])
-            assert open_files() <= before + virtual.MOST_OPEN + 1 + len(pieces)
+            assert open_files() <= before + guarded.MOST_OPEN + 1 + len(pieces)
     assert np.array_equal(np.concatenate(found), expected)
     with files_left(30):
         assert np.array_equal(open_labels(path, "train", source), expected)
@@ -102,7 +102,7 @@ def test_no_value_is_made_up_where_a_process_may_open_few_files(path, step, piec
 
 
 def test_the_files_are_in_the_plan(path):
-    assert open_source(path, "train").reader_bytes >= virtual.MOST_OPEN * virtual.CACHE_BYTES
+    assert open_source(path, "train").reader_bytes >= guarded.MOST_OPEN * guarded.SOURCE_CACHE_BYTES
 
 
 def test_a_file_that_goes_missing_after_opening_is_named(path):

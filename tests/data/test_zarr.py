@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from smtdist import SMT
 from smtdist.data.array import as_source
-from smtdist.data.labels import read_labels
-from smtdist.data.leaves import leaf_bounds
-from smtdist.data.look import image_sets
+from smtdist.data.look import image_sets, read_labels
 from smtdist.data.opening import labels_name, open_source
+from smtdist.data.source import leaf_bounds
 from smtdist.data.table import as_table
 from smtdist.data.zarr_source import ZarrSource
 from smtdist.errors import ConfigurationError, DataError, DataWarning

@@ -20,8 +20,7 @@ from distributed import Client, LocalCluster
 from drawing import small_images
 
 from smtdist.configuration import Configuration
-from smtdist.data.array import as_source, piece_of
-from smtdist.data.held import in_memory
+from smtdist.data.array import as_source, in_memory, piece_of
 from smtdist.engine import dask_executor, session, tls
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.cluster_choice import ClusterChoice

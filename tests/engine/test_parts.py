@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import Counted, Total, random_images
 
-from smtdist.data import leaves
 from smtdist.data.array import ArraySource
 from smtdist.engine import memory, tree
 from smtdist.engine.partial import Counters, join, missing
@@ -57,7 +56,7 @@ def test_counters_add_and_peaks_do_not():
 def test_tasks_follow_the_workers_and_leaves_do_not():
     source = Counted(random_images(0, 2000), [], chunk_samples=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaves, "MIN_LEAF_SAMPLES", 4)
+        patch.setattr("smtdist.data.source.MIN_LEAF_SAMPLES", 4)
         plans = {n: plan_pass("p", Total(), source, WorkerLimits(10**9, 0, 1, n)) for n in (1, 4, 16, 1000)}
     assert {plan.n_leaves for plan in plans.values()} == {500}
     assert [plan.leaves_per_task for plan in plans.values()] == [8, 8, 2, 1]

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import Counted, Total, random_images
 
-from smtdist.data import leaves
 from smtdist.engine import plan, reduction, worker
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
@@ -24,7 +23,7 @@ IMAGES = random_images(0, 203)
 @pytest.fixture(autouse=True)
 def small_leaves(monkeypatch):
     """Leaves of a few samples, so that a small array has a real tree."""
-    monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 4)
+    monkeypatch.setattr("smtdist.data.source.MIN_LEAF_SAMPLES", 4)
     monkeypatch.setattr(plan, "TASKS_PER_WORKER", 1)  # or every task here would be a leaf
 
 

@@ -17,7 +17,7 @@ from executors import LossyExecutor, StopAfter, keep_in_files
 from toys import Counted, Total, random_images
 
 from smtdist.configuration import Configuration
-from smtdist.data import leaves, retry
+from smtdist.data import retry
 from smtdist.data.array import as_source
 from smtdist.engine import lock, plan
 from smtdist.engine.checkpoint import DamagedPartial, PassFolder
@@ -35,7 +35,7 @@ IMAGES = random_images(0, 203)
 
 @pytest.fixture(autouse=True)
 def small_leaves(monkeypatch):
-    monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 4)
+    monkeypatch.setattr("smtdist.data.source.MIN_LEAF_SAMPLES", 4)
 
 
 def engine(folder, *subscribers, **more):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from smtdist.data.video import open_clips
-from smtdist.data.video_import import import_videos
+from smtdist.data.video import import_videos, open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.settings import FunctionalSettings

@@ -6,15 +6,18 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist.data.video import PatchSequences, clips_of, open_clips
-from smtdist.data.video_frames import (
+from smtdist.data.video import (
+    PatchSequences,
+    VideoSettings,
     centre_crop,
+    clips_of,
     cuts_of,
     down_sampled,
     fourier_whitened,
+    import_videos,
+    open_clips,
     whitening_mask,
 )
-from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.errors import ConfigurationError, DataError, SmtdistError
 
 

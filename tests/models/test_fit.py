@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.configuration import Configuration
-from smtdist.data import leaves
 from smtdist.data.array import as_source
 from smtdist.engine import plan
 from smtdist.engine.events import EventStream
@@ -236,7 +235,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_same_bits_whoever_computes_them(name, monkeypatch, tmp_path):
-    monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 8)
+    monkeypatch.setattr("smtdist.data.source.MIN_LEAF_SAMPLES", 8)
     monkeypatch.setattr("smtdist.data.source.ALIGNED_SAMPLES", 4)
     want = fitted(IMAGES, SETTINGS[name])
     for executor in (SerialExecutor(2), ThreadsExecutor(3), LossyExecutor(1)):
@@ -457,7 +456,7 @@ def test_float32_pixels_may_touch_the_ends_of_a_decimal_range():
 def test_each_chunk_of_a_file_is_read_once_a_pass(monkeypatch, tmp_path):
     from smtdist.data.source import Reader
 
-    monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 8)
+    monkeypatch.setattr("smtdist.data.source.MIN_LEAF_SAMPLES", 8)
     read, ranges = Reader.read, []
 
     def counted(self, start, stop, out=None):

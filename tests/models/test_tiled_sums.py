@@ -112,7 +112,7 @@ def test_a_model_of_tiles_is_written_strip_by_strip_as_the_whole_one_is(
     name, height, tmp_path, monkeypatch
 ):
     """Whole, the sums of 65,536 atoms would take 51 GB: after 80 minutes the process was killed while it saved the model."""
-    monkeypatch.setattr("smtdist.data.deflate.CHUNK_BYTES", 400)  # two rows of 24 numbers
+    monkeypatch.setattr("smtdist.data.netcdf.CHUNK_BYTES", 400)  # two rows of 24 numbers
     monkeypatch.setattr("smtdist.models.files.STRIP_BYTES", 1)
     monkeypatch.setattr("smtdist.models.files.FULL_UP_TO", 0)
     images = as_source(IMAGES)

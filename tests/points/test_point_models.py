@@ -11,8 +11,7 @@ from sklearn.manifold import LocallyLinearEmbedding
 
 from examples.point_fits import fit_points
 from examples.spirals import fit_spirals, judged, main, two_spirals
-from smtdist.data.neighbours import NoisePairs
-from smtdist.data.table import as_table
+from smtdist.data.table import NoisePairs, as_table
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
 from smtdist.models.points.contexts import (
     locally_linear_context,

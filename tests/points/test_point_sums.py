@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.data.neighbours import NeighbourSource, NoisePairs
-from smtdist.data.table import as_table
+from smtdist.data.table import NeighbourSource, NoisePairs, as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError

@@ -16,8 +16,9 @@ from importing import imported, pixels, png
 import smtdist
 from smtdist.cli import data as manifest_command
 from smtdist.data import writing
-from smtdist.data.importers.detect import Selection, open_listing
-from smtdist.data.importers.run import ImportOptions, import_images
+from smtdist.data.importers.images import open_listing
+from smtdist.data.importers.items import ImportOptions
+from smtdist.data.importers.run import import_images
 from smtdist.data.writing import whole_file
 from smtdist.errors import DataError, ModelError, OutputExistsError
 from smtdist.models import merge
@@ -83,7 +84,7 @@ class TestTwoCommandsAtOnce:
         content = other.read_bytes()
         with pytest.raises(DataError, match="was replaced by another program"):
             import_images(
-                open_listing([pictures], None, Selection()),
+                open_listing([pictures]),
                 out,
                 ImportOptions(group="more", append=True, workers=0),
                 report=lambda done: other.exists() and os.replace(other, out),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import smtdist
-from smtdist.data import following, opening
-from smtdist.data.labels import read_labels
+from smtdist.data import guarded, opening
+from smtdist.data.look import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.video import open_clips
 from smtdist.errors import DataError, ModelError
@@ -78,9 +78,9 @@ def test_hdf5_leads_nowhere_else(two, images, monkeypatch, run, write):
         fit = ("fit", "x.h5", "--dataset", "train", "--out", "m.h5", "--set", "patch=3")
         refused = run(*fit)
         assert (refused.exit_code, SAID in refused.stderr) == (1, True)
-        monkeypatch.setenv(following.ALLOWED, str(private.parent))
+        monkeypatch.setenv(guarded.ALLOWED, str(private.parent))
         assert opening.open_source(sent / "x.h5", "train").shape == (*images.shape, 1)
-        monkeypatch.delenv(following.ALLOWED)
+        monkeypatch.delenv(guarded.ALLOWED)
 
 
 @pytest.mark.parametrize("write", [external_link, link_to_a_link, virtual, raw])
@@ -202,7 +202,7 @@ def test_an_option_allows_folders_and_addresses(two, manifest, run, monkeypatch)
     _, private = two
     os.utime(private, ns=(0, 0))
     path = manifest(private)
-    monkeypatch.setenv(following.ALLOWED, "")
+    monkeypatch.setenv(guarded.ALLOWED, "")
     refused = run("manifest", path)
     assert f"--follow {private.parent}" in refused.stderr
     allowed = run("manifest", path, "--follow", private.parent, "--json")
@@ -214,14 +214,14 @@ def test_what_a_run_was_allowed_it_is_when_it_goes_on(two, manifest, run, monkey
     _, private = two
     os.utime(private, ns=(0, 0))
     monkeypatch.chdir(private.parent)
-    monkeypatch.setenv(following.ALLOWED, "")
+    monkeypatch.setenv(guarded.ALLOWED, "")
     words = ("--set", "patch=3", "--set", "dictionary=6", "--set", "n_components=2", "--quiet")
     fit = ("fit", manifest(private), "--dataset", "train", *words, "--out", tmp_path / "m.h5")
     assert "--follow" in run(*fit).stderr
     done = run(*fit, "--follow", ".", "--checkpoint", tmp_path / "c")
     assert done.exit_code == 0, done.output
     (tmp_path / "m.h5").unlink()
-    monkeypatch.setenv(following.ALLOWED, "")
+    monkeypatch.setenv(guarded.ALLOWED, "")
     monkeypatch.chdir(tmp_path)
     done = run("resume", tmp_path / "c", "--quiet")
     assert (done.exit_code, (tmp_path / "m.h5").exists()) == (0, True), done.output
@@ -245,9 +245,9 @@ def test_what_a_run_was_allowed_it_is_when_it_goes_on(two, manifest, run, monkey
     ],
 )
 def test_what_is_allowed(monkeypatch, named, by, allowed, may):
-    monkeypatch.setenv(following.ALLOWED, allowed)
+    monkeypatch.setenv(guarded.ALLOWED, allowed)
     if may:
-        following.require(by, named)
+        guarded.require_allowed(by, named)
     else:
         with pytest.raises(DataError, match=SAID):
-            following.require(by, named)
+            guarded.require_allowed(by, named)

@@ -56,7 +56,7 @@ def test_a_group_that_cannot_be_kept_may_no_more_than_all_others(tmp_path, monke
 
     (tmp_path / "m.h5").touch()
     (tmp_path / "m.h5").chmod(0o664)
-    monkeypatch.setattr(os, "fchown", refused)
+    monkeypatch.setattr(os, "chown", refused)
     write(tmp_path / "m.h5")
     assert mode(tmp_path / "m.h5") == 0o644
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from executors import engine
 
-from smtdist.data.text import BLOCK, TextSource
-from smtdist.data.text_cut import line_bytes
+from smtdist.data.text import BLOCK, TextSource, line_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import store

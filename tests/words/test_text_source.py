@@ -54,7 +54,7 @@ def test_blocks_hold_every_byte_once_and_cut_no_paragraph(tmp_path_factory, seed
 
 @pytest.mark.parametrize("members", [1, 3])
 def test_gzip_has_the_blocks_of_the_plain_text(tmp_path, members, monkeypatch):
-    monkeypatch.setattr("smtdist.data.unzip.SPACING", 2**16)
+    monkeypatch.setattr("smtdist.data.text.SPACING", 2**16)
     text = b"\n".join(paragraphs(1, 400))
     plain, packed = tmp_path / "a.txt", tmp_path / "a.gz"
     plain.write_bytes(text)
@@ -129,8 +129,8 @@ def test_damaged_gzip_is_refused(tmp_path):
 def test_the_index_does_not_grow_without_bound(monkeypatch, tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(np.random.default_rng(0).integers(97, 122, 2**21, np.uint8).tobytes()))
-    monkeypatch.setattr("smtdist.data.unzip.SPACING", 1)
-    monkeypatch.setattr("smtdist.data.unzip.MOST_ENTRIES", 16)
+    monkeypatch.setattr("smtdist.data.text.SPACING", 1)
+    monkeypatch.setattr("smtdist.data.text.MOST_ENTRIES", 16)
     (file,) = TextSource.open(path).files
     assert file.size == 2**21
     assert len(file.index.data) < 18 * 2**15

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import pillow
 from smtdist.data.axes import placed_axes
+from smtdist.data.conventions import not_utf8
+from smtdist.data.decode import MAX_PIXELS
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Labels, Listing, file_keys
 from smtdist.errors import DataError, counted
 
-MOST_VALUES: Final = 4 * pillow.MAX_PIXELS
+MOST_VALUES: Final = 4 * MAX_PIXELS
 """One image is held whole; a forged header must not make that more than memory."""
 
 _SKIPPED: Final = 2**20
@@ -40,6 +43,69 @@ class ArrayPart:
     def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
         """Yield images and labels from sample `first` on, `rows` samples at a time."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in a file, read row by row."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.path)
+
+    def rows(self, first: int, rows: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield blocks of rows from `first` on."""
+        raise NotImplementedError
+
+
+class PairPart(ArrayPart):
+    """Images in one array, labels in another of the same or a second file."""
+
+    classes: Sequence[str] = ()
+    """Names of all classes, in order, where the labels are names."""
+
+    def __init__(self, images: StoredArray, labels: StoredArray | None) -> None:
+        """Raise DataError for shapes and types that are none of images and labels."""
+        self.path = images.path
+        self.shape = image_array_shape(images.shape, images.name)
+        self.dtype = pixel_type(images.dtype, images.name)
+        self.labelled = labels is not None
+        self._images, self._labels = images, labels
+        if labels is not None:
+            if labels.dtype.kind not in "iuUS" or not labels.shape or math.prod(labels.shape[1:]) != 1:
+                raise DataError(
+                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels must be one integer for each image, or one "
+                    f"name."
+                )
+            check_label_count(labels.shape[0], self.shape[0], labels.name, images.name)
+
+    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
+        """Yield images and labels."""
+        images = (
+            as_pixels(block, self.dtype, self._images.name) for block in self._images.rows(first, rows)
+        )
+        labels: Iterator[Labels | None] = itertools.repeat(None)
+        if self._labels is not None:
+            name = self._labels.name
+            labels = (self._numbers(block, name) for block in self._labels.rows(first, rows))
+        return zip(images, labels, strict=False)
+
+    def _numbers(self, labels: npt.NDArray[Any], name: str) -> Labels:
+        if labels.dtype.kind not in "US":
+            return as_labels(labels, name)
+        return np.searchsorted(np.array(self.classes), _texts(labels.reshape(-1), name)).astype(np.int64)
+
+    def names(self) -> set[str] | None:
+        """Return the names that the labels are, None where they are numbers."""
+        if self._labels is None or self._labels.dtype.kind not in "US":
+            return None
+        blocks = self._labels.rows(0, BATCH_ITEMS)
+        return {name for block in blocks for name in _texts(np.unique(block), self._labels.name).tolist()}
 
 
 class ArrayListing(Listing):
@@ -170,3 +236,11 @@ def rows_of(
     for start in range(first, shape[0], rows):
         count = min(rows, shape[0] - start)
         yield np.frombuffer(take(stream, count * row, name), dtype).reshape(count, *shape[1:])
+
+
+def _texts(labels: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """Return names as texts, which may be stored as bytes in UTF-8."""
+    try:
+        return labels if labels.dtype.kind == "U" else np.char.decode(labels, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(not_utf8(name, error)) from None

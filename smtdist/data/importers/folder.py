@@ -1,4 +1,4 @@
-"""A tree of image files: the folders on the first level are the classes."""
+"""A tree of image files: the folders on the first level are the classes, or sets such as train and test."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from smtdist.data import pillow
+from smtdist.data.decode import endings
 from smtdist.data.importers.items import (
     BATCH_BYTES,
     BATCH_ITEMS,
     Batch,
     Item,
+    LeftOut,
     Listing,
     Twins,
     batched,
@@ -62,6 +63,9 @@ DATA: Final = (
 """Endings of files that hold labels or more images, which are named, too."""
 DATA_KIND: Final = "a file of labels or data, which is not read beside images"
 NO_IMAGE: Final = "no image in a known format"
+
+SETS: Final = ("train", "training", "test", "testing", "val", "valid", "validation")
+"""What folders of sets are called, in any case of letters."""
 
 
 class FolderListing(Listing):
@@ -222,4 +226,43 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(pillow.endings())
+    return entry.name.lower().endswith(endings())
+
+
+def listed_sets(root: Path, use_labels: bool = True) -> dict[str, FolderListing]:
+    """Return what each set of a folder holds, by name; nothing where its first folders are not all sets, or fewer than two.
+
+    A label is the place of a class among those of all sets, so that a class that a set lacks moves no other.
+    """
+    names = image_folders(os.fspath(root)) if root.is_dir() else []
+    if len(names) < 2 or not all(name.lower() in SETS for name in names):
+        return {}
+    names.sort(key=lambda name: SETS.index(name.lower()))
+    found = {name: FolderListing(root / name, use_labels) for name in names}
+    labelled = {listing.labelled for listing in found.values()}
+    if labelled == {True}:
+        classes = sorted({name for listing in found.values() for name in listing.classes or ()})
+        for listing in found.values():
+            listing.classes = classes
+    elif len(labelled) == 2:
+        bare = next(name for name, listing in found.items() if not listing.labelled)
+        raise DataError(
+            f"{root / bare} has no folders of classes, but others of {', '.join(names)} have; pass "
+            f"{option('labels_from', 'none')}, or import them one by one."
+        )
+    name_beside(root, found, found[names[0]].left_out)
+    return found
+
+
+def lone_set(root: Path) -> str:
+    """Return the only folder with images in a folder, where it is called like a set and its own folders are classes; or ""."""
+    names = image_folders(os.fspath(root)) if root.is_dir() else []
+    alone = len(names) == 1 and names[0].lower() in SETS and image_folders(os.fspath(root / names[0]))
+    return names[0] if alone else ""
+
+
+def name_beside(root: Path, names: Collection[str], left_out: LeftOut) -> None:
+    """Count and name what lies in a folder beside its sets."""
+    for entry in sorted(root.iterdir()):
+        if entry.name not in names and not entry.name.startswith("."):
+            left_out.add(f"{entry}: beside the sets")

@@ -20,15 +20,13 @@ import numpy.typing as npt
 
 from smtdist.data.importers.arrays import (
     ArrayListing,
-    ArrayPart,
-    as_labels,
-    check_label_count,
-    image_array_shape,
+    PairPart,
+    StoredArray,
     rows_of,
     skip,
     take,
 )
-from smtdist.data.importers.items import Labels, unreadable
+from smtdist.data.importers.items import first_bytes, unreadable
 from smtdist.errors import DataError, counted
 
 _UINT8: Final = 0x08
@@ -37,12 +35,9 @@ GZIP: Final = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
-class IdxFile:
+class IdxFile(StoredArray):
     """What the header of an IDX file says."""
 
-    path: Path
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
     header_bytes: int
 
     def rows(self, first: int, rows: int) -> Iterator[npt.NDArray[Any]]:
@@ -57,36 +52,14 @@ class IdxFile:
                 )
 
 
-class IdxPart(ArrayPart):
-    """Images with the labels from another file."""
-
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, images: IdxFile, labels: IdxFile | None) -> None:
-        """Raise DataError for files that do not fit together."""
-        self.path = images.path
-        self.shape = image_array_shape(images.shape, str(images.path))
-        if images.dtype != np.uint8:
-            raise DataError(f"{images.path} holds {images.dtype}, but images are uint8 (type 8).")
-        self.labelled = labels is not None
-        self._images, self._labels = images, labels
-        if labels is not None:
-            check_label_count(labels.shape[0], self.shape[0], str(labels.path), str(images.path))
-
-    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
-        """Yield images and labels."""
-        labels: Iterator[Labels | None] = itertools.repeat(None)
-        if self._labels is not None:
-            name = str(self._labels.path)
-            labels = (as_labels(block, name) for block in self._labels.rows(first, rows))
-        yield from zip(self._images.rows(first, rows), labels, strict=False)
-
-
 def idx_listing(paths: list[Path], labels: Path | None, labelled: bool) -> ArrayListing:
     """Look at IDX files of images; labels are named, among the files, or beside them by their usual name."""
     files = [read_idx_header(path) for path in paths]
     images = [file for file in files if len(file.shape) > 1]
     targets = [file for file in files if len(file.shape) == 1]
+    for image in images:
+        if image.dtype != np.uint8:
+            raise DataError(f"{image.path} holds {image.dtype}, but images are uint8 (type 8).")
     if not images:
         raise DataError(f"{paths[0]} holds labels only; name the file of the images.")
     if labels is not None:
@@ -103,7 +76,7 @@ def idx_listing(paths: list[Path], labels: Path | None, labelled: bool) -> Array
             raise DataError(f"{target.path} has the shape {target.shape}, but labels have one axis.")
     pairs = zip(images, targets or itertools.repeat(None), strict=False)
     used = [file.path for file in (*images, *targets)]
-    return ArrayListing("idx", [IdxPart(image, target) for image, target in pairs], used)
+    return ArrayListing("idx", [PairPart(image, target) for image, target in pairs], used)
 
 
 def read_idx_header(path: Path) -> IdxFile:
@@ -140,11 +113,7 @@ def _beside(path: Path) -> Path | None:
 
 def is_gzip(path: Path) -> bool:
     """Tell whether a file begins as gzip files do."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(2) == GZIP
-    except OSError as error:
-        raise unreadable(path, error) from error
+    return first_bytes(path, 2) == GZIP
 
 
 @contextlib.contextmanager

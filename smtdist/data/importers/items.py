@@ -29,6 +29,51 @@ Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class ImportOptions:
+    """What of a source is imported, and what becomes of it.
+
+    Attributes
+    ----------
+    group : the HDF5 group that images are written to; of a folder of CIFAR, its test batch where that is called test.
+    layout : "plain", "encoded", or "auto": encoded for encoded sources that are not scaled.
+    resize, crop : see `smtdist.data.decode.resized`.
+    verify : decode images that are kept as they are, to find damaged ones.
+    skip : leave unreadable images out instead of ending.
+    workers : processes that read and decode; 0: this one.
+    overwrite : replace the file, or give up an unfinished import of other data or options.
+    append : add a group to a file that exists.
+    use_labels : whether labels are imported.
+    labels : a file of labels, for arrays and IDX.
+    array, label_array : members of an .npz.
+    image_column, label_column : columns of Parquet files.
+    """
+
+    group: str = "train"
+    layout: str = "auto"
+    resize: int | None = None
+    crop: int | None = None
+    verify: bool = True
+    skip: bool = False
+    workers: int = 1
+    overwrite: bool = False
+    append: bool = False
+    use_labels: bool = True
+    labels: Path | None = None
+    array: str | None = None
+    label_array: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+
+    @property
+    def scales(self) -> bool:
+        """Whether images change their size."""
+        return self.resize is not None or self.crop is not None
+
+
+USUAL: Final = ImportOptions()
+
+
+@dataclass(frozen=True)
 class Batch:
     """Items of a source that follow one another.
 
@@ -60,10 +105,10 @@ class Batch:
         """
         return f"{self.origin}, sample {self.first + index}" if self.names is None else self.names[index]
 
-    def read(self, index: int) -> bytes:
-        """Return an encoded image, read now if it is a file of its own."""
+    def read(self, index: int) -> bytes | npt.NDArray[Any]:
+        """Return an image, encoded or pixels, read now if it is a file of its own."""
         if self.data is not None:
-            return self.data[index]  # pixels never come here
+            return self.data[index]
         assert self.names is not None
         return read_whole(self.names[index])
 
@@ -155,10 +200,6 @@ class Listing:
         """Yield all items from number `first` on, in order, at most `items` and about `nbytes` at once."""
         raise NotImplementedError
 
-    def count(self) -> int | None:
-        """Return the number of samples, also where the headers of an archive must be read for that."""
-        return self.n_items
-
     def encoded_bytes(self) -> int | None:
         """Return about how many bytes the encoded images of an archive have in all; None for what is no archive."""
         return None
@@ -212,6 +253,15 @@ def read_whole(path: str) -> bytes:
     except OSError as error:
         raise unreadable(path, error) from error
     return data
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """Return the bytes that a file begins with; DataError where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def too_long(name: str, size: int) -> str:

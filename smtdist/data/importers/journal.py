@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from smtdist.data import locking
+from smtdist.data.writing import replace_durably
 from smtdist.errors import DataError
 
 PAGE: Final = 4096
@@ -86,7 +87,14 @@ class JournalledFile:
         self._abandoned = False
         self.state: dict[str, Any] | None = None
         try:
-            self._lock()
+            try:
+                with contextlib.suppress(OSError):
+                    locking.lock(self._file)
+            except locking.Busy:
+                raise DataError(
+                    f"{path} is being written or read by another process; wait until it has ended."
+                ) from None
+            self.require_named()  # or another import has just finished it, and what is here is its output
             self.base = self._length = self._committed = os.fstat(self._file).st_size if keep else 0
             self._originals: dict[str, int] = {}
             if journal.exists():
@@ -104,16 +112,6 @@ class JournalledFile:
 
     def __repr__(self) -> str:
         return str(self._path)
-
-    def _lock(self) -> None:
-        try:
-            with contextlib.suppress(OSError):
-                locking.lock(self._file)
-        except locking.Busy:
-            raise DataError(
-                f"{self._path} is being written or read by another process; wait until it has ended."
-            ) from None
-        self.require_named()  # or another import has just finished it, and what is here is its output
 
     def require_named(self) -> None:
         """Refuse to go on with a file that another program has replaced."""
@@ -225,36 +223,30 @@ class JournalledFile:
         try:
             os.ftruncate(self._file, max(self._length, self._committed))
             os.fsync(self._file)
-            self._write_journal(state)
+            numbers = sorted(self._pages)
+            header = {
+                "base": self.base,
+                "length": self._length,
+                "pages": numbers,
+                "originals": self._originals,
+                "state": state,
+            }
+            text = json.dumps(header).encode()
+            body = b"".join(
+                [_HEADER.pack(len(text), zlib.crc32(text)), text, *(self._pages[n] for n in numbers)]
+            )
+            temporary = self._journal.with_name(self._journal.name + ".tmp")
+            try:
+                temporary.write_bytes(_MAGIC + body)
+                replace_durably(temporary, self._journal)
+            finally:
+                temporary.unlink(missing_ok=True)
             self._committed = self._length
             self.state = state
             self._apply(-(-self.base // PAGE))
         except OSError as error:
             self.failure = error
             raise
-
-    def _write_journal(self, state: dict[str, Any]) -> None:
-        numbers = sorted(self._pages)
-        header = {
-            "base": self.base,
-            "length": self._length,
-            "pages": numbers,
-            "originals": self._originals,
-            "state": state,
-        }
-        text = json.dumps(header).encode()
-        body = b"".join(
-            [_HEADER.pack(len(text), zlib.crc32(text)), text, *(self._pages[n] for n in numbers)]
-        )
-        temporary = self._journal.with_name(self._journal.name + ".tmp")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(_MAGIC + body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._journal)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def _apply(self, first: int) -> None:
         """Write the changed pages from number `first` on to their places."""
@@ -267,13 +259,6 @@ class JournalledFile:
         for place, number in enumerate(header["pages"]):
             self._pages[number] = bytearray(pages[place * PAGE : (place + 1) * PAGE])
         self.base, self._originals = header["base"], header["originals"]
-        self._require_unchanged(header)
-        self._length = self._committed = header["length"]
-        self.state = header["state"]
-        os.ftruncate(self._file, self._length)
-        self._apply(-(-self.base // PAGE))
-
-    def _require_unchanged(self, header: dict[str, Any]) -> None:
         same = os.fstat(self._file).st_size >= header["length"]
         if not header["state"].get("whole"):
             for number, checksum in self._originals.items():
@@ -285,6 +270,10 @@ class JournalledFile:
                 f"{self._path} was changed since an import into it was stopped; delete {self._journal} to give that "
                 f"import up."
             )
+        self._length = self._committed = header["length"]
+        self.state = header["state"]
+        os.ftruncate(self._file, self._length)
+        self._apply(-(-self.base // PAGE))
 
     def finish(self) -> None:
         """Bring the last commit into the file for good; the journal may be dropped then.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -16,19 +15,14 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data import pillow
-from smtdist.data.conventions import not_utf8
+from smtdist.data.decode import endings
 from smtdist.data.importers.arrays import (
     ArrayListing,
-    ArrayPart,
-    as_labels,
-    as_pixels,
-    check_label_count,
-    image_array_shape,
-    pixel_type,
+    PairPart,
+    StoredArray,
     rows_of,
 )
-from smtdist.data.importers.items import BATCH_ITEMS, Labels, LeftOut, unreadable
+from smtdist.data.importers.items import LeftOut, unreadable
 from smtdist.errors import DataError, counted, option
 
 IMAGE_NAMES: Final = ("images", "x", "data", "x_train", "train_images", "arr_0")
@@ -39,13 +33,10 @@ _BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError,
 
 
 @dataclass(frozen=True)
-class Stored:
+class Stored(StoredArray):
     """One array in a file: `member` of an .npz, or the whole of an .npy."""
 
-    path: Path
     member: str | None
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
     @property
     def name(self) -> str:
@@ -66,59 +57,6 @@ class Stored:
             yield from rows_of(stream, self.shape, self.dtype, first, rows, self.name)  # type: ignore[arg-type]
 
 
-class NumpyPart(ArrayPart):
-    """Images in one array, labels in another of the same or a second file."""
-
-    classes: Sequence[str] = ()
-    """Names of all classes, in order, where the labels are names."""
-
-    def __init__(self, images: Stored, labels: Stored | None) -> None:
-        """Raise DataError for shapes and types that are none of images and labels."""
-        self.path = images.path
-        self.shape = image_array_shape(images.shape, images.name)
-        self.dtype = pixel_type(images.dtype, images.name)
-        self.labelled = labels is not None
-        self._images, self._labels = images, labels
-        if labels is not None:
-            if labels.dtype.kind not in "iuUS" or not labels.shape or math.prod(labels.shape[1:]) != 1:
-                raise DataError(
-                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels must be one integer for each image, or one "
-                    f"name."
-                )
-            check_label_count(labels.shape[0], self.shape[0], labels.name, images.name)
-
-    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
-        """Yield images and labels."""
-        images = (
-            as_pixels(block, self.dtype, self._images.name) for block in self._images.rows(first, rows)
-        )
-        labels: Iterator[Labels | None] = itertools.repeat(None)
-        if self._labels is not None:
-            name = self._labels.name
-            labels = (self._numbers(block, name) for block in self._labels.rows(first, rows))
-        return zip(images, labels, strict=False)
-
-    def _numbers(self, labels: npt.NDArray[Any], name: str) -> Labels:
-        if labels.dtype.kind not in "US":
-            return as_labels(labels, name)
-        return np.searchsorted(np.array(self.classes), _texts(labels.reshape(-1), name)).astype(np.int64)
-
-    def names(self) -> set[str] | None:
-        """Return the names that the labels are, None where they are numbers."""
-        if self._labels is None or self._labels.dtype.kind not in "US":
-            return None
-        blocks = self._labels.rows(0, BATCH_ITEMS)
-        return {name for block in blocks for name in _texts(np.unique(block), self._labels.name).tolist()}
-
-
-def _texts(labels: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """Return names as texts, which may be stored as bytes in UTF-8."""
-    try:
-        return labels if labels.dtype.kind == "U" else np.char.decode(labels, "utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(not_utf8(name, error)) from None
-
-
 def numpy_listing(
     paths: list[Path], labels: Path | None, array: str | None, label_array: str | None, labelled: bool
 ) -> ArrayListing:
@@ -135,7 +73,7 @@ def numpy_listing(
             target = _chosen(_arrays(labels, left), label_array, LABEL_NAMES, labels, option("label_array"))
         elif labelled and (label_array or _named(found, LABEL_NAMES)):
             target = _chosen(found, label_array, LABEL_NAMES, path, option("label_array"))
-        parts.append(NumpyPart(images, target))
+        parts.append(PairPart(images, target))
         taken = [images, target, *([] if wanted else _named(found, LABEL_NAMES))]
         for stored in found:
             if stored not in taken:
@@ -182,13 +120,14 @@ def _arrays(path: Path, left: LeftOut) -> list[Stored]:
                 ]
             members = [name for name in every if name.endswith(".npy")]
             others = [name for name in every if not name.endswith(".npy")]
-            if any(name.lower().endswith(pillow.endings()) for name in others):
+            if any(name.lower().endswith(endings()) for name in others):
                 raise DataError(
                     f"{path} is a zip archive of images; unpack it and import the folder, or make a tar of it."
                 )
             if not members:
+                begins = f", which begins with {others[0]}" if others else ""
                 raise DataError(
-                    f"{path} is a zip archive without an array or an image{_first(others)}; unpack it and import what it holds."
+                    f"{path} is a zip archive without an array or an image{begins}; unpack it and import what it holds."
                 )
             for name in others:
                 left.add(f"{path}:{name}: no array")
@@ -203,7 +142,7 @@ def _arrays(path: Path, left: LeftOut) -> list[Stored]:
                         f"{name} says {dtype} {shape}, {expected:,} bytes, but {size - stream.tell():,} follow; copy "
                         f"or download it again."
                     )
-                found.append(Stored(path, member, shape, dtype))
+                found.append(Stored(path, shape, dtype, member))
     except _BROKEN as error:
         raise DataError(
             f"{path} is not a complete .npz or .npy file ({error}); download it again."
@@ -211,10 +150,6 @@ def _arrays(path: Path, left: LeftOut) -> list[Stored]:
     except OSError as error:
         raise unreadable(path, error) from error
     return found
-
-
-def _first(names: list[str]) -> str:
-    return f", which begins with {names[0]}" if names else ""
 
 
 @contextlib.contextmanager

@@ -41,7 +41,10 @@ class ParquetListing(Listing):
         self, paths: list[Path], image_column: str | None, label_column: str | None, labels: bool = True
     ) -> None:
         """Look at schemas; raise DataError where columns are missing or differ."""
-        self._parquet = _library()
+        try:
+            self._parquet = importlib.import_module("pyarrow.parquet")
+        except ImportError:
+            raise ConfigurationError("Parquet needs pyarrow; install smtdist[parquet].") from None
         self.paths = paths
         self.n_items = 0
         self._named = False
@@ -50,10 +53,13 @@ class ParquetListing(Listing):
             with self._opened(path) as file:
                 schema = file.schema_arrow
                 image = image_column or _image_column(schema, path)
-                label = (label_column or _label_column(schema)) if labels else None
+                usual = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+                label = (label_column or usual) if labels else None
                 for name in (image, label):
                     if name is not None and name not in schema.names:
-                        raise DataError(_missing(path, name, schema))
+                        raise DataError(
+                            f"{path} has no column {name}; use one of {', '.join(schema.names[:8])}."
+                        )
                 _require_types(schema, image, label, path)
                 if wanted not in (None, (image, label)):
                     raise DataError(f"{path} has other columns than {paths[0]}; import them one by one.")
@@ -186,20 +192,9 @@ class ParquetListing(Listing):
             raise DataError(_broken(path, error)) from error
 
 
-def _library() -> Any:
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise ConfigurationError("Parquet needs pyarrow; install smtdist[parquet].") from None
-
-
 def _broken(path: Path, error: BaseException) -> str:
     reason = " ".join(str(error).split())[:160].rstrip(".")
     return f"{path} cannot be read as Parquet ({reason}); copy or download it again."
-
-
-def _missing(path: Path, name: str, schema: Any) -> str:
-    return f"{path} has no column {name}; use one of {', '.join(schema.names[:8])}."
 
 
 def _holds_bytes(kind: Any) -> bool:
@@ -225,10 +220,6 @@ def _image_column(schema: Any, path: Path) -> str:
             f"{path} has {what} among {', '.join(schema.names[:8])}; name one with {option('image_column')}."
         )
     return str(found[0])
-
-
-def _label_column(schema: Any) -> str | None:
-    return next((name for name in LABEL_COLUMNS if name in schema.names), None)
 
 
 def _require_types(schema: Any, image: str, label: str | None, path: Path) -> None:

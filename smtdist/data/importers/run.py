@@ -1,4 +1,7 @@
-"""An import from its beginning, or from where it was stopped, to a whole file."""
+"""An import from its beginning, or from where it was stopped, to a whole file.
+
+There are two layouts of imported images in HDF5: pixels side by side, or encoded bytes and their offsets.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +20,156 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from smtdist.data.importers.helpers import in_order
-from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
+from smtdist import errors
+from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, ImportOptions, Listing
 from smtdist.data.importers.journal import JournalledFile, journal_of
-from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
-from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
+from smtdist.data.importers.prepare import ColourFound, Prepared, Recipe, image_of, in_order
+from smtdist.data.look import write_names
 from smtdist.data.writing import real_target, take_place, why_unwritable
-from smtdist.errors import DataError, InterruptedRun, counted, option
+from smtdist.errors import DataError, DataWarning, InterruptedRun, counted, option
+
+SCHEMA: Final = 1
+CHUNK_BYTES: Final = 2**20
+CHUNK_ROWS: Final = 1024
+CHUNK_NUMBERS: Final = 8192
+CACHE_BYTES: Final = 8 * 2**20
+LISTED: Final = 5
+"""Sentences about left-out images that are kept."""
+
+
+@dataclass
+class Progress:
+    """How far an import is: what the journal remembers between two runs.
+
+    `height` and `width` are those of the first image, `mixed` tells whether any other differs.
+    """
+
+    items: int = 0
+    samples: int = 0
+    nbytes: int = 0
+    channels: int = 1
+    max_pixels: int = 0
+    height: int = 0
+    width: int = 0
+    mixed: bool = False
+    skipped: int = 0
+    first_skipped: list[str] = field(default_factory=list)
+
+
+class GroupWriter:
+    """Writes batches into one group of an open file, each dataset growing at its end.
+
+    Plain: `images` (samples, H, W[, C]), without compression, in chunks of about 1 MiB. Encoded: `bytes`,
+    flat, and `offsets` (samples + 1); sample i is bytes[offsets[i]:offsets[i + 1]]; `heights` and `widths`
+    where sizes differ. Both: `labels`, int64, where there are any.
+    """
+
+    def __init__(self, file: Any, group: str, recipe: Recipe, labelled: bool, progress: Progress) -> None:
+        """Make the datasets, or go on with those of an import that was stopped."""
+        self._plain, self._labelled, self.progress = recipe.plain, labelled, progress
+        self._group = file.require_group(group)
+        self._sets: dict[str, Any] = dict(self._group.items())
+        if self._sets:
+            return
+        if recipe.plain:
+            grey = len(recipe.shape) == 3 and recipe.shape[2] == 1
+            shape = recipe.shape[:2] if grey else recipe.shape
+            # the largest power of two of images in about 1 MiB
+            fitting = max(1, CHUNK_BYTES // (math.prod(shape) * np.dtype(recipe.dtype).itemsize))
+            rows = min(CHUNK_ROWS, 2 ** (fitting.bit_length() - 1))
+            self._make("images", recipe.dtype, rows, shape)
+        else:
+            self._make("bytes", np.uint8, CHUNK_BYTES)
+            self._make("offsets", np.int64, CHUNK_NUMBERS)
+            self._append("offsets", np.zeros(1, np.int64))
+        if labelled:
+            self._make("labels", np.int64, CHUNK_NUMBERS)
+
+    def _make(self, name: str, dtype: Any, rows: int, shape: tuple[int, ...] = ()) -> None:
+        self._sets[name] = self._group.create_dataset(
+            name,
+            (0, *shape),
+            dtype,
+            chunks=(rows, *shape),
+            maxshape=(None, *shape),
+            fillvalue=0,
+            rdcc_nbytes=CACHE_BYTES,
+        )
+
+    def _append(self, name: str, values: Any) -> None:
+        dataset = self._sets[name]
+        start = dataset.shape[0]
+        dataset.resize(start + len(values), axis=0)
+        dataset[start:] = values
+
+    def add(self, batch: Prepared) -> int:
+        """Write one batch behind those before it and return its bytes."""
+        progress, count = self.progress, batch.samples
+        written = 0
+        if count:
+            if self._plain:
+                images = self._sets["images"]
+                self._append("images", batch.data.reshape(count, *images.shape[1:]))
+                written = int(batch.data.nbytes)
+            else:
+                written = self._add_bytes(batch)
+            if self._labelled:
+                self._append("labels", batch.labels)
+        progress.items += batch.items
+        progress.samples += count
+        progress.nbytes += written
+        progress.skipped += len(batch.skipped)
+        progress.first_skipped += batch.skipped[: LISTED - len(progress.first_skipped)]
+        return written
+
+    def _add_bytes(self, batch: Prepared) -> int:
+        progress = self.progress
+        ends = progress.nbytes + np.cumsum(np.array(batch.lengths, np.int64))
+        self._append("bytes", np.frombuffer(batch.data, np.uint8))
+        self._append("offsets", ends)
+        heights = np.array([size.height for size in batch.sizes], np.int32)
+        widths = np.array([size.width for size in batch.sizes], np.int32)
+        if not progress.samples:
+            progress.height, progress.width = int(heights[0]), int(widths[0])
+        if not progress.mixed and bool(((heights != progress.height) | (widths != progress.width)).any()):
+            progress.mixed = True
+            for name, length in (("heights", progress.height), ("widths", progress.width)):
+                self._make(name, np.int32, CHUNK_NUMBERS)
+                for start in range(0, progress.samples, CHUNK_NUMBERS):
+                    count = min(CHUNK_NUMBERS, progress.samples - start)
+                    self._append(name, np.full(count, length, np.int32))
+        if progress.mixed:
+            self._append("heights", heights)
+            self._append("widths", widths)
+        largest = max(size.height * size.width for size in batch.sizes)
+        progress.max_pixels = max(progress.max_pixels, largest)
+        progress.channels = max(progress.channels, *(size.channels for size in batch.sizes))
+        return len(batch.data)
+
+    def finish(self, classes: list[str] | None) -> int:
+        """Write the attributes and return the number of classes."""
+        progress, group = self.progress, self._group
+        group.file.attrs["smtdist_data_schema"] = SCHEMA
+        if not self._plain:
+            group.attrs["channels"] = progress.channels
+            group.attrs["max_pixels"] = progress.max_pixels
+        if progress.skipped:
+            group.attrs["skipped"] = progress.skipped
+            group.attrs["first_skipped"] = [text[:400] for text in progress.first_skipped]
+        if classes is not None:
+            write_names(group, classes)
+            return len(classes)
+        labels, stored = set[int](), self._sets["labels"] if self._labelled else np.zeros(0)
+        for start in range(0, stored.shape[0], 2**20):
+            labels.update(np.unique(stored[start : start + 2**20]).tolist())
+        if -1 in labels and labels != {-1, 1}:
+            errors.warn(
+                f"Images in {group.name.strip('/')} have the label -1, which is taken for a class; where it means that they have "
+                f"no label, import them by themselves, without labels.",
+                DataWarning,
+            )
+        return len(labels)
+
 
 COMMIT_BYTES: Final = 64 * 2**20
 """What a killed import loses at most."""
@@ -33,33 +179,6 @@ SAID_FROM: Final = 2**30
 Report = Callable[[int], None]
 Note = Callable[[str], None]
 Stop = Callable[[], int | None]
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """What becomes of the images.
-
-    Attributes
-    ----------
-    group : the HDF5 group they are written to.
-    layout : "plain", "encoded", or "auto": encoded for encoded sources that are not scaled.
-    resize, crop : see `smtdist.data.decode.resized`.
-    verify : decode images that are kept as they are, to find damaged ones.
-    skip : leave unreadable images out instead of ending.
-    workers : processes that read and decode; 0: this one.
-    overwrite : replace the file, or give up an unfinished import of other data or options.
-    append : add a group to a file that exists.
-    """
-
-    group: str = "train"
-    layout: str = "auto"
-    resize: int | None = None
-    crop: int | None = None
-    verify: bool = True
-    skip: bool = False
-    workers: int = 1
-    overwrite: bool = False
-    append: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,12 +319,13 @@ class _Run:
         )
 
     def _write(self, progress: Progress, state: dict[str, Any] | None) -> int:
-        shape = None if state is None else tuple(state["shape"])
+        shape, items = None if state is None else tuple(state["shape"]), BATCH_ITEMS
         if self.recipe.plain:
             self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
-            left = (self.following or self.listing.count() or 0) - progress.items
-            pixels = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
-            require_room(self.out, left * pixels, counted(left, "image"), self.note)
+            left = (self.following or self.listing.n_items or 0) - progress.items
+            image_bytes = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
+            require_room(self.out, left * image_bytes, counted(left, "image"), self.note)
+            items = max(1, min(items, BATCH_BYTES // image_bytes))
         elif not progress.items:
             require_room_encoded(self.listing, self.out, self.note)
         mode = "r+" if self.file.base or state is not None else "w"
@@ -216,7 +336,22 @@ class _Run:
                     f"{self.out} has a group {self.options.group} already; choose another with {option('group')}."
                 )
             writer = GroupWriter(h5, self.options.group, self.recipe, self.listing.labelled, progress)
-            self._write_batches(writer, h5)
+            batches = self.listing.batches(progress.items, items, BATCH_BYTES)
+            # closing it ends its helpers
+            with closing(in_order(batches, self.recipe, self.options.workers)) as prepared:
+                for batch in prepared:
+                    self.uncommitted += writer.add(batch)
+                    self.file.check()
+                    self.report(progress.items)
+                    code = self.stop()
+                    if code is not None or self.uncommitted >= COMMIT_BYTES:
+                        h5.flush()
+                        self._commit(progress)
+                    if code is not None:
+                        raise InterruptedRun(
+                            f"Stopped as asked after {counted(progress.items, 'image')}; repeat the command to continue.",
+                            code,
+                        )
             if not progress.samples:
                 raise DataError(
                     f"None of the {counted(progress.items, 'image')} could be read; the first: {progress.first_skipped[0]}"
@@ -229,31 +364,6 @@ class _Run:
             h5.close()
         self._commit(progress, n_classes, whole=True)
         return n_classes
-
-    def _write_batches(self, writer: GroupWriter, h5: Any) -> None:
-        progress = writer.progress
-        items = BATCH_ITEMS
-        if self.recipe.plain:
-            image_bytes = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
-            items = max(1, min(items, BATCH_BYTES // image_bytes))
-        batches = self.listing.batches(progress.items, items, BATCH_BYTES)
-        prepared = in_order(batches, self.recipe, self.options.workers)
-        try:
-            for batch in prepared:
-                self.uncommitted += writer.add(batch)
-                self.file.check()
-                self.report(progress.items)
-                code = self.stop()
-                if code is not None or self.uncommitted >= COMMIT_BYTES:
-                    h5.flush()
-                    self._commit(progress)
-                if code is not None:
-                    raise InterruptedRun(
-                        f"Stopped as asked after {counted(progress.items, 'image')}; repeat the command to continue.",
-                        code,
-                    )
-        finally:
-            prepared.close()  # type: ignore[attr-defined]  # a generator: ends its helpers
 
     def _commit(self, progress: Progress, n_classes: int = 0, whole: bool = False) -> None:
         self.uncommitted = 0
@@ -274,17 +384,13 @@ class _Run:
             batch = next(iter(listing.batches(number, 1)), None)
             if batch is None:
                 return (1, 1, 1)  # none can be read: writing says so
-            if isinstance(batch.data, np.ndarray) and not recipe.scales:
+            if isinstance(batch.data, np.ndarray) and not recipe.options.scales:
                 return tuple(batch.data.shape[1:])
             try:
-                return image_of(self._item(batch), recipe, 3 if self.colour else None).shape
+                return image_of(batch.read(0), recipe, 3 if self.colour else None).shape
             except DataError:
                 continue  # named, or left out, when its turn comes
         raise AssertionError
-
-    @staticmethod
-    def _item(batch: Batch) -> Any:
-        return batch.data[0] if isinstance(batch.data, np.ndarray) else batch.read(0)
 
 
 def require_room(out: Path, nbytes: int, what: str, note: Note) -> None:
@@ -308,7 +414,7 @@ def require_room_encoded(listing: Listing, out: Path, note: Note) -> None:
 
 def recipe_of(listing: Listing, options: ImportOptions) -> Recipe:
     """Decide the layout, and refuse what a layout cannot hold."""
-    scales = options.resize is not None or options.crop is not None
+    scales = options.scales
     plain = options.layout == "plain" or (options.layout == "auto" and (scales or not listing.encoded))
     dtype = np.dtype(listing.dtype)
     if dtype != np.uint8 and (scales or not plain):
@@ -323,19 +429,13 @@ def recipe_of(listing: Listing, options: ImportOptions) -> Recipe:
         raise DataError(
             f"Only images of 1 or 3 channels can be scaled or encoded, but these have {listing.shape[2]}."
         )
-    return Recipe(
-        plain=plain,
-        dtype=dtype.name,
-        resize=options.resize,
-        crop=options.crop,
-        verify=options.verify,
-        skip=options.skip,
-    )
+    return Recipe(plain, dtype=dtype.name, options=options)
 
 
 def import_key(listing: Listing, options: ImportOptions) -> str:
     """Return a hash of all that the result follows from."""
-    chosen = asdict(replace(options, workers=0, overwrite=False))
+    names = ("group", "layout", "resize", "crop", "verify", "skip", "append")
+    chosen = {name: getattr(options, name) for name in names} | {"workers": 0, "overwrite": False}
     text = json.dumps([SCHEMA, listing.kind, listing.key(), listing.labelled, chosen], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

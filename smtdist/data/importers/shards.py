@@ -8,15 +8,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from smtdist.data import locking
-from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
+from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, ImportOptions, Listing
 from smtdist.data.importers.prepare import ColourFound
 from smtdist.data.importers.run import (
-    ImportOptions,
+    LISTED,
     ImportResult,
     Note,
     Report,
@@ -26,8 +25,7 @@ from smtdist.data.importers.run import (
     recipe_of,
     require_room_encoded,
 )
-from smtdist.data.importers.writer import LISTED
-from smtdist.data.labels import read_labels
+from smtdist.data.look import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
 from smtdist.data.writing import check_target, real_target, whole_file
 from smtdist.errors import DataError, counted, option
@@ -60,83 +58,66 @@ def import_shards(
     begins anew. The files hold the same bits whatever the workers and interruptions. `overwrite` also
     removes files of a former import of that name that are not written again. Memory: as `import_images`.
     """
-    with locking.held(out):
-        return _import_shards(listing, real_target(out), options, shard_items, stop, report, note)
-
-
-def _import_shards(
-    listing: Listing,
-    out: Path,
-    options: ImportOptions,
-    shard_items: int,
-    stop: Stop,
-    report: Report,
-    note: Note,
-) -> ImportResult:
     started = time.perf_counter()
-    state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)
-    stream = _Stream(listing)
-    new_items, colour = 0, False
-    plain = recipe_of(listing, options).plain
-    announced = not plain
-    if not state.items and not plain:
-        try:
-            require_room_encoded(listing, out, note)
-        except DataError:
-            state.drop()
-            raise
-    while not stream.ended(state.items):
-        number = len(state.samples)
-        window = Window(stream, state.items, shard_items)
-        try:
-            result = import_images(
-                window,
-                shard_path(out, number),
-                replace(options, overwrite=True),
-                stop=stop,
-                report=lambda done, before=state.items: report(before + done),  # type: ignore[misc]
-                note=note,
-                shape=tuple(state.shape),
-                colour=colour,
-                following=0 if announced else (listing.count() or 0) - state.items,
-            )
-        except ColourFound:
-            note("A colour image after grey ones: starting again with three channels")
-            state.restart()
-            stream, colour, new_items, announced = _Stream(listing), True, 0, False
-            continue
-        except DataError:
-            if not state.items:  # nothing to go on from
+    with locking.held(out):
+        out = real_target(out)
+        state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)
+        stream = _Stream(listing)
+        new_items, colour = 0, False
+        plain = recipe_of(listing, options).plain
+        announced = not plain
+        if not state.items and not plain:
+            try:
+                require_room_encoded(listing, out, note)
+            except DataError:
                 state.drop()
-            raise
-        announced = True
-        new_items += result.new_items
-        state.add(result)
-    paths = [shard_path(out, number) for number in range(len(state.samples))]
-    made = describe_files([str(path) for path in paths], out, [options.group])
-    write_manifest(made, overwrite=options.overwrite)
-    _remove_others(out, len(paths))
-    state.drop()
-    return ImportResult(
-        layout=state.layout,
-        samples=sum(state.samples),
-        n_classes=_classes(listing, paths, options.group, state.samples),
-        nbytes=sum(path.stat().st_size for path in paths),
-        skipped=state.skipped,
-        first_skipped=tuple(state.first_skipped),
-        new_items=new_items,
-        seconds=time.perf_counter() - started,
-    )
-
-
-def _classes(listing: Listing, paths: list[Path], group: str, samples: list[int]) -> int:
-    if listing.classes is not None:
-        return len(listing.classes)
-    found: set[int] = set()
-    for path, count in zip(paths, samples, strict=True):
-        if listing.labelled:
-            found.update(np.unique(read_labels(path, f"{group}/labels", count)).tolist())
-    return len(found)
+                raise
+        while not stream.ended(state.items):
+            number = len(state.samples)
+            window = Window(stream, state.items, shard_items)
+            try:
+                result = import_images(
+                    window,
+                    shard_path(out, number),
+                    replace(options, overwrite=True),
+                    stop=stop,
+                    report=lambda done, before=state.items: report(before + done),  # type: ignore[misc]
+                    note=note,
+                    shape=tuple(state.shape),
+                    colour=colour,
+                    following=0 if announced else (listing.n_items or 0) - state.items,
+                )
+            except ColourFound:
+                note("A colour image after grey ones: starting again with three channels")
+                state.restart()
+                stream, colour, new_items, announced = _Stream(listing), True, 0, False
+                continue
+            except DataError:
+                if not state.items:  # nothing to go on from
+                    state.drop()
+                raise
+            announced = True
+            new_items += result.new_items
+            state.add(result)
+        paths = [shard_path(out, number) for number in range(len(state.samples))]
+        found: set[int] = set()
+        if listing.classes is None and listing.labelled:
+            for path, count in zip(paths, state.samples, strict=True):
+                found.update(np.unique(read_labels(path, f"{options.group}/labels", count)).tolist())
+        made = describe_files([str(path) for path in paths], out, [options.group])
+        write_manifest(made, overwrite=options.overwrite)
+        _remove_others(out, len(paths))
+        state.drop()
+        return ImportResult(
+            layout=state.layout,
+            samples=sum(state.samples),
+            n_classes=len(found if listing.classes is None else listing.classes),
+            nbytes=sum(path.stat().st_size for path in paths),
+            skipped=state.skipped,
+            first_skipped=tuple(state.first_skipped),
+            new_items=new_items,
+            seconds=time.perf_counter() - started,
+        )
 
 
 def _others(out: Path, first: int, unfinished: bool = False) -> list[Path]:
@@ -176,7 +157,12 @@ class _State:
         check_target(out, overwrite)
         state = cls(out, key)
         if state.path.exists():
-            kept = state._read()
+            try:
+                kept = json.loads(state.path.read_text())
+                if not isinstance(kept, dict) or not isinstance(kept["samples"], list):
+                    raise ValueError
+            except (OSError, ValueError, KeyError):
+                kept = {}  # of another version, or damaged: another import
             if kept.get("key") == key:
                 note(
                     f"Going on after {counted(kept['items'], 'image')} in {counted(len(kept['samples']), 'file')}"
@@ -194,15 +180,6 @@ class _State:
             )
         state.restart()
         return state
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            kept = json.loads(self.path.read_text())
-            if not isinstance(kept, dict) or not isinstance(kept["samples"], list):
-                raise ValueError
-            return kept
-        except (OSError, ValueError, KeyError):
-            return {}  # of another version, or damaged: another import
 
     def restart(self) -> None:
         """Begin anew: what was written is of no use."""

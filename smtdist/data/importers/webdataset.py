@@ -16,9 +16,8 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 from isal import igzip, isal_zlib
 
-from smtdist.data import pillow
-from smtdist.data.importers import sets
-from smtdist.data.importers.folder import NO_IMAGE, UNREAD, UNREAD_KIND
+from smtdist.data.decode import endings
+from smtdist.data.importers.folder import NO_IMAGE, SETS, UNREAD, UNREAD_KIND
 from smtdist.data.importers.idx import is_gzip
 from smtdist.data.importers.items import (
     BATCH_BYTES,
@@ -82,15 +81,21 @@ class TarListing(Listing):
         beside, readings = LeftOut(), [_Reading(way) for way in _WAYS]
         self._image_bytes = 0
         for path in self.paths:
-            places = _Places()
+            # of several members with one name the last replaces the others, as when the tar is unpacked; 16 bytes a member
+            names, places = array("Q"), array("Q")
             for member in _members(path, beside, self._wanted, self._replaced.get(path), images=False):
-                places.add(member)
+                name = "/".join((*_parts(member.folder), member.base))
+                digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest()
+                names.append(int.from_bytes(digest, "little"))
+                places.append(member.at)
                 self._image_bytes += member.size if member.is_image else 0
                 for reading in readings:
                     reading.add(member)
             for reading in readings:
                 reading.end()
-            self._replaced.setdefault(path, places.replaced())
+            order = np.argsort(found := np.array(names, np.uint64), kind="stable")
+            again = found[order[1:]] == found[order[:-1]]
+            self._replaced.setdefault(path, frozenset(places[at] for at in order[:-1][again]))
         return readings, beside
 
     def key(self) -> list[str]:
@@ -110,17 +115,14 @@ class TarListing(Listing):
 
     def _items(self) -> Iterator[Item]:
         place = {name: number for number, name in enumerate(self.classes or ())}
-        for image, label in self._samples():
-            if self.classes:
-                label = place[_parts(image.folder)[self._depth]]
-            yield Item(image.name, image.data, len(image.data), label)
-
-    def _samples(self) -> Iterator[tuple[_Member, int | None]]:
         for path in self.paths:
             reading = _Reading(self._way)
-            for member in _members(path, LeftOut(), self._wanted, self._replaced[path], images=True):
-                yield from reading.add(member)
-            yield from reading.end()
+            members = _members(path, LeftOut(), self._wanted, self._replaced[path], images=True)
+            for member in itertools.chain(members, [None]):
+                for image, label in reading.end() if member is None else reading.add(member):
+                    if self.classes:
+                        label = place[_parts(image.folder)[self._depth]]
+                    yield Item(image.name, image.data, len(image.data), label)
 
 
 class _Member(NamedTuple):
@@ -157,30 +159,6 @@ class _Member(NamedTuple):
     def suffix(self) -> str:
         """What follows the first dot of its name."""
         return self.base.partition(".")[2]
-
-
-class _Places:
-    """Where the members of a tar are, by name: of several with one name the last replaces the others, as when it is unpacked.
-
-    Memory: 16 bytes a member, 40 when the tar has ended.
-    """
-
-    def __init__(self) -> None:
-        self._names, self._at = array("Q"), array("Q")
-
-    def add(self, member: _Member) -> None:
-        """Take a member in."""
-        name = "/".join((*_parts(member.folder), member.base))
-        digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest()
-        self._names.append(int.from_bytes(digest, "little"))
-        self._at.append(member.at)
-
-    def replaced(self) -> frozenset[int]:
-        """Return where those begin that a later one replaces."""
-        names = np.array(self._names, np.uint64)
-        order = np.argsort(names, kind="stable")
-        again = names[order[1:]] == names[order[:-1]]
-        return frozenset(self._at[number] for number in order[:-1][again])
 
 
 _WAYS: Final = ("first dot", "last dot", "plain names")
@@ -329,16 +307,11 @@ def _classes(folders: dict[str, str], path: Path) -> tuple[int, list[str]]:
             f"{loose[0]} lies beside the folders of classes, such as {names[0]}; move it into one of them, or "
             f"pass {option('labels_from', 'none')}."
         )
-    if all(name.lower() in sets.SETS for name in names):
+    if all(name.lower() in SETS for name in names):
         raise DataError(
             f"{path} holds the sets {', '.join(names)}; unpack it and import the folder, or make a tar of each set."
         )
     return depth, names
-
-
-def is_image(ending: str) -> bool:
-    """Return whether files with an ending, its dot left out, are images."""
-    return f".{ending}" in pillow.endings()
 
 
 def _label(member: str, ending: str, data: bytes) -> int | None:
@@ -374,7 +347,7 @@ def _members(
             name, ending = f"{path}:{member.name}", ending.lower()
             if member.isdir() or base.startswith("."):
                 continue
-            picture = bool(stem) and is_image(ending)
+            picture = bool(stem) and f".{ending}" in endings()
             if not (member.isreg() and stem and (picture or ending in ("cls", "json"))):
                 what = UNREAD_KIND if f".{ending}" in UNREAD else NO_IMAGE
                 beside.add(f"{name}: {what if member.isreg() else 'a link or a device, not a file'}")

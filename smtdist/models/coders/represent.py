@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from smtdist.codes.coder import ROWS, Coder
 from smtdist.configuration import Configuration
-from smtdist.data.adapted import Scaling
 from smtdist.data.source import Source
+from smtdist.data.views import Scaling
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
-from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
-from smtdist.data.table import as_table, read_rows
+from smtdist.data.table import NeighbourSource, NoisePairs, as_table, read_rows
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError, counted, equals

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
-from smtdist.data.table import read_rows
+from smtdist.data.table import NeighbourSource, NoisePairs, read_rows
 from smtdist.errors import ConfigurationError, counted
 from smtdist.models.points.contexts import (
     Context,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.deflate import chunks_of
+from smtdist.data.netcdf import chunks_of
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
 from smtdist.engine.executor import SerialExecutor

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from smtdist.data import text_cut
 from smtdist.data.fingerprint import array_hash
-from smtdist.data.text import TextSource
+from smtdist.data.text import Stretch, TextCut, TextSource, line_bytes, touched, without
 from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -142,22 +141,22 @@ def withdraw_lines(
     file, total = source.files[0], merging.statistics_of(model, "The model")
     records: list[Record] = []
 
-    def summed(name: str, cut: text_cut.TextCut, *audit: Entry) -> WordSums:
+    def summed(name: str, cut: TextCut, *audit: Entry) -> WordSums:
         partial, record = engine.reduce(name, model.pairs(text_bytes=cut.text_bytes), cut, fingerprint=True)
         records.append(record)
         origin = Origin(model.basis, provenance.ordered_digests(partial), provenance.NO_ATOMS, audit)
         return word_pairs.finish(partial.state, origin)
 
     with engine.run(["withdrawn", "kept", "solve"], lambda: facts_of(model, source, lines)):
-        stretches = text_cut.line_bytes(source, lines)
+        stretches = line_bytes(source, lines)
         for number, (stretch, (first, last)) in enumerate(zip(stretches, lines, strict=True), 1):
             holes = withdrawn_stretches(total.origin.audit if total.origin else (), file.path, file.size)
-            parts = text_cut.without([stretch], holes)
+            parts = without([stretch], holes)
             if not parts:
                 raise ModelError(
                     f"Lines {first} to {last} of {file.path} are withdrawn already; leave them out."
                 )
-            found = [text_cut.touched(source, part, [*holes, stretch]) for part in parts]
+            found = [touched(source, part, [*holes, stretch]) for part in parts]
             met, kept = (tuple(sorted({block for lists in found for block in lists[at]})) for at in (0, 1))
             named = f"lines {first} to {last}" if first < last else f"line {first}"
             about = {"path": file.path, "text_bytes": file.size, "bytes": list(stretch)}
@@ -168,9 +167,9 @@ def withdraw_lines(
                 "source": f"{file.path}, {named}",
                 DOCUMENT: json.dumps(about),
             }
-            total = total - summed(f"withdrawn-{number}", text_cut.TextCut(source, met, holes), entry)
+            total = total - summed(f"withdrawn-{number}", TextCut(source, met, holes), entry)
             if kept:
-                rest = summed(f"kept-{number}", text_cut.TextCut(source, kept, (*holes, stretch)))
+                rest = summed(f"kept-{number}", TextCut(source, kept, (*holes, stretch)))
                 total = total.plus(rest, repeats=True)
         embedding, record = model.solved(merging.not_empty(total), engine)
         return model.finished(total, embedding), [*records, record]
@@ -196,9 +195,9 @@ def update_job(model: WordModel, change: Change) -> Job:
     )
 
 
-def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[text_cut.Stretch, ...]:
+def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[Stretch, ...]:
     """Return the bytes of a file that are not in the sums any more, by what the audit says of its documents."""
-    found: list[text_cut.Stretch] = []
+    found: list[Stretch] = []
     for entry in audit:
         told = entry.get(DOCUMENT)
         if told:
@@ -206,7 +205,7 @@ def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[t
             if about["path"] == path and about["text_bytes"] == size:
                 stretch = (int(about["bytes"][0]), int(about["bytes"][1]))
                 found = [
-                    *text_cut.without(found, [stretch]),
+                    *without(found, [stretch]),
                     *([stretch] if entry["action"] == "withdrawn" else []),
                 ]
         elif entry["source"] == path:
@@ -214,7 +213,7 @@ def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[t
     return tuple(found)
 
 
-def _digest(source: TextSource, stretch: text_cut.Stretch) -> str:
+def _digest(source: TextSource, stretch: Stretch) -> str:
     """Return a hash of the text of a document."""
     digest, (at, end) = hashlib.blake2b(digest_size=16), stretch
     with source.opened() as reader:
