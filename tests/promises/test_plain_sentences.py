@@ -251,9 +251,9 @@ class TestForgedFiles:
             for _ in range(3000):
                 group = group.create_group("g")
             group["loop"] = file["g"]  # a way back, which a walk must not take
-        started = time.perf_counter()
+        started = time.process_time()
         assert "neither a model nor images" in sentence(run("info", tmp_path / "x.h5"))
-        assert time.perf_counter() - started < 2
+        assert time.process_time() - started < 2
 
 
 class TestWatchingAStranger:
