@@ -11,6 +11,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import Features
 from smtdist.models import valued
 from smtdist.models.points.fit import FINE, PointModel
+from smtdist.statistics import values
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
 from smtdist.statistics.values import ValueSums
@@ -61,6 +62,7 @@ def fit_sums(
         raise ConfigurationError(f"moment is {moment!r}; choose second or centred.")
     assert isinstance(sums.encoder, Features)
     with engine.run(("statistics", "solve")):
-        statistics, record = valued.summed(sums, source, engine)
+        made, record = engine.reduce("statistics", sums, source)
+        statistics = values.finish(made.state, sums)
         embedding, told = valued.solved(statistics, moment, n_components, engine)
     return PointModel(sums.encoder, None, embedding, statistics), [record, told]

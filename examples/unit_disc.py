@@ -29,7 +29,7 @@ from smtdist.kernels import features as feature_kernels
 from smtdist.kernels.features import Features
 from smtdist.models.functional.inference import recover_codes
 from smtdist.models.points.fit import PointModel
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.solve.solution import Float64
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences

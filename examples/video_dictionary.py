@@ -24,7 +24,7 @@ from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import VideoModel, fit_video
 from smtdist.models.functional.video_judge import pca, pooling, read_samples, snr
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.solve.solution import Float64
 
 PADDED: Final = 4

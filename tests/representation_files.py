@@ -6,7 +6,7 @@ import numpy as np
 
 from smtdist.models import readout
 from smtdist.models.readout import Block, Columns
-from smtdist.models.representations import save_representation
+from smtdist.models.transform import save_representation
 
 LAYOUT = [[Columns(Block("embedding", (8,)), 0, 12), Columns(Block("codes", (4,)), 8, 20)]]
 PLAIN = {"configuration": "{}", "model": "m.h5", "model_fingerprint": "f", "source": "s", "skipped": "[]"}

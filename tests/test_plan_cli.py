@@ -26,8 +26,8 @@ from smtdist.errors import MemoryBudgetError, rendered
 from smtdist.models import calibrate
 from smtdist.models.calibrate import measured, probed
 from smtdist.models.fit import fit
-from smtdist.models.forecast import Planner, local_machines
-from smtdist.models.plan import finished_bytes
+from smtdist.models.forecast import Place, Planner
+from smtdist.models.model import finished_bytes
 from smtdist.models.store import save
 
 SMALL = {"patch": 3, "feature": "gq", "threshold": 0.5, "context": 2, "dictionary": 160, "n_components": 6}
@@ -94,7 +94,7 @@ def planned(data, *arguments, **changes):
 
 
 def planner(images, workers=0, **changes):
-    machines, shared = local_machines(workers, 1, None, None, None)
+    machines, shared = Place(workers, 1).machines()
     return Planner(ArraySource(images), Configuration(**{**SMALL, **changes}), machines, shared=shared)
 
 

@@ -10,7 +10,7 @@ from benchmarks.quality.cells import Fit
 from benchmarks.quality.images import read, without_scaling
 from smtdist.engine.memory import resident_bytes
 from smtdist.errors import MemoryBudgetError
-from smtdist.models.forecast import Planner, calibrated, local_machines
+from smtdist.models.forecast import Place, Planner, calibrated
 
 
 def planned(fit: Fit, components: int, data: Path) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def planned(fit: Fit, components: int, data: Path) -> dict[str, Any]:
     """
     settings = without_scaling(fit.settings).replace(n_components=components, drop=0)
     source = read(data, fit, "train", fit.n_train).source
-    machines, shared = local_machines(0, None, None, None, None)
+    machines, shared = Place().machines()
     planner = Planner(
         source, settings, replace(machines, driver_baseline=resident_bytes()), True, shared=shared
     )

@@ -30,7 +30,7 @@ from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.kernels.triangle import UpperTiles
-from smtdist.models import solving, ways
+from smtdist.models import solving
 from smtdist.models.fit import fit
 
 
@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         found = run(source, settings, SerialExecutor(options.threads), options)
     else:
         limit = size_of(options.driver_memory)
-        ways.memory_limit = lambda: limit  # type: ignore[attr-defined]  # as a control group would say
+        solving.memory_limit = lambda: limit  # type: ignore[attr-defined]  # as a control group would say
         with local_executor(options.workers, options.threads, size_of(options.memory)) as executor:
             found = run(source, settings, executor, options)
     for record in found["passes"]:

@@ -19,11 +19,9 @@ from smtdist.engine.passes import WORTH_TELLING, Engine
 from smtdist.errors import InterruptedRun, counted
 from smtdist.evaluate import first_look as looking
 from smtdist.kernels.cpu.dictionary import in_use
-from smtdist.models import forecast, jobs, planning, store, ways
-from smtdist.models.image_jobs import Images
+from smtdist.models import forecast, jobs, rehearsal, solving, store
 from smtdist.models.jobs import Request
 from smtdist.models.plan import PlannedCluster
-from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
 
 LARGE_MODEL: Final = 64 << 20
@@ -101,44 +99,10 @@ def plan(
         job = jobs.job(request)
         if unplanned := job.unplanned or jobs.kind_of(request.model).unplanned:
             raise WrongUsage(unplanned)
-        sizes = planning.in_bytes(how.memory, driver_memory, gpu_memory)
+        sizes = forecast.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}
     workers, kept = how.resolved_workers(job.source), how.checkpoint is not None
-    if isinstance(job, Images):
-        # the memory that is planned with is not that of the workers that are there
-        there = partial(engine_for, replace(how, memory=None), job.source)
-        plans = {
-            name: planning.plan_fit(
-                job,
-                settings,
-                here=how.is_local,
-                workers=workers,
-                sizes=sizes,
-                threads=threads,
-                checkpoint=how.checkpoint,
-                calibrate=calibrate,
-                connected=there,
-            )
-            for name, settings in job.each.items()
-        }
-        own = {
-            name: _plain(plans[name]) | {"configuration": settings.to_dict()}
-            for name, settings in job.each.items()
-        }
-        if "" in plans:
-            say_result(own[""] | about, json, *_shown(plans[""], kept))
-            return
-        lines = [
-            line
-            for name, planned in plans.items()
-            for line in (f"The model {name}:", *_shown(planned, kept))
-        ]
-        ranges = [one.seconds_range for one in plans.values() if one.seconds_range is not None]
-        if len(ranges) == len(plans):
-            low, high = map(sum, zip(*ranges, strict=True))
-            lines.append(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
-        say_result(about | {"models": own}, json, *lines)
-    elif job.costs is not None:
+    if job.costs is not None:
         if how.is_local:
             machine = PlannedCluster(workers or 0, limit_bytes=how.memory_bytes)
             costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
@@ -147,13 +111,29 @@ def plan(
                 costs = job.costs(engine)
         passes = [cost.to_dict() for cost in costs]
         say_result({"passes": passes, **about}, json, tables.plan_table(passes, kept))
-    elif not how.is_local:
+        return
+    if not (job.each or how.is_local):
         raise WrongUsage("The plan of such a model is for this machine; leave out --cluster.")
-    else:
-        with usage():
-            machines, _ = forecast.local_machines(workers or 0, threads, *sizes)
-        planned = planned_run(job.fit, machines, job.components, checkpoint=how.checkpoint, timed=calibrate)
-        say_result(_plain(planned) | about, json, *_shown(planned, kept))
+    # the memory that is planned with is not that of the workers that are there
+    there = partial(engine_for, replace(how, memory=None), job.source)
+    connected = None if how.is_local else there
+    place = forecast.Place(workers, threads, sizes, how.checkpoint, calibrate, connected)
+    plans = rehearsal.plans(job, place)
+    own = {
+        name: _plain(one) | ({"configuration": job.each[name].to_dict()} if job.each else {})
+        for name, one in plans.items()
+    }
+    if "" in plans:
+        say_result(own[""] | about, json, *_shown(plans[""], kept))
+        return
+    lines = [
+        line for name, planned in plans.items() for line in (f"The model {name}:", *_shown(planned, kept))
+    ]
+    ranges = [one.seconds_range for one in plans.values() if one.seconds_range is not None]
+    if len(ranges) == len(plans):
+        low, high = map(sum, zip(*ranges, strict=True))
+        lines.append(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
+    say_result(about | {"models": own}, json, *lines)
 
 
 def _shown(planned: forecast.FitPlan, kept: bool) -> list[Any]:
@@ -191,7 +171,7 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         kept = sum(
             cost.traffic.written
             for cost in planned.costs
-            if cost.name == ways.SOLVE and cost.traffic is not None
+            if cost.name == solving.SOLVE and cost.traffic is not None
         )
         files = (
             f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."

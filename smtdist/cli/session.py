@@ -202,7 +202,7 @@ def say_model(
 ) -> None:
     """Say what was written: what its passes took, what it is, what was added and withdrawn, and what to do."""
     from smtdist.models import merge as merging
-    from smtdist.models.records import joined
+    from smtdist.models.provenance import joined
 
     provenance = model.provenance
     audit, skipped = provenance.get("audit", []), provenance.get("skipped", [])

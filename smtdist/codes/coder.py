@@ -1,19 +1,18 @@
-"""A fitted coder of patches, whatever its code: whitening, patches of images, pooled features, filters."""
+"""A coder of patches, whatever its code: settings, whitening, patches of images, pooled features, filters."""
 
 from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.settings import PatchSettings
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.showing import Shown
 from smtdist.errors import ModelError
@@ -21,6 +20,7 @@ from smtdist.kernels import convergence
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Features
 from smtdist.kernels.grid_pool import grid_pool, n_cells
+from smtdist.settings import Settings
 from smtdist.statistics.patch_rows import PatchRows
 
 Float64 = NDArray[np.float64]
@@ -29,6 +29,30 @@ Record = dict[str, Any]
 
 ROWS: Final = 2048
 """Patches that are coded together, in whole images."""
+
+
+class PatchSettings(Settings):
+    """What every coder of patches is told; each declares it, in the order of its files."""
+
+    if TYPE_CHECKING:
+        n_atoms: int
+        patch_size: int
+        contrast_bias: float
+        whitening_reg: float
+        patches: int
+        images: int
+        whiten_images: int
+        start: str
+        pooling_grid: tuple[int, ...]
+        pixel_range: tuple[float, float] | None
+        augment_flip: bool
+        to_grayscale: bool
+        random_state: int
+
+    @property
+    def width(self) -> int:
+        """Entries of a code, K."""
+        return self.n_atoms
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +92,9 @@ class Coder(Shown, Features):
 
         learnt : what `learn` returned first, after a round at least.
         """
-        return _of_the_last(learnt["trace"])
+        ended = convergence.of_rounds(learnt["trace"])
+        assert ended is not None
+        return ended.loss
 
     @classmethod
     def kind(cls) -> str:
@@ -101,8 +127,9 @@ class Coder(Shown, Features):
     def learning(self, name: str = "objective") -> dict[str, Any]:
         """Return rounds, the objective of the first and the mean of the last tenth by a name, and how they ended."""
         trace: tuple[float, ...] = getattr(self, "trace", ())
-        ends = {f"{name}_first": trace[0], name: _of_the_last(trace)} if trace else {}
-        return {"rounds": len(trace), **ends, **convergence.facts_of(self.ending)}
+        ended = self.ending
+        ends = {} if ended is None else {f"{name}_first": trace[0], name: ended.loss}
+        return {"rounds": len(trace), **ends, **convergence.facts_of(ended)}
 
     @property
     @abstractmethod
@@ -125,14 +152,15 @@ class Coder(Shown, Features):
         return dict(settings.to_dict())
 
     @property
-    @abstractmethod
     def basis(self) -> Float64:
         """Unit rows in whitened space, (K, p): the columns of the dictionary."""
+        found: Float64 = vars(self)["atoms"]
+        return found
 
     @property
-    @abstractmethod
     def row_numbers(self) -> int:
-        """float32 numbers that coding a patch takes beside the patch."""
+        """float32 numbers that coding a patch takes beside the patch: four codes, unless a subclass knows better."""
+        return 4 * self.settings.width
 
     @property
     @abstractmethod
@@ -237,11 +265,6 @@ class Code(NamedTuple):
     cls: type[Coder]
     settings: Any
     idle: frozenset[str] = frozenset()
-
-
-def _of_the_last(trace: Sequence[float]) -> float:
-    """Return the mean over the last tenth of rounds."""
-    return float(np.mean(trace[-max(1, len(trace) // 10) :]))
 
 
 def checked_images(images: NDArray[np.generic], shape: tuple[int, int, int]) -> NDArray[np.generic]:

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.coder import Coder, Float32, Float64, Record
-from smtdist.codes.settings import PatchSettings
+from smtdist.codes.coder import Coder, Float32, Float64, PatchSettings, Record
 from smtdist.errors import ConfigurationError, ModelError, called
 from smtdist.settings import seed, shared
 
@@ -173,16 +172,6 @@ class PatchEncoder(Coder):
     def feature(self) -> str:
         """Its name."""
         return self.NAME
-
-    @property
-    def basis(self) -> Float64:
-        """The atoms."""
-        return self.atoms
-
-    @property
-    def row_numbers(self) -> int:
-        """Numbers that coding a patch takes beside the patch: four codes, unless a subclass knows better."""
-        return 4 * self.settings.width
 
     @property
     def held_bytes(self) -> int:

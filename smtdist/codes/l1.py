@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
-from smtdist.codes.settings import PatchSettings
+from smtdist.codes.coder import Code, Coder, Float32, Float64, PatchSettings, Record
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1, pursuit
 from smtdist.kernels import sparse_codes as quick_codes
@@ -191,11 +190,6 @@ class SparseCoder(Coder):
         """l1, whatever features are pooled."""
         return "l1"
 
-    @property
-    def basis(self) -> Float64:
-        """The columns of Φ as rows, (K, p)."""
-        return self.atoms
-
     def __call__(self, rows: Float32) -> Any:
         """Return L1 codes of whitened patches (n, p), (n, K)."""
         wanted = self.settings
@@ -213,11 +207,6 @@ class SparseCoder(Coder):
     def dictionary(self) -> Float32:
         """Φ, (p, K) float32."""
         return np.ascontiguousarray(self.atoms.T, np.float32)
-
-    @property
-    def row_numbers(self) -> int:
-        """Numbers that coding a patch takes beside the patch."""
-        return 4 * self.settings.width
 
     @property
     def held_bytes(self) -> int:

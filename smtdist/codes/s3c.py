@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from smtdist.codes.coder import Code, Coder, Float32, Float64, Record
+from smtdist.codes.coder import Code, Coder, Float32, Float64, PatchSettings, Record
 from smtdist.codes.s3c_steps import GAP, learn
-from smtdist.codes.settings import PatchSettings
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes

@@ -23,7 +23,7 @@ from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models import readout, store
 from smtdist.models.jobs import Change, Job, Look, Request, Seen
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.settings import FLAG, Settings, setting
 
 EXACT: Final = 100_000

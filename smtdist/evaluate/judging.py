@@ -361,11 +361,6 @@ class RawPixels(OnAnother):
     dtype = "float32"
     positions = 1
 
-    @property
-    def first(self) -> ImageTransform:
-        """The model."""
-        return self.model
-
     def require_images(self, source: Source) -> None:
         """Do nothing: all images of a source have one shape."""
 

@@ -13,7 +13,7 @@ from smtdist.engine import calibration
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import MemoryBudgetError, option
-from smtdist.models import transform_plan
+from smtdist.models import transform
 
 LESS: Final = f"learn from fewer images ({option('limit')}), or pool more ({option('pool')})"
 REMEDIES: Final = {
@@ -63,7 +63,7 @@ class EvaluationPlan:
     stages : in order. judging : least and most CPU seconds of the classifier, None where that is not known.
     """
 
-    transforms: tuple[transform_plan.TransformPlan, ...]
+    transforms: tuple[transform.TransformPlan, ...]
     held: bool
     stages: tuple[Stage, ...]
     judging: tuple[float, float] | None = None
@@ -121,7 +121,7 @@ class EvaluationPlan:
 
 
 def stages_of(
-    transforms: Sequence[transform_plan.TransformPlan],
+    transforms: Sequence[transform.TransformPlan],
     held: bool,
     name: str,
     judging_bytes: int,
@@ -152,4 +152,4 @@ def multiplied(work: float) -> tuple[float, float]:
     left = np.ones((size, size), np.float32)
     left @ left
     each = calibration.timed(lambda: left @ left) / size**3
-    return transform_plan.FASTER * each * work, 3 * transform_plan.SLOWER * each * work
+    return transform.FASTER * each * work, 3 * transform.SLOWER * each * work

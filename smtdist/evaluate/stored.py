@@ -21,7 +21,7 @@ from smtdist.data.table import StoredTable
 from smtdist.errors import DataError
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.models import readout, representations, store
+from smtdist.models import readout, store, transform
 
 KIND: Final = "representation"
 ASKED: Final = ("identity", "parts")
@@ -162,7 +162,7 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
         raise DataError(
             f"Some samples of {name} could not be read and have no representation; transform undamaged data."
         )
-    store.require(file, {"": representations.ARRAYS})
+    store.require(file, {"": transform.ARRAYS})
     z: h5py.Dataset = file["z"]
     labels, names = np.empty(0, np.int64), None
     if labelled:

@@ -47,25 +47,20 @@ def update(
     jobs.require_verb(present.STORED_AS, "withdraw" if withdraw else "update")
     folder = None if checkpoint is None else Path(checkpoint)
     execution = Execution(cluster, n_workers, checkpoint=folder, on_bad_chunk=on_bad_chunk)
+    change = jobs.Change((), None, withdraw, alone, allow_repeats, lengths=tuple(lengths or ()))
     if not hasattr(present, "taken"):  # a head, whose rows come with labels
         path = X[0] if isinstance(X, tuple) else X
         if not isinstance(path, str | os.PathLike):
             raise DataError(
                 "A head takes rows with labels; give their file, or call its partial_fit or withdraw."
             )
-        change = jobs.Change(
-            (os.fspath(path),), None, withdraw, alone, allow_repeats, lengths=tuple(lengths or ())
-        )
-        job = jobs.update_job(deepcopy(present), change)
+        job = jobs.update_job(deepcopy(present), change._replace(data=(os.fspath(path),)))
         with execution.engine() as engine:
             return job.fit(engine)[0]
     with present.taken(X, on_bad_chunk == "skip") as source:
-        if lengths is not None:
-            source = merging.in_sequences(present, source, tuple(lengths))
+        job = merging.change_of(present, source, change)
         with execution.engine() as engine:
-            if alone:
-                return merging.fit_alone(present, source, engine)[0]
-            return merging.update(present, source, engine, withdraw=withdraw, repeats=allow_repeats)[0]
+            return job.fit(engine)[0]
 
 
 def merge(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -30,7 +30,6 @@ from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.dictionary import moved_once
 from smtdist.models.fit import whitening_of
-from smtdist.models.growth import Batch, predicted
 from smtdist.models.model import whitened
 from smtdist.models.plan import Step
 from smtdist.statistics.base import State, Statistic
@@ -56,6 +55,17 @@ SLICE_BYTES = 256 * 2**20
 """Rows of large sums that are tried before all of them: what an image costs beside its sums shows at any number of atoms."""
 
 
+Size = tuple[int, int, int]
+"""Of a pass: its batch, the samples of a slot, its tiles of rows."""
+
+
+class Learnt(NamedTuple):
+    """The whitening and the atoms found so far, or given, in place of placeholders."""
+
+    whitener: Whitener | None
+    grid: NDArray[np.float32] | None
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a process is to measure: a fit's passes with their batches, and what it starts from."""
@@ -63,7 +73,7 @@ class Asked:
     source: Source
     settings: Configuration
     steps: tuple[Step, ...]
-    sizes: tuple[tuple[int, int, int], ...]  # of each: its batch, the samples of a slot, its tiles of rows
+    sizes: tuple[Size, ...]  # of each
     threads: int
     processes: int  # that measure at the same time, and share the memory
     whitener: Whitener | None = None  # of a model that is reused
@@ -89,9 +99,9 @@ def measured(question: Asked, deadline: Deadline) -> Measured:
     baselines: dict[str, int] = {}
     most = max(batch for batch, _, _ in question.sizes)
     images, reading = timing.read_sample(question.source, most, deadline.share(0.15))
-    whitener, grid, paces = question.whitener, question.grid, {}
+    known, paces = Learnt(question.whitener, question.grid), {}
     with compile_timer() as compiled:
-        for step, (batch, samples, tiles) in zip(question.steps, question.sizes, strict=True):
+        for step, size in zip(question.steps, question.sizes, strict=True):
             # here and not before all of them: a pass leaves gaps in the heap to those that follow
             before = compiled()
             in_use, start = _probed(step, question.threads)
@@ -99,53 +109,40 @@ def measured(question: Asked, deadline: Deadline) -> Measured:
             deadline = deadline.later(compiling)
             baselines[step.name] = in_use - images.nbytes + LEFT * bool(baselines)
             due = deadline.share(SHARES.get(step.name, 0.3))
-            statistic = fitted(step.statistic, whitener, grid)
-            curve, basis, state = _curve(statistic, images, batch, samples, tiles, due, question.processes)
+            statistic = fitted(step.statistic, known)
+            curve, basis, state = _curve(statistic, images, size, due, question.processes)
             paces[step.name] = Pace(reading, curve, max(0.0, start - compiling), basis)
-            whitener, grid = _learnt(statistic, state, question.settings, step.source.name, whitener, grid)
+            known = _learnt(statistic, state, question.settings, step.source.name, known)
         return Measured(paces, baselines, compiled())
-
-
-Learnt = tuple[Whitener | None, NDArray[np.float32] | None]
 
 
 @singledispatch
 def _learnt(
-    statistic: Statistic,
-    state: State,
-    settings: Configuration,
-    name: str,
-    whitener: Whitener | None,
-    grid: NDArray[np.float32] | None,
+    statistic: Statistic, state: State, settings: Configuration, name: str, known: Learnt
 ) -> Learnt:
-    """Return the whitening and the atoms that the passes after this one begin with."""
-    return whitener, grid
+    """Return what the passes after this one begin with."""
+    return known
 
 
 @_learnt.register
-def _(
-    moments: PatchMoment, state: State, settings: Configuration, name: str, whitener: Any, grid: Any
-) -> Learnt:
+def _(moments: PatchMoment, state: State, settings: Configuration, name: str, known: Learnt) -> Learnt:
     try:
-        return whitened(moments.whitener, whitening_of(state, moments.whitener, settings, name)), grid
+        whitening = whitening_of(state, moments.whitener, settings, name)
     except DataError:  # all patches of the sample are constant
-        return whitener, grid
+        return known
+    return known._replace(whitener=whitened(moments.whitener, whitening))
 
 
 @_learnt.register
-def _(
-    sketch: Candidates, state: State, settings: Configuration, name: str, whitener: Any, grid: Any
-) -> Learnt:
+def _(sketch: Candidates, state: State, settings: Configuration, name: str, known: Learnt) -> Learnt:
     # some more than once where the sample has fewer
     vectors = state["vector"].astype(np.float32)
-    return whitener, _repeated(vectors, settings.n_atoms) if len(vectors) else None
+    return known._replace(grid=_repeated(vectors, settings.n_atoms) if len(vectors) else None)
 
 
 @_learnt.register
-def _(
-    moved: Centroids, state: State, settings: Configuration, name: str, whitener: Any, grid: Any
-) -> Learnt:
-    return whitener, moved_once(moved.encoder.atoms, state, settings)
+def _(moved: Centroids, state: State, settings: Configuration, name: str, known: Learnt) -> Learnt:
+    return known._replace(grid=moved_once(moved.encoder.atoms, state, settings))
 
 
 def probed(question: Asked) -> dict[str, int]:
@@ -165,44 +162,38 @@ def _probed(step: Step, threads: int) -> tuple[int, float]:
 
 
 @singledispatch
-def fitted(statistic: Statistic, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Statistic:
-    """Return the statistic with the whitening and the atoms found so far, or given, in place of placeholders."""
+def fitted(statistic: Statistic, known: Learnt) -> Statistic:
+    """Return the statistic with what was found so far."""
     return statistic
 
 
 @fitted.register
-def _(sketch: Candidates, whitener: Whitener | None, grid: Any) -> Statistic:
-    return replace(sketch, whitener=whitener or sketch.whitener)
+def _(sketch: Candidates, known: Learnt) -> Statistic:
+    return replace(sketch, whitener=known.whitener or sketch.whitener)
 
 
 @fitted.register
-def _(sums: CodeSums, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Statistic:
-    return replace(sums, encoder=_encoder(sums.encoder, whitener, grid))
+def _(sums: CodeSums, known: Learnt) -> Statistic:
+    return replace(sums, encoder=_encoder(sums.encoder, known))
 
 
 @fitted.register
-def _(moved: Centroids, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Statistic:
-    encoder = _encoder(moved.encoder, whitener, grid)
+def _(moved: Centroids, known: Learnt) -> Statistic:
+    encoder = _encoder(moved.encoder, known)
     return replace(moved, encoder=encoder, spares=replace(moved.spares, whitener=encoder.whitener))
 
 
-def _encoder(encoder: Encoder, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Encoder:
-    return replace(
-        encoder, whitener=whitener or encoder.whitener, atoms=encoder.atoms if grid is None else grid
-    )
+def _encoder(encoder: Encoder, known: Learnt) -> Encoder:
+    atoms = encoder.atoms if known.grid is None else known.grid
+    return replace(encoder, whitener=known.whitener or encoder.whitener, atoms=atoms)
 
 
 @singledispatch
 def _curve(
-    statistic: Statistic,
-    images: NDArray[Any],
-    batch: int,
-    samples: int,
-    tiles: int,
-    due: Deadline,
-    processes: int,
+    statistic: Statistic, images: NDArray[Any], size: Size, due: Deadline, processes: int
 ) -> tuple[Curve, str, State]:
     """Return the seconds a sample takes, along the pass where that changes, how they were found, and a state."""
+    batch = size[0]
     state = statistic.zero()
     statistic.update(state, images[:1], 0)  # touches memory and warms kernels
 
@@ -221,19 +212,13 @@ def _repeated(images: NDArray[Any], size: int) -> NDArray[Any]:
 
 @_curve.register
 def _(
-    sketch: Candidates,
-    images: NDArray[Any],
-    batch: int,
-    samples: int,
-    tiles: int,
-    due: Deadline,
-    processes: int,
+    sketch: Candidates, images: NDArray[Any], planned: Size, due: Deadline, processes: int
 ) -> tuple[Curve, str, State]:
     """Return the falling cost of a sketch: the more samples it has seen, the fewer patches are small enough to be made.
 
     Aged by so many samples, a sketch has hashes smaller by that factor.
     """
-    state = sketch.zero()
+    state, (batch, samples, _) = sketch.zero(), planned
     size = min(batch, len(images))
 
     def seconds(of: State, seen: int) -> float:
@@ -266,18 +251,13 @@ def _(
 
 @_curve.register
 def _(
-    sums: CodeSums,
-    images: NDArray[Any],
-    batch: int,
-    samples: int,
-    tiles: int,
-    due: Deadline,
-    processes: int,
+    sums: CodeSums, images: NDArray[Any], size: Size, due: Deadline, processes: int
 ) -> tuple[Curve, str, State]:
     """Return the cost of the sums, or of one of so many tiles of their rows, at the real K and batch.
 
     Where those need too much memory or time, from smaller ones.
     """
+    batch, _, tiles = size
     room = BUDGET_SHARE * min(MOST_BYTES, psutil.virtual_memory().available / processes)
     *smaller, whole = _slices(sums, tiles)
     n_atoms, area, found = sums.n_atoms, sums.area / tiles, list[Batch]()
@@ -352,3 +332,103 @@ def _dictionaries(n_atoms: int) -> list[int]:
     ([128, 512, 2048, 8192], [64])
     """
     return [size for size in (n_atoms // 64, n_atoms // 16, n_atoms // 4) if size >= 128] + [n_atoms]
+
+
+CONSTANT, IMAGES, PRODUCTS, PAIRS, SWEEP = range(5)
+"""The terms of `Batch.terms`."""
+FULL = 0.9
+"""Share of active atoms from which their number says little of how often they were."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one update of the K x K sums took; `active` atoms, of `atoms` = K, occurred in its `images`.
+
+    different : images that are not copies of another; 0: all. area : entries of the upper triangle that
+    were summed, those of some rows; 0: all, K² / 2.
+    """
+
+    atoms: int
+    images: int
+    active: int
+    seconds: float
+    different: int = 0
+    area: float = 0.0
+
+    @property
+    def terms(self) -> tuple[float, ...]:
+        """What an update consists of: see `predicted`."""
+        n, k = float(self.images), float(self.atoms)
+        square = 2 * self.area or k**2
+        return 1.0, n, n * k, n * square, square * self.active / k
+
+    @property
+    def draws(self) -> float:
+        """How often an atom is drawn in an image, if each time any of K is as likely."""
+        share = min(self.active, self.atoms - 0.5) / self.atoms
+        return -self.atoms * math.log1p(-share) / (self.different or self.images)
+
+
+def predicted(found: Sequence[Batch], atoms: int, images: int, area: float = 0.0) -> float:
+    """Return the seconds of an update by a + b n + c n K + d n S + e S r / K, none negative, through what was found.
+
+    S is K², or twice the area that is summed of the upper triangle. Products of n images' patches with K
+    atoms are n K, pairs of their active atoms n to n S by how many are active, and a row of the sums is
+    swept for each of the r atoms that occur at all: few in a batch of a few images, soon nearly all, so
+    that the sweep is paid by the batch and not by the image. Batches of one size do not tell what an update
+    or an image costs from what grows with it, nor do those of one dictionary: that is taken for n S then,
+    since a plan may rather be too long than too short.
+
+    >>> law = lambda k, n, r: Batch(k, n, r, 1e-3 * n + 1e-6 * n * k + 1e-8 * k * r)
+    >>> few = [law(512, 4, 300), law(512, 16, 500), law(512, 64, 512), law(2048, 4, 700), law(2048, 16, 1800)]
+    >>> round(predicted(few, 8192, 256), 2), round(law(8192, 256, 8192).seconds, 2)
+    (3.02, 3.02)
+    >>> predicted([Batch(512, 1, 512, 0.5)], 512, 64)
+    32.0
+    """
+    left_out = set[int]()
+    if len({batch.images for batch in found}) == 1:
+        left_out |= {CONSTANT, SWEEP}
+    if {batch.atoms for batch in found} in ({one.atoms} for one in found if one.atoms != atoms):
+        left_out |= {IMAGES, PRODUCTS}
+    columns = [term for term in range(SWEEP + 1) if term not in left_out]
+    active = active_of(found, atoms, images)
+    wanted = np.array(Batch(atoms, images, active, 0.0, area=area).terms)[columns]
+    terms = np.array([batch.terms for batch in found])[:, columns]
+    times = np.array([batch.seconds for batch in found])
+    from scipy.optimize import nnls  # 19 MiB of optimisers, which only a plan that is extrapolated needs
+
+    # relative errors count: the largest would drown the others
+    coefficients, _ = nnls(
+        terms / wanted / times[:, None], np.ones(len(times)), maxiter=100 * terms.shape[1]
+    )
+    return float(coefficients.sum())
+
+
+def active_of(found: Sequence[Batch], atoms: int, images: int) -> int:
+    """Return how many of K atoms occur in so many images, each drawn as often as those of the batches found.
+
+    Between dictionaries draws grow by a power of K that is seen in the two largest: none for one-hot codes,
+    of which a patch has one, and K where a patch activates a share of all.
+
+    >>> vq = [Batch(k, 4, round(k * (1 - math.exp(-800 / k))), 1.0) for k in (1024, 4096)]
+    >>> active_of(vq, 65536, 64) / (65536 * (1 - math.exp(-64 * 200 / 65536)))  # doctest: +ELLIPSIS
+    1.00...
+    """
+    telling = [
+        _telling([one for one in found if one.atoms == size]) for size in {one.atoms for one in found}
+    ]
+    *_, near = telling = sorted(telling, key=lambda batch: batch.atoms)
+    power = 1.0
+    if len(telling) > 1:
+        before = telling[-2]
+        power = math.log(near.draws / before.draws) / math.log(near.atoms / before.atoms)
+    draws = near.draws * (atoms / near.atoms) ** min(1.0, max(0.0, power)) * images
+    return max(1, round(-atoms * math.expm1(-draws / atoms)))
+
+
+def _telling(found: Sequence[Batch]) -> Batch:
+    """Return the batch that tells most of how often atoms occur: of many images, but not so many that all atoms do."""
+    few = [batch for batch in found if batch.active < FULL * batch.atoms]
+    choose, among = (max, few) if few else (min, found)
+    return choose(among, key=lambda batch: batch.different or batch.images)

@@ -22,6 +22,7 @@ from smtdist.errors import ConfigurationError, ModelError, equals
 from smtdist.models import store, valued
 from smtdist.models.coders import fit, manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
+from smtdist.models.components import require_windows
 from smtdist.models.plugins import ENCODERS, brought, is_brought
 from smtdist.models.store import Array
 from smtdist.settings import named
@@ -100,15 +101,6 @@ def named_settings(model: Manifold) -> dict[str, Any]:
     return {"code": feature, **{name: both[name] for name in declared(feature)}}
 
 
-def names_of_the_code(feature: str) -> set[str]:
-    """Return the names of settings that the code alone has: they stay as they are where a coder is used again.
-
-    >>> sorted(names_of_the_code("l1") & {"n_atoms", "patch_size", "random_state", "context_size"})
-    ['n_atoms', 'patch_size']
-    """
-    return declared(feature).keys() - ManifoldSettings.declared().keys()
-
-
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
     """Fit the coder, then a manifold transform on its codes; returns it with the records of all passes.
 
@@ -126,7 +118,8 @@ def require_pooled(source: Source, settings: CodedSettings) -> None:
     """Refuse images that either step cannot take, pooling windows that do not fit into them, and too many components."""
     shape = fit.image_shape(source, settings.coder)
     require_entries(settings)
-    manifold.require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
+    patches = patch_rows(settings.coder, shape, None)
+    require_windows(settings.embedding, *manifold.coded_grid(patches, settings.embedding))
 
 
 def require_entries(settings: CodedSettings) -> None:
@@ -191,7 +184,15 @@ def stored(model: Any) -> Iterator[tuple[str, Group]]:
 def restored(file: Any, statistics: bool) -> Coder | Manifold:
     """Read what `stored` yielded; without `statistics` the K x K sums of a transform stay on disk."""
     kind = str(file.attrs["kind"]).removesuffix(_ON_A_CODER)
-    return restored_as(_class_of(kind, file.filename), file, statistics)
+    name = kind.removeprefix(encoder.FILE_KIND)
+    if name == kind:
+        classes = {cls.kind(): cls for cls in (code_of(feature).cls for feature in configuration.CODED)}
+        return restored_as(classes[kind], file, statistics)
+    if name not in configuration.CODED and not is_brought(ENCODERS, name):
+        raise ModelError(
+            f"{file.filename} has codes of the encoder {name}, which no installed package brings; install the one that does."
+        )
+    return restored_as(code_of(name).cls, file, statistics)
 
 
 def restored_as(cls: Any, file: Any, statistics: bool) -> Coder | Manifold:
@@ -222,16 +223,3 @@ def restored_as(cls: Any, file: Any, statistics: bool) -> Coder | Manifold:
         return model
     sums = valued.read_statistics(file["statistics"], model.basis, provenance.get("audit", ()))
     return dataclasses.replace(model, statistics=sums)
-
-
-def _class_of(kind: str, path: str) -> type[Coder]:
-    """Return the class of the coders of a kind of file; ModelError for one that no installed package brings."""
-    if not kind.startswith(encoder.FILE_KIND):
-        classes = {cls.kind(): cls for cls in (code_of(feature).cls for feature in configuration.CODED)}
-        return classes[kind]
-    name = kind.removeprefix(encoder.FILE_KIND)
-    if name not in configuration.CODED and not is_brought(ENCODERS, name):
-        raise ModelError(
-            f"{path} has codes of the encoder {name}, which no installed package brings; install the one that does."
-        )
-    return code_of(name).cls

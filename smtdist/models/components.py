@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ModelError, counted
+from smtdist.data.source import Source
+from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence, representation
+from smtdist.kernels.types import Geometry
 from smtdist.models.merge import Transform
 from smtdist.models.readout import ImageTransform
 
@@ -19,20 +21,14 @@ from smtdist.models.readout import ImageTransform
 class PatchTransform(Transform, ImageTransform):
     """What transforms of images have in common, whatever their codes."""
 
-    @property
-    @abstractmethod
-    def code(self) -> str:
-        """The name of its code."""
+    learned: ClassVar[bool] = False
+    """Whether its code is learned from the images."""
+    geometry: Geometry
 
     @property
     @abstractmethod
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the positions that are coded."""
-
-    @property
-    @abstractmethod
-    def patch(self) -> int:
-        """Side of a patch, in pixels."""
 
     @property
     @abstractmethod
@@ -42,6 +38,21 @@ class PatchTransform(Transform, ImageTransform):
     @abstractmethod
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return what entries of the code stand for as patches (n, patch, patch, channels); all by default."""
+
+    def require_like(self, source: Source) -> None:
+        """Refuse images that cannot be added to those of the fit."""
+        try:
+            self.require_images(source)
+        except ModelError as error:
+            raise DataError(error.sentence) from error
+
+    def require_addable(self, other: PatchTransform, name: str) -> None:
+        """Refuse a model, called `name`, of other images or patches."""
+        if other.geometry != self.geometry:
+            raise ModelError(
+                f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first "
+                f"model of {tuple(self.geometry)}; they must be the same."
+            )
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32.
@@ -61,14 +72,13 @@ class PatchTransform(Transform, ImageTransform):
     @property
     def pooling(self) -> tuple[int, int]:
         """Side of a pooling window and step to the next, in positions."""
-        settings = self.settings
-        return representation.asked_windows(*self.grid, settings.pool_size, settings.pool_stride)
+        return windows_of(self.settings, *self.grid)
 
     @property
     def window(self) -> tuple[int, int]:
         """Side of a pooling window and step to the next, in pixels."""
         (size, step), stride = self.pooling, self.settings.patch_stride
-        return (size - 1) * stride + self.patch, step * stride
+        return (size - 1) * stride + self.geometry.patch, step * stride
 
     def feature_shape(self, n_components: int) -> tuple[int, int, int]:
         """Return the shape of one image's representation: pooled rows, pooled columns, components."""
@@ -102,3 +112,13 @@ class PatchTransform(Transform, ImageTransform):
             "fingerprint": self.fingerprint,
             **convergence.facts_of(self.ending),
         }
+
+
+def windows_of(settings: Any, rows: int, columns: int) -> tuple[int, int]:
+    """Return side of a pooling window of so many positions, and step to the next."""
+    return representation.asked_windows(rows, columns, settings.pool_size, settings.pool_stride)
+
+
+def require_windows(settings: Any, rows: int, columns: int) -> None:
+    """Refuse pooling windows that do not fit into so many positions, before any data are read."""
+    representation.pooled_shape(rows, columns, *windows_of(settings, rows, columns))

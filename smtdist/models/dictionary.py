@@ -17,8 +17,8 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence, mirrored
 from smtdist.kernels import whitening as whitening_kernels
-from smtdist.kernels.types import Encoder, Geometry, Whitener
-from smtdist.models.records import best_of
+from smtdist.kernels.types import Encoder, Whitener
+from smtdist.models.provenance import best_of
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -120,27 +120,25 @@ def drawn_atoms(settings: Configuration) -> int:
     return settings.n_atoms // 2 if settings.dictionary_mirrored else settings.n_atoms
 
 
-def with_mirror_images(half: Dictionary, geometry: Geometry) -> Dictionary:
-    """Return the atoms of a dictionary and, after them, their mirror images."""
-    order, taken = mirrored.mirrored_pixels(geometry), half.source_sample >= 0
-    there = np.where(taken, mirrored.mirrored_positions(geometry, half.source_position), -1)
-    return Dictionary(
-        np.concatenate([half.grid, half.grid[:, order]]),
-        np.tile(half.counts, 2),
-        np.tile(half.source_sample, 2),
-        np.concatenate([half.source_position, there.astype(np.int32)]),
-        np.concatenate([half.source_view, 1 - half.source_view]),
-    )
-
-
 def from_sketch(
     state: State, source: Source, whitener: Whitener, settings: Configuration, engine: Engine
 ) -> tuple[Dictionary, list[dict[str, Any]]]:
     """Choose or learn the atoms from a sketch of `sketch_size` random patches; return the records of further passes."""
     method, wanted = settings.dictionary_method, drawn_atoms(settings)
 
-    def closed(found: Dictionary) -> Dictionary:
-        return with_mirror_images(found, whitener.geometry) if settings.dictionary_mirrored else found
+    def closed(half: Dictionary) -> Dictionary:
+        """Return the atoms and, where the dictionary is mirrored, their mirror images after them."""
+        if not settings.dictionary_mirrored:
+            return half
+        geometry, taken = whitener.geometry, half.source_sample >= 0
+        places = mirrored.mirrored_positions(geometry, half.source_position)
+        return Dictionary(
+            np.concatenate([half.grid, half.grid[:, mirrored.mirrored_pixels(geometry)]]),
+            np.tile(half.counts, 2),
+            np.tile(half.source_sample, 2),
+            np.concatenate([half.source_position, np.where(taken, places, -1).astype(np.int32)]),
+            np.concatenate([half.source_view, 1 - half.source_view]),
+        )
 
     if method == "diverse":
         return closed(diverse(state, wanted, settings.dictionary_cosine)), []
@@ -164,12 +162,10 @@ def from_sketch(
         first = start.grid[number * wanted : (number + 1) * wanted]
         return _k_means(first, source, whitener, settings, engine)
 
-    return best_of(settings.dictionary_n_init, learned, _distance_of, engine)
+    def loss(found: Dictionary) -> float:  # the mean squared distance over the last tenth of the rounds
+        return 0.0 if found.ending is None else found.ending.loss
 
-
-def _distance_of(found: Dictionary) -> float:
-    """Return what starts of k-means are compared by: the mean squared distance over the last tenth of the rounds."""
-    return 0.0 if found.ending is None else found.ending.loss
+    return best_of(settings.dictionary_n_init, learned, loss, engine)
 
 
 def diverse(state: State, size: int, cosine: float) -> Dictionary:

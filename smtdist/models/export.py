@@ -17,6 +17,7 @@ arithmetic:
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from importlib import import_module
@@ -35,13 +36,14 @@ from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.grid_pool import cells
 from smtdist.kernels.patches import Average
-from smtdist.kernels.types import Geometry, PixelScale
+from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.models import loading, readout, store
 from smtdist.models.jobs import require_verb
 from smtdist.models.kinds import KINDS
 from smtdist.models.words.model import write_word2vec
 
 FLOATS = ("float16", "float32", "float64")
+BEST: Final = "activate_best"
 
 
 class Exported(NamedTuple):
@@ -123,38 +125,21 @@ def export(
 
 @dataclass(frozen=True)
 class Tables:
-    """Numbers and arrays of an encoder; R x C positions of an image are coded, a patch has T x T pixels, p numbers."""
+    """Arrays of an encoder; R x C positions of an image are coded, a patch has T x T pixels, p numbers.
 
-    images: tuple[int, int, int]  # rows, columns, channels of an input image
-    dtype: str  # of an input image
-    result_dtype: str
-    scale: PixelScale
-    grey: bool
-    patch: int
-    channels: int  # after grey
+    seen : the model, and what is read out of its codes. average : how the mean of a patch is made; None: `offset`.
+    """
+
+    seen: readout.ModelReadout
+    encoder: Encoder
+    average: Average | None
     positions: tuple[int, int]  # R, C
-    stride: int  # from one coded position to the next
-    grid: tuple[int, int]  # rows and columns of all positions; those that are not coded embed as zero
-    average: Average | None  # None: `offset`
-    floor_sum: float  # Σ m² below this: a constant patch
-    grid_scale: int
-    form: str
-    cut: int
-    euclidean: bool
-    best_constant: bool
-    best_zero: bool
-    pool_size: int
-    pool_stride: int
-    feature_shape: tuple[int, ...]
-    embedded: bool  # whether the embedding is part of a representation
     rows_at: NDArray[np.int64]  # (R T,): image rows of the pixels of a patch, position by position
     columns_at: NDArray[np.int64]  # (C T,)
     rows_near: NDArray[np.float64]  # (R T, H) zeros and ones: rows that a contextual mean sums over
     columns_near: NDArray[np.float64]  # (C T, W)
     counted: NDArray[np.float64]  # (1, R, 1, C, 1, 1): numbers that the mean is over
     offset: NDArray[np.float64]  # (1, 1, T, 1, T, channels): the global mean
-    whiten: NDArray[np.float64]  # (p, p) whole numbers
-    atoms_t: NDArray[np.float32]  # (p, K) whole numbers
     norms: NDArray[np.int32]  # (K,): Σ a²
     components_t: NDArray[np.float32]  # (K, L)
     cells: (
@@ -162,9 +147,20 @@ class Tables:
     )  # (cells, R C) zeros and ones: where codes are counted; None: they are not
 
     @property
-    def pixels(self) -> int:
-        """Pixels of a patch, p."""
-        return self.patch * self.patch * self.channels
+    def whitener(self) -> Whitener:
+        """How patches are made."""
+        return self.encoder.whitener
+
+    @property
+    def geometry(self) -> Geometry:
+        """Of images and patches, after grey."""
+        return self.whitener.geometry
+
+    @property
+    def images(self) -> tuple[int, int, int]:
+        """Rows, columns and channels of an input image."""
+        rows, columns, channels, _ = self.geometry
+        return rows, columns, 3 if self.whitener.grey else channels
 
     @property
     def averaged_axes(self) -> tuple[int, ...]:
@@ -174,17 +170,11 @@ class Tables:
         return (*((2, 4) if self.average.pixels else ()), *((5,) if self.average.channels else ()))
 
     @property
-    def n_features(self) -> int:
-        """Numbers in one representation."""
-        return int(np.prod(self.feature_shape))
-
-    @property
     def image_bytes(self) -> int:
         """Memory one image of a batch takes, at most about: patches in float64, products with all atoms, embeddings."""
-        coded = self.positions[0] * self.positions[1]
-        every = self.grid[0] * self.grid[1]
+        coded, every = self.positions[0] * self.positions[1], self.geometry.positions
         atoms, length = (int(size) for size in self.components_t.shape)
-        return coded * (24 * self.pixels + 9 * atoms + 20 * length) + 8 * every * length
+        return coded * (24 * self.geometry.pixels + 9 * atoms + 20 * length) + 8 * every * length
 
 
 def tables(exported: readout.ImageTransform) -> Tables:
@@ -194,16 +184,17 @@ def tables(exported: readout.ImageTransform) -> Tables:
     mirror images, which a caller can make.
     """
     seen = exported.read_out()
-    model, how = model_of(exported), seen.readout
+    model: Any = seen.model
+    how = seen.readout
     if how.mirrored:
         raise ConfigurationError(
             "An exported encoder has no features of mirror images; give it the mirrored images too."
         )
-    encoder, settings = model.encoder, model.settings
+    encoder = model.encoder
     whitener = encoder.whitener
     geometry, size = whitener.geometry, whitener.geometry.patch
     rows, columns = (
-        np.arange(0, length, settings.patch_stride) for length in (geometry.rows, geometry.columns)
+        np.arange(0, length, whitener.sampling.stride) for length in (geometry.rows, geometry.columns)
     )
     components = model.components(how.n_components, how.drop)
     code_kernels.check_atoms(geometry.pixels, encoder.atoms)
@@ -211,8 +202,7 @@ def tables(exported: readout.ImageTransform) -> Tables:
         raise ModelError(
             "The model has no whitening matrix, so there is no encoder to export; fit it first."
         )
-    largest = max(geometry.rows, geometry.columns)
-    reach = largest if whitener.mean_context == "whole" else int(whitener.mean_context)
+    reach = geometry.reach(whitener.mean_context)
     rows_near, near_rows = _near(rows, geometry.rows, size, reach)
     columns_near, near_columns = _near(columns, geometry.columns, size, reach)
     offset = np.zeros(geometry.pixels) if whitener.global_mean is None else whitener.global_mean
@@ -222,45 +212,20 @@ def tables(exported: readout.ImageTransform) -> Tables:
         counted *= near_rows[:, None] * near_columns if average.near else 1
         counted *= (size * size if average.pixels else 1) * (geometry.channels if average.channels else 1)
     return Tables(
-        images=(geometry.height, geometry.width, 3 if whitener.grey else geometry.channels),
-        dtype=_input_dtype(model),
-        result_dtype=seen.dtype,
-        scale=whitener.scale,
-        grey=whitener.grey,
-        patch=size,
-        channels=geometry.channels,
+        seen,
+        encoder,
+        average,
         positions=(len(rows), len(columns)),
-        stride=settings.patch_stride,
-        grid=(geometry.rows, geometry.columns),
-        average=average,
-        floor_sum=whitening_kernels.contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale),
-        grid_scale=whitening_kernels.grid_scale(geometry.pixels),
-        form=encoder.form,
-        cut=encoder.cut,
-        euclidean=encoder.euclidean,
-        best_constant=encoder.constant_patch == "activate_best",
-        best_zero=encoder.zero_code == "activate_best",
-        pool_size=seen.pooling[0],
-        pool_stride=seen.pooling[1],
-        feature_shape=seen.representation_shape(),
-        embedded=how.features != "codes",
         rows_at=_starts(rows, size),
         columns_at=_starts(columns, size),
         rows_near=rows_near,
         columns_near=columns_near,
         counted=counted.reshape(1, len(rows), 1, len(columns), 1, 1),
         offset=np.asarray(offset, np.float64).reshape(1, 1, size, 1, size, geometry.channels),
-        whiten=np.ascontiguousarray(whitener.whiten, np.float64),
-        atoms_t=np.ascontiguousarray(encoder.atoms.T, np.float32),
         norms=square_norms(encoder.atoms).astype(np.int32),
         components_t=components,
         cells=None if how.features == "embedding" else _cells(rows, columns, geometry, how.code_grid),
     )
-
-
-def model_of(exported: readout.ImageTransform) -> Any:
-    """Return the model whose codes are read out."""
-    return exported.read_out().model
 
 
 def _cells(
@@ -286,7 +251,9 @@ def facts(exported: readout.ImageTransform) -> dict[str, Any]:
 
     `dropped` leading components are not in the file, so that there are none left to drop.
     """
-    model, drop = model_of(exported), exported.read_out().readout.drop
+    seen = exported.read_out()
+    model: Any = seen.model
+    drop = seen.readout.drop
     return {
         "configuration": model.settings.to_json(),
         "fingerprint": str(model.provenance.get("fingerprint", "")),
@@ -347,21 +314,22 @@ def as_graph(model: readout.ImageTransform) -> Any:
     """
     onnx = package("onnx")
     parts = tables(model)
-    held = sum(value.nbytes for value in vars(parts).values() if isinstance(value, np.ndarray))
+    arrays = (*vars(parts).values(), parts.whitener.whiten, parts.encoder.atoms)
+    held = sum(value.nbytes for value in arrays if isinstance(value, np.ndarray))
     if held > LARGEST:
         raise ModelError(
             f"The encoder holds {held:,} bytes, and an ONNX file at most 2 GiB; export fewer components."
         )
     graph = _Graph(onnx)
     dots, flat = _coded(graph, parts, _patches(graph, parts))
-    read = _nearest if parts.form == "labels" else _above
+    read = _nearest if parts.encoder.form == "labels" else _above
     found = read(graph, parts, dots, flat)
     rows_of_features = graph("Concat", *found, axis=1) if len(found) > 1 else found[0]
-    graph.name("Cast", "representation", rows_of_features, to=_type(onnx, parts.result_dtype))
-    image = onnx.helper.make_tensor_value_info("images", _type(onnx, parts.dtype), ["batch", *parts.images])
-    result = onnx.helper.make_tensor_value_info(
-        "representation", _type(onnx, parts.result_dtype), ["batch", parts.n_features]
-    )
+    shape, dtype = parts.seen.representation_shape(), _type(onnx, parts.seen.dtype)
+    graph.name("Cast", "representation", rows_of_features, to=dtype)
+    pixels = _type(onnx, _input_dtype(parts.seen.model))
+    image = onnx.helper.make_tensor_value_info("images", pixels, ["batch", *parts.images])
+    result = onnx.helper.make_tensor_value_info("representation", dtype, ["batch", math.prod(shape)])
     about = "Sparse manifold transform: images to pooled representations"
     built = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "smtdist", [image], [result], graph.constants, about),
@@ -369,7 +337,7 @@ def as_graph(model: readout.ImageTransform) -> Any:
         ir_version=IR_VERSION,
         producer_name="smtdist",
     )
-    more = {"image_bytes": parts.image_bytes, "feature_shape": list(parts.feature_shape)}
+    more = {"image_bytes": parts.image_bytes, "feature_shape": list(shape)}
     told = {name: str(value) for name, value in {**facts(model), **more}.items()}
     onnx.helper.set_model_props(built, told)
     onnx.checker.check_model(built, full_check=True)
@@ -419,7 +387,7 @@ class _Graph:
 
 def _patches(graph: _Graph, parts: Tables) -> str:
     """Raw images to patches minus their means, float64 (p, N) of whole numbers."""
-    (rows, columns), size, channels = parts.positions, parts.patch, parts.channels
+    (rows, columns), (_, _, channels, size) = parts.positions, parts.geometry
     whole = _pixel_grid(graph, parts)
     shape = (0, rows, size, columns, size, channels)  # 0 keeps the batch
     taken = graph("Gather", whole, graph.constant(parts.rows_at, "int64"), axis=1)
@@ -439,24 +407,24 @@ def _patches(graph: _Graph, parts: Tables) -> str:
             summed = graph.total(summed, *parts.averaged_axes)
         mean = _rounded(graph, summed, parts.counted)
     centred = graph("Transpose", graph("Sub", patches, mean), perm=[2, 4, 5, 0, 1, 3])
-    return graph.reshape(centred, parts.pixels, -1)
+    return graph.reshape(centred, parts.geometry.pixels, -1)
 
 
 def _pixel_grid(graph: _Graph, parts: Tables) -> str:
     """Raw pixels to whole numbers in float64, (B, H, W, C)."""
-    value = graph.cast("images", "float64")
-    if parts.scale.is_float:
-        value = graph("Sub", value, graph.constant(parts.scale.black, "float64"))
+    value, scale, grey = graph.cast("images", "float64"), parts.whitener.scale, parts.whitener.grey
+    if scale.is_float:
+        value = graph("Sub", value, graph.constant(scale.black, "float64"))
         value = graph("Mul", value, graph.constant(65536.0, "float64"))
-        value = graph("Div", value, graph.constant(parts.scale.white - parts.scale.black, "float64"))
+        value = graph("Div", value, graph.constant(scale.white - scale.black, "float64"))
         value = graph("Round", value)
-    elif not parts.grey:
+    elif not grey:
         value = graph("Mul", value, graph.constant(256.0, "float64"))
-    if parts.grey:
+    if grey:
         value = graph(
             "MatMul", value, graph.constant([[weight] for weight in pixel_values.LUMINANCE], "float64")
         )
-        if parts.scale.is_float:
+        if scale.is_float:
             value = graph("Add", value, graph.constant(128.0, "float64"))
             value = graph("Floor", graph("Div", value, graph.constant(256.0, "float64")))
     return value
@@ -471,17 +439,20 @@ def _rounded(graph: _Graph, total: str, count: Any) -> str:
 
 def _coded(graph: _Graph, parts: Tables, centred: str) -> tuple[str, str]:
     """Centred patches to cosines with the atoms, float32 (N, K), and which patches are constant, bool (N, 1)."""
+    whitener, pixels = parts.whitener, parts.geometry.pixels
+    floor = whitening_kernels.contrast_floor(whitener.min_contrast, pixels, whitener.scale)
     contrast = graph.total(graph("Mul", centred, centred), 0)
-    white = graph("MatMul", graph.constant(parts.whiten, "float64"), centred)
-    squares = _square_sum(graph, white, parts.pixels)
-    faint = graph("Less", contrast, graph.constant(parts.floor_sum, "float64"))
+    white = graph("MatMul", graph.constant(whitener.whiten, "float64"), centred)
+    squares = _square_sum(graph, white, pixels)
+    faint = graph("Less", contrast, graph.constant(floor, "float64"))
     none = graph("Equal", squares, graph.constant(0.0, "float64"))
     constant = graph("Or", faint, none)
     # a quotient by infinity is the zero that a constant patch gets
     norm = graph("Where", constant, graph.constant(np.inf, "float64"), graph("Sqrt", squares))
-    unit = graph("Mul", graph("Div", white, norm), graph.constant(float(parts.grid_scale), "float64"))
+    scale = float(whitening_kernels.grid_scale(pixels))
+    unit = graph("Mul", graph("Div", white, norm), graph.constant(scale, "float64"))
     grid = graph("Transpose", graph.cast(graph("Round", unit), "float32"), perm=[1, 0])
-    dots = graph.name("MatMul", "dots", grid, graph.constant(parts.atoms_t, "float32"))
+    dots = graph.name("MatMul", "dots", grid, graph.constant(parts.encoder.atoms.T, "float32"))
     return dots, graph("Transpose", constant, perm=[1, 0])
 
 
@@ -497,21 +468,21 @@ def _square_sum(graph: _Graph, values: str, pixels: int) -> str:
 def _nearest(graph: _Graph, parts: Tables, dots: str, flat: str) -> list[str]:
     """What is read out where the nearest atom is active; patches that are left out have none."""
     scores = dots
-    if parts.euclidean:
+    if parts.encoder.euclidean:
         scores = graph("Mul", graph.cast(dots, "int32"), graph.constant(2, "int32"))
         scores = graph("Sub", scores, graph.constant(parts.norms, "int32"))
     labels = graph.name("ArgMax", "labels", scores, axis=1, keepdims=0)
     kept = graph.name("Not", "kept", flat)
-    found = []
-    if parts.embedded:
+    found, best_constant = [], parts.encoder.constant_patch == BEST
+    if parts.seen.readout.features != "codes":
         embedded = graph("Gather", graph.constant(parts.components_t, "float32"), labels, axis=0)
-        if not parts.best_constant:
+        if not best_constant:
             embedded = graph("Where", kept, embedded, graph.constant(0.0, "float32"))
         found.append(_represented(graph, parts, embedded))
     if parts.cells is not None:
         numbers = graph.constant(np.arange(len(parts.norms)), "int64")
         active = graph("Equal", graph.reshape(labels, -1, 1), numbers)
-        if not parts.best_constant:
+        if not best_constant:
             active = graph("And", active, kept)
         found.append(_counted(graph, parts, graph.cast(active, "float32")))
     return found
@@ -519,21 +490,24 @@ def _nearest(graph: _Graph, parts: Tables, dots: str, flat: str) -> list[str]:
 
 def _above(graph: _Graph, parts: Tables, dots: str, flat: str) -> list[str]:
     """What is read out where all atoms are active whose cosine reaches the threshold."""
-    reach = graph("GreaterOrEqual", dots, graph.constant(float(parts.cut), "float32"))
+    reach = graph("GreaterOrEqual", dots, graph.constant(float(parts.encoder.cut), "float32"))
     active = graph("And", reach, graph("Not", flat))
-    if parts.best_constant or parts.best_zero:
+    best_constant, best_zero = (
+        one == BEST for one in (parts.encoder.constant_patch, parts.encoder.zero_code)
+    )
+    if best_constant or best_zero:
         numbers = graph.constant(np.arange(len(parts.norms)), "int64")
         best = graph("Equal", graph("ArgMax", dots, axis=1, keepdims=1), numbers)
         count = graph.total(graph.cast(active, "int32"), 1)
         lone = graph("Equal", count, graph.constant(0, "int32"))
-        if not parts.best_zero:
+        if not best_zero:
             lone = graph("And", lone, flat)
-        elif not parts.best_constant:
+        elif not best_constant:
             lone = graph("And", lone, graph("Not", flat))
         active = graph("Or", active, graph("And", lone, best))
     codes = graph.name("Cast", "codes", active, to=_type(graph.onnx, "float32"))
     found = []
-    if parts.embedded:
+    if parts.seen.readout.features != "codes":
         found.append(
             _represented(
                 graph, parts, graph("MatMul", codes, graph.constant(parts.components_t, "float32"))
@@ -555,8 +529,8 @@ def _counted(graph: _Graph, parts: Tables, codes: str) -> str:
 
 def _represented(graph: _Graph, parts: Tables, embedded: str) -> str:
     """Unit embeddings of patches, window averages, unit length again: float32 (B, features)."""
-    size, step = parts.pool_size, parts.pool_stride
-    rows, columns = representation.pooled_shape(*parts.grid, size, step)
+    size, step = parts.seen.pooling
+    rows, columns = representation.pooled_shape(parts.geometry.rows, parts.geometry.columns, size, step)
     planes = graph("Transpose", _on_grid(graph, parts, _unit(graph, embedded, 1)), perm=[0, 3, 1, 2])
     pooled = graph("AveragePool", planes, kernel_shape=[size, size], strides=[step, step])
     return graph.reshape(
@@ -568,13 +542,18 @@ def _represented(graph: _Graph, parts: Tables, embedded: str) -> str:
 
 def _on_grid(graph: _Graph, parts: Tables, embedded: str) -> str:
     """Embedded patches (N, L) at their positions, zeros between them: (B, rows, columns, L)."""
-    (rows, columns), length, gap = parts.positions, parts.components_t.shape[1], parts.stride - 1
+    (rows, columns), length, stride = (
+        parts.positions,
+        parts.components_t.shape[1],
+        parts.whitener.sampling.stride,
+    )
+    gap, grid = stride - 1, (parts.geometry.rows, parts.geometry.columns)
     if gap == 0:
         return graph.reshape(embedded, -1, rows, columns, length)
     apart = graph.reshape(embedded, -1, rows, 1, columns, 1, length)
     padded = graph("Pad", apart, graph.constant([0] * 8 + [gap, 0, gap, 0], "int64"))
-    beyond = graph.reshape(padded, 0, rows * parts.stride, columns * parts.stride, length)
-    start, end, axes = (graph.constant(value, "int64") for value in ([0, 0], parts.grid, [1, 2]))
+    beyond = graph.reshape(padded, 0, rows * stride, columns * stride, length)
+    start, end, axes = (graph.constant(value, "int64") for value in ([0, 0], grid, [1, 2]))
     return graph("Slice", beyond, start, end, axes)
 
 

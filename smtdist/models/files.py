@@ -95,8 +95,14 @@ def _read(file: Any, statistics: bool) -> Model:
         provenance, ensure_ascii=False
     ).encode()  # damaged text may be no Unicode, which files cannot hold
     embedding = store.read_solution(file["embedding"]) if "embedding" in file else None
-    whitening = _read_whitening(file["whitening"], scale)
-    dictionary = _read_dictionary(file["dictionary"])
+    arrays = store.arrays_in(file["whitening"], _WHITENING)
+    mean = arrays.pop("mean", None)
+    pixels = None if mean is None else np.rint(mean / scale.unit).astype(np.int64)
+    whitening = Whitening(**arrays, mean=pixels)
+    atoms = store.finite(group := file["dictionary"], "atoms")
+    grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
+    ending = convergence.read(group.attrs)
+    dictionary = Dictionary(grid, **store.arrays_in(group, _OF_ATOMS), ending=ending)
     model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
     if settings.difference_order == 2:
         bits = COARSE_BITS if number(file, "smtdist_schema") < 3 else number(file, "weight_bits")
@@ -131,11 +137,9 @@ def _declared_sums(group: Any) -> store.Arrays:
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
-    weights = (
-        {"weight_bits": code_sums(model, 1).weight_bits} if model.settings.difference_order == 2 else {}
-    )
+    second = model.settings.difference_order == 2
     return {
-        **weights,
+        **({"weight_bits": code_sums(model, 1).weight_bits} if second else {}),
         **store.root_of(model, "Sparse manifold transform"),
         "geometry": json.dumps(model.geometry._asdict()),
         "pixel_scale": json.dumps(model.scale._asdict()),
@@ -198,12 +202,6 @@ def _in_strips(matrix: UpperTiles) -> Streamed:
     return Streamed(matrix.shape, dtype, strips, squeezed=True)
 
 
-def _read_whitening(group: Any, scale: PixelScale) -> Whitening:
-    arrays = store.arrays_in(group, _WHITENING)
-    mean = arrays.pop("mean", None)
-    return Whitening(**arrays, mean=None if mean is None else np.rint(mean / scale.unit).astype(np.int64))
-
-
 def _require_room(group: Any, names: list[str]) -> None:
     """Refuse sums that the memory cannot hold: of 65,536 atoms they take 51 GB."""
     needed = sum(group[name].size * group[name].dtype.itemsize for name in names)
@@ -213,12 +211,6 @@ def _require_room(group: Any, names: list[str]) -> None:
             f"The sums in {group.file.filename} take {readable(needed)}, but this process has {readable(max(0, room))}; "
             "use a machine with more memory, or leave the sums in the file (statistics=False), as transform and evaluate do."
         )
-
-
-def _read_dictionary(group: Any) -> Dictionary:
-    atoms = store.finite(group, "atoms")
-    grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
-    return Dictionary(grid, **store.arrays_in(group, _OF_ATOMS), ending=convergence.read(group.attrs))
 
 
 def _read_statistics(group: Any, model: Model) -> Statistics:
@@ -251,7 +243,7 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
         weight_bits=sums.weight_bits if sums.second_order else 0,
         **views,
     )
-    exact = sums.second_order and model.settings.context_size == "whole" and not model.coarse
+    exact = "n_views" in sums.layout()
     if exact != bool(views) or (exact and (found.equal_sites is None) != (LIMBS[0] in matrices)):
         raise ValueError("its second-order sums do not say how many patches its images keep")
     return found

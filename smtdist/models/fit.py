@@ -16,26 +16,23 @@ from smtdist.engine import manifest
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError, equals, option
-from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.cpu.dictionary import body
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Whitener
-from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
+from smtdist.models.dictionary import fit_dictionary, given_dictionary
 from smtdist.models.joined import Joined, in_stages
 from smtdist.models.model import (
     Model,
     Whitening,
-    image_geometry,
+    finished_bytes,
     summed_settings,
-    unwhitened,
     weights_given,
     whitened,
+    whitener_for,
 )
-from smtdist.models.plan import finished_bytes
-from smtdist.models.provenance import left_out, ordered_digests
-from smtdist.models.records import Record, joined
-from smtdist.models.ways import require_solvable
+from smtdist.models.provenance import Record, joined, left_out, ordered_digests
+from smtdist.models.solving import require_solvable
 from smtdist.statistics.base import State
 from smtdist.statistics.covariance import PatchMoment, covariance
 
@@ -56,9 +53,24 @@ def fit(
     `dictionary_method = "given"`) the dictionary is the user's.
     The driver needs the memory that `solve_way` states, or the fit is refused.
     """
+    body()  # refuses a wrong SMTDIST_PRODUCTS
+    first = whitener_for(source, settings)
+    geometry, scale = first.geometry, first.scale
     if base is None:
+        require_given(settings, atoms)
         settings = settings.with_atoms(settings.n_atoms if atoms is None else len(atoms))
-    first = _checked(source, settings, engine, base)
+        if atoms is None:
+            require_solvable(settings.n_atoms, settings, finished_bytes(source, settings), engine)
+    elif geometry != base.geometry:
+        raise ModelError(
+            f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
+            f"{tuple(geometry)}; fit without {option('base')}."
+        )
+    elif scale != base.scale:
+        raise ModelError(
+            f"The model was fitted on pixels {base.scale}, {source.name} has {source.dtype} pixels, {scale}; convert them, "
+            f"or fit without {option('base')}."
+        )
     with engine.run(STEPS[2:] if base else STEPS, lambda: run_facts(source, settings, atoms, base)):
         records: list[Record] = []
         samples: Digests | None = None
@@ -67,15 +79,17 @@ def fit(
             partial, record = engine.reduce("whitening", moments, source, fingerprint=True)
             whitening = whitening_of(partial.state, first, settings, source.name)
             samples = ordered_digests(partial)
-            dictionary, some = _choose_dictionary(
-                source, whitened(first, whitening), settings, engine, atoms
-            )
+            records = [record]
+            if atoms is not None:
+                dictionary = given_dictionary(atoms, geometry.pixels)
+            else:
+                dictionary, some = fit_dictionary(source, whitened(first, whitening), settings, engine)
+                records.append(joined("dictionary", some))
             dictionary = dictionary.named(samples)
-            records = [record, *([joined("dictionary", some)] if some else [])]
         else:
             whitening, dictionary = base.whitening, base.dictionary
         settings = settings.with_atoms(len(dictionary.grid))
-        start = Model(settings, first.geometry, first.scale, whitening, dictionary, None, None)
+        start = Model(settings, geometry, scale, whitening, dictionary, None, None)
         start = replace(start, coarse=is_coarse(settings, engine, base))
         statistics, record = start.summed(source, engine, samples)
         records.append(record)
@@ -100,26 +114,6 @@ def fit_joined(
     )
 
 
-def _checked(source: Source, settings: Configuration, engine: Engine, base: Model | None) -> Whitener:
-    """Refuse what cannot end well before any data is read; return what is known of the whitener by then."""
-    body()  # refuses a wrong SMTDIST_PRODUCTS
-    geometry = image_geometry(settings, source.shape, source.name)
-    scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
-    if base is not None and geometry != base.geometry:
-        raise ModelError(
-            f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
-            f"{tuple(geometry)}; fit without {option('base')}."
-        )
-    if base is not None and scale != base.scale:
-        raise ModelError(
-            f"The model was fitted on pixels {base.scale}, {source.name} has {source.dtype} pixels, {scale}; convert them, "
-            f"or fit without {option('base')}."
-        )
-    if settings.dictionary_method != "given" and base is None:
-        require_solvable(settings.n_atoms, settings, finished_bytes(source, settings), engine)
-    return unwhitened(settings, geometry, scale)
-
-
 def whitening_of(state: State, whitener: Whitener, settings: Configuration, name: str) -> Whitening:
     """Return the whitening by the second moments of the patches of a source; DataError where all are constant."""
     moment, mean = covariance(state, whitener)
@@ -138,19 +132,6 @@ def require_given(settings: Configuration, atoms: object) -> None:
         raise ModelError(
             f"Your own atoms and {equals('dictionary_method', 'given')} must be used together; give both or neither."
         )
-
-
-def _choose_dictionary(
-    source: Source,
-    whitener: Whitener,
-    settings: Configuration,
-    engine: Engine,
-    atoms: NDArray[np.floating[Any]] | None,
-) -> tuple[Dictionary, list[Record]]:
-    require_given(settings, atoms)
-    if atoms is not None:
-        return given_dictionary(atoms, whitener.geometry.pixels), []
-    return fit_dictionary(source, whitener, settings, engine)
 
 
 def run_facts(

@@ -1,13 +1,15 @@
-"""The plan of a whole fit: its passes, what they take in all, and what would do where they do not fit."""
+"""The plan of a whole fit, before it starts: its passes and what would do where that does not fit."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +18,21 @@ from smtdist.configuration import Configuration
 from smtdist.data.showing import Shown, html_table
 from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
-from smtdist.engine import forecast
+from smtdist.engine import forecast, session
 from smtdist.engine.calibration import Calibration, Deadline
-from smtdist.engine.executor import available_cores
+from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.forecast import PassCost, Traffic
-from smtdist.engine.memory import memory_limit, readable, size_of
+from smtdist.engine.memory import memory_limit, readable, resident_bytes, size_of
+from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits
-from smtdist.errors import ConfigurationError, MemoryBudgetError, counted, option
+from smtdist.engine.reduction import POLL_SECONDS
+from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError, counted, option
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.types import Encoder
-from smtdist.models.calibrate import Asked, Measured, measured
-from smtdist.models.plan import Machines, Step, fit_steps, plan_steps
-from smtdist.models.ways import SOLVE
+from smtdist.models.calibrate import Asked, Measured, measured, probed
+from smtdist.models.image_jobs import Images
+from smtdist.models.plan import Machines, Step, fit_steps, measured_machines, plan_steps
+from smtdist.models.solving import SOLVE
 from smtdist.statistics.cooccurrence import CodeSums
 
 MOST_ATOMS: Final = 65_536
@@ -177,21 +182,22 @@ class FitPlan(Shown):
 class Planner:
     """A fit to be planned: its data and settings, where it is to run, and whether it keeps a checkpoint.
 
-    `shared` is the memory that driver and workers of one machine share, so that fewer workers have more
-    each; None where a worker's memory was stated.
+    `encoder` is that of a model whose whitening and dictionary are reused, `atoms` are the user's. `shared` is the memory
+    that driver and workers of one machine share, so that fewer workers have more each; None where a worker's memory was stated.
     """
 
     source: Source
     settings: Configuration
     machines: Machines
     checkpointed: bool = False
-    reused: bool = False
-    given_atoms: int | None = None
+    encoder: Encoder | None = None
+    atoms: NDArray[np.floating[Any]] | None = None
     shared: int | None = None
 
     def steps(self) -> list[Step]:
         """Return the passes of the fit."""
-        return fit_steps(self.source, self.settings, reused=self.reused, given_atoms=self.given_atoms)
+        given, reused = None if self.atoms is None else len(self.atoms), self.encoder is not None
+        return fit_steps(self.source, self.settings, reused=reused, given_atoms=given)
 
     def planned(self) -> list[PassCost]:
         """Return the costs of all passes; MemoryBudgetError says no more than what cannot fit."""
@@ -212,20 +218,14 @@ class Planner:
                 f"{sentence}; it would fit with {', or '.join(remedies)}.{tiles}"
             ) from error
 
-    def asked(
-        self,
-        costs: Sequence[PassCost],
-        processes: int,
-        encoder: Encoder | None = None,
-        atoms: NDArray[np.floating[Any]] | None = None,
-    ) -> Asked:
-        """Return what to measure where the costs are planned; `encoder` is that of a model whose dictionary is reused."""
+    def asked(self, costs: Sequence[PassCost], processes: int) -> Asked:
+        """Return what to measure where the costs are planned."""
         steps, whitener = self.steps(), None
-        grid = None if atoms is None else np.asarray(atoms, np.float32)
-        if encoder is not None:
-            sums, known = cast(CodeSums, steps[-1].statistic), encoder.whitener
+        grid = None if self.atoms is None else np.asarray(self.atoms, np.float32)
+        if self.encoder is not None:
+            sums, known = cast(CodeSums, steps[-1].statistic), self.encoder.whitener
             whitener = replace(sums.encoder.whitener, whiten=known.whiten, global_mean=known.global_mean)
-            grid = encoder.atoms
+            grid = self.encoder.atoms
         sizes = tuple(
             (cost.plan.batch, -(-cost.plan.n_samples // max(1, cost.plan.slots)), cost.tiles)
             for cost in costs[: len(steps)]
@@ -237,7 +237,7 @@ class Planner:
     def solved(self) -> tuple[int, int, bool]:
         """Atoms and components of the solve, and whether V is diagonal."""
         settings = self.settings
-        n_atoms = self.given_atoms or settings.n_atoms
+        n_atoms = settings.n_atoms if self.atoms is None else len(self.atoms)
         return n_atoms, settings.n_components + settings.drop_components, settings.diagonal_moment
 
     def plan(self, calibration: Calibration | None) -> FitPlan:
@@ -261,7 +261,7 @@ class Planner:
 
     def largest_dictionary(self) -> int | None:
         """Return the most atoms that fit, 0 if none do, None where the dictionary is not a matter of settings."""
-        if self.reused or self.given_atoms is not None:
+        if self.encoder is not None or self.atoms is not None:
             return None
         if self._of(MOST_ATOMS)._fits():
             return MOST_ATOMS
@@ -296,7 +296,12 @@ class Planner:
 
     def _remedies(self) -> list[str]:
         """Return what would do, each for a process that has `SLACK` more in memory than this one had."""
-        found, slack = [], replace(self, machines=_with_slack(self.machines))
+        machines, found = self.machines, []
+        baselines = {name: size + SLACK for name, size in machines.baselines.items()}
+        slack = self._with(baseline_bytes=machines.worker.baseline_bytes + SLACK)
+        driver = machines.driver_baseline + SLACK
+        roomy = replace(slack.machines, driver_baseline=driver, baselines=baselines)
+        slack = replace(slack, machines=roomy)
         atoms = slack.largest_dictionary()
         if atoms:
             tiles = slack._of(atoms)._in_tiles()
@@ -366,13 +371,6 @@ def _least(made: Callable[[int], Planner]) -> int:
     while least < MOST and not made(least)._fits():
         least = _writable(round(1.01 * least))
     return least
-
-
-def _with_slack(machines: Machines) -> Machines:
-    worker = replace(machines.worker, baseline_bytes=machines.worker.baseline_bytes + SLACK)
-    baselines = {name: size + SLACK for name, size in machines.baselines.items()}
-    driver = machines.driver_baseline + SLACK
-    return replace(machines, worker=worker, driver_baseline=driver, baselines=baselines)
 
 
 def _writable(size: int) -> int:
@@ -460,19 +458,142 @@ def calibrated(
     return calibration, baselines
 
 
-def local_machines(
-    workers: int,
-    threads: int | None,
-    memory: int | None,
-    driver_memory: int | None,
-    device_memory: int | None,
-) -> tuple[Machines, int | None]:
-    """Return this machine as a cluster of so many workers, and the memory they share where none is stated for each."""
-    if workers == 0 and memory and driver_memory:
-        raise ConfigurationError(f"Without workers there is one process; give {option('memory')}.")
-    limit = memory_limit()
-    each = memory or limit // (workers + 1)
-    cores = threads or max(1, available_cores() // max(1, workers))
-    worker = WorkerLimits(each, 0, cores, max(1, workers), workers == 0, device_memory)
-    driver = (driver_memory or limit) if workers else each
-    return Machines(worker, driver), None if memory else limit
+Sizes = Sequence[int | None]
+"""Bytes of a worker, of the driver and of a worker's GPU, each as stated or None."""
+
+
+def in_bytes(*sizes: int | str | None) -> Sizes:
+    """Return sizes that are numbers of bytes, or words such as 16GB; ConfigurationError for other words.
+
+    >>> in_bytes("1KiB", None, 12)
+    [1024, None, 12]
+    """
+    return [size_of(size) if isinstance(size, str) else size for size in sizes]
+
+
+class Place(NamedTuple):
+    """Where a fit is planned to run.
+
+    workers, threads, sizes : processes of this machine that do the work, their cores, and memory that is not this machine's.
+    connected : connects to the workers of a cluster, which do the work instead and are measured. calibrate : whether times
+    are measured, for ten seconds at most.
+    """
+
+    workers: int | None = 0
+    threads: int | None = None
+    sizes: Sizes = (None, None, None)
+    checkpoint: Path | None = None
+    calibrate: bool = True
+    connected: Callable[[], AbstractContextManager[Engine]] | None = None
+
+    def machines(self) -> tuple[Machines, int | None]:
+        """Return this machine as a cluster of so many workers, and the memory they share where none is stated for each."""
+        (memory, driver_memory, device_memory), workers = self.sizes, self.workers or 0
+        if workers == 0 and memory and driver_memory:
+            raise ConfigurationError(f"Without workers there is one process; give {option('memory')}.")
+        limit = memory_limit()
+        each = memory or limit // (workers + 1)
+        cores = self.threads or max(1, available_cores() // max(1, workers))
+        worker = WorkerLimits(each, 0, cores, max(1, workers), workers == 0, device_memory)
+        driver = (driver_memory or limit) if workers else each
+        return Machines(worker, driver), None if memory else limit
+
+
+def plan_fit(job: Images, settings: Configuration, place: Place) -> FitPlan:
+    """Return what a fit of a model with these settings will cost, of those of a job; nothing but a few samples is read.
+
+    Raises MemoryBudgetError for what cannot fit, with what would do.
+    """
+    base, atoms = job.base, job.atoms
+    n_atoms = settings.n_atoms if atoms is None else len(atoms)
+    settings = settings.with_atoms(n_atoms if base is None else len(base.dictionary.grid))
+    machines, shared = place.machines()
+    if (
+        not machines.worker.alone
+    ):  # with workers a driver has in memory what talks to them, and here their scheduler
+        session.load_client(scheduler=place.connected is None)
+    planner = Planner(
+        job.source,
+        settings,
+        replace(machines, driver_baseline=resident_bytes()),
+        place.checkpoint is not None,
+        None if base is None else base.encoder,
+        atoms,
+        shared if place.connected is None else None,
+    )
+    if place.connected is None:
+        return plan_here(planner, place)
+    with place.connected() as engine:
+        return plan_there(planner, engine, place)
+
+
+def plan_here(planner: Planner, place: Place) -> FitPlan:
+    """Plan for workers like this machine, which are not started."""
+    worker, known = planner.machines.worker, planner
+    try:
+        costs = planner.planned()
+    except MemoryBudgetError:
+        # what would do is told from what a process has in memory when it has the kernels of all passes, as it will
+        with contextlib.suppress(SmtdistError):  # the refusal matters more
+            known = planner.knowing(_baselines(planner.asked([], 1), worker.alone))
+        costs = known.costs()
+    question = planner.asked(costs, max(1, min(worker.workers, available_cores() // worker.threads)))
+    if not place.calibrate:
+        return planner.knowing(_baselines(question, worker.alone)).plan(None)
+    calibration, baselines = calibrated(question, planner, place.checkpoint)
+    return planner.knowing(baselines).plan(calibration)
+
+
+def _baselines(question: Asked, alone: bool) -> dict[str, int]:
+    """Return the bytes in memory before each pass, in this process or in one that stands for a worker."""
+    if alone:
+        return probed(question)
+    answers: list[tuple[float, dict[str, int]]] = timing.on_processes(
+        1, probed, question, deadline=Deadline.after(timing.SECONDS)
+    )
+    return answers[0][1]
+
+
+def plan_there(planner: Planner, engine: Engine, place: Place) -> FitPlan:
+    """Plan for a running cluster, whose workers are measured."""
+    machines, (memory, driver_memory, device_memory) = (
+        measured_machines(planner.steps(), engine),
+        place.sizes,
+    )
+    limit = memory or machines.worker.limit_bytes
+    worker = replace(machines.worker, limit_bytes=limit, device_bytes=device_memory)
+    driver = driver_memory or machines.driver_limit
+    planner = replace(planner, machines=replace(machines, worker=worker, driver_limit=driver))
+    costs = planner.costs()
+    if not place.calibrate:
+        return planner.plan(None)
+
+    def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
+        return _on_workers(engine, question, due)
+
+    where, question = "on the workers of the cluster", planner.asked(costs, worker.workers)
+    calibration, _ = calibrated(question, planner, place.checkpoint, measure=measure, where=where)
+    return planner.plan(calibration)
+
+
+def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
+    """Measure on every worker at once; their clocks need not agree."""
+    executor, answers = engine.executor, list[tuple[float, Measured]]()
+    handles = [executor.submit(_measured_there, question, due.left) for _ in range(executor.slots())]
+    try:
+        for handle in handles:
+            while executor.wait([handle], POLL_SECONDS) is None:
+                engine.heed_stop()
+            with contextlib.suppress(TaskLost):  # the others are enough
+                answers.append((0.0, executor.result(handle)))
+    finally:
+        executor.release(handles)
+    if not answers:
+        raise SmtdistError(
+            f"No worker answered the calibration; plan with {option('calibrate', False)}, which gives no times."
+        )
+    return answers
+
+
+def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
+    return measured(question, Deadline.after(seconds))

@@ -20,15 +20,15 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, equals, option
 from smtdist.kernels import convergence
-from smtdist.models import coded, kinds, plugins, store
+from smtdist.models import coded, kinds, merge, plugins, store
 from smtdist.models.coders import fit as coder_fit
 from smtdist.models.coders import manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
+from smtdist.models.components import require_windows
 from smtdist.models.fit import fit, fit_joined, joined_facts, run_facts
 from smtdist.models.jobs import SMT, Job, Request, suiting
-from smtdist.models.model import Model, image_geometry
-from smtdist.models.plan import finished_bytes
-from smtdist.models.records import Record
+from smtdist.models.model import Model, finished_bytes
+from smtdist.models.provenance import Record
 from smtdist.settings import named
 
 FROZEN: Final = (
@@ -55,20 +55,10 @@ FROZEN: Final = (
 
 @dataclasses.dataclass(frozen=True)
 class Images(Job):
-    """A fit of transforms with binary codes, of which a plan knows more.
+    """A fit of transforms with binary codes. base : the model whose whitening and dictionary stay. atoms : the user's."""
 
-    each : settings of each model by its name, "" for a model alone. base : the model whose whitening and dictionary stay.
-    atoms : those of the user.
-    """
-
-    each: Mapping[str, Configuration] = dataclasses.field(default_factory=dict)
     base: Model | None = None
     atoms: NDArray[np.floating[Any]] | None = None
-
-
-def declared(model: str) -> Mapping[str, dataclasses.Field[Any]]:
-    """Return the settings of the transform, as they are declared."""
-    return Configuration.declared()
 
 
 def job(request: Request) -> Job:
@@ -160,7 +150,7 @@ def _embedding(request: Request, path: Path) -> Job:
         if name not in ("code", "feature") or value != coder.feature
     }
     names = named(given, coded.declared(coder.feature), "a transform")
-    fixed = sorted(names.keys() & coded.names_of_the_code(coder.feature))
+    fixed = sorted(names.keys() - ManifoldSettings.declared().keys())
     if fixed:
         raise ConfigurationError(
             f"{option('base')} keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) "
@@ -170,11 +160,11 @@ def _embedding(request: Request, path: Path) -> Job:
     source = _opened(request)
     start.require_like(source)
     with suiting():
-        manifold.require_pools(start.patches, start.settings)
+        require_windows(start.settings, *start.grid)
     manifold.require_size(start.coder.size, start.settings)
     return Job(
         source,
-        partial(manifold.fit_manifold, source, start.coder, start.settings),
+        partial(merge.fit_alone, start, source),
         lambda: start.facts(source),
         start.wanted,
         pictured=True,
@@ -189,16 +179,34 @@ def _binary(request: Request) -> Job:
         None if request.from_model is None else store.load(request.from_model, kind=Model, statistics=False)
     )
     atoms = None if request.atoms is None else read_atoms(request.atoms)
-    each = settings_from(request, base, atoms)
+    changes, n_atoms = Configuration.named(request.settings), None if atoms is None else len(atoms)
+    given = set(changes)
+    if atoms is not None:
+        changes.setdefault("dictionary_method", "given")
+    if base is not None:
+        if request.preset:
+            raise ConfigurationError(f"{option('base')} brings its own settings; leave out the preset.")
+        if fixed := sorted(given & set(FROZEN)):
+            raise ConfigurationError(
+                f"{option('base')} keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; "
+                f"leave them out."
+            )
+        # a mean that follows the context must not follow it to another one
+        settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
+        each = {"": settings.with_atoms(len(base.dictionary.grid))}
+    else:
+        starts = configuration.presets(request.preset) if request.preset else {"": Configuration()}
+        if atoms is not None and len(starts) > 1:
+            raise ConfigurationError(
+                f"The models of the preset {request.preset} have an own dictionary each; leave out {option('atoms')}."
+            )
+        made = {name: start.replace(**changes) for name, start in starts.items()}
+        each = {name: one.with_atoms(n_atoms or one.n_atoms) for name, one in made.items()}
     source = _opened(request, next(iter(each.values())))
     if request.preset is None and base is None:
-        given = Configuration.named(request.settings)
         each = {name: for_images(settings, source, given) for name, settings in each.items()}
     with suiting():  # refused before a checkpoint folder is this run's
-        for settings in each.values():
-            image_geometry(settings, source.shape, source.name)
-    n_atoms = None if atoms is None else len(atoms)
-    stored = sum(finished_bytes(source, settings, n_atoms) for settings in each.values())
+        stored = sum(finished_bytes(source, settings, n_atoms) for settings in each.values())
     return dataclasses.replace(binary_job(source, each, atoms, base), stored_bytes=stored)
 
 
@@ -254,41 +262,8 @@ def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
     return array
 
 
-def settings_from(request: Request, base: Model | None, atoms: Any) -> dict[str, Configuration]:
-    """Return the settings that a request adds up to, of each model that a preset has; {"": settings} for one model."""
-    changes = Configuration.named(request.settings)
-    if atoms is not None:
-        changes.setdefault("dictionary_method", "given")
-    if base is not None:
-        return {"": _settings_of_base(base, request.preset, changes)}
-    starts = configuration.presets(request.preset) if request.preset else {"": Configuration()}
-    if atoms is not None and len(starts) > 1:
-        raise ConfigurationError(
-            f"The models of the preset {request.preset} have an own dictionary each; leave out {option('atoms')}."
-        )
-    each = {name: start.replace(**changes) for name, start in starts.items()}
-    return {
-        name: settings.with_atoms(settings.n_atoms if atoms is None else len(atoms))
-        for name, settings in each.items()
-    }
-
-
 def for_images(settings: Configuration, source: Source, given: Container[str]) -> Configuration:
     """Return the settings with the defaults that these images have, but for those that were given."""
     defaults = configuration.defaults_for(source.shape, settings.to_grayscale)
     follow = {name: getattr(defaults, name) for name in configuration.GREY if name not in given}
     return settings.replace(**follow).with_atoms(settings.n_atoms)
-
-
-def _settings_of_base(base: Model, preset: str | None, changes: dict[str, Any]) -> Configuration:
-    if preset:
-        raise ConfigurationError(f"{option('base')} brings its own settings; leave out the preset.")
-    fixed = sorted(set(changes) & set(FROZEN))
-    if fixed:
-        raise ConfigurationError(
-            f"{option('base')} keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave "
-            f"them out."
-        )
-    # a mean that follows the context must not follow it to another one
-    settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
-    return settings.with_atoms(len(base.dictionary.grid))

@@ -18,9 +18,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MissingDatasetError, option
 from smtdist.models import joined, loading, provenance, readout
 from smtdist.models.jobs import Look, Seen, suiting
-from smtdist.models.representations import file_bytes, save_representation
-from smtdist.models.transform import as_planned, planned
-from smtdist.models.transform_plan import TransformPlan
+from smtdist.models.transform import TransformPlan, as_planned, file_bytes, planned, save_representation
 
 
 def seen(look: Look) -> Seen:

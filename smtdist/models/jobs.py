@@ -19,11 +19,12 @@ from smtdist.models import plugins
 from smtdist.models.kinds import KINDS, OF_IMAGES, Kind
 
 if TYPE_CHECKING:  # a command that needs no fit does not wait for what only fits need
+    from smtdist.configuration import Configuration
     from smtdist.engine.forecast import PassCost
     from smtdist.engine.manifest import Facts
     from smtdist.engine.passes import Engine
-    from smtdist.models.records import Record
-    from smtdist.models.transform_plan import TransformPlan
+    from smtdist.models.provenance import Record
+    from smtdist.models.transform import TransformPlan
 
 VERBS: Final = (
     *("plan", "fit", "resume", "watch", "update", "withdraw", "merge"),
@@ -86,7 +87,8 @@ class Job:
     solved for, which a plan needs. about : what a plan says of it. costs : states its passes, where these are not found by a
     rehearsal. unplanned : why there is no plan, "" where there is one. alone : why no other process can help, likewise.
     pictured : whether its samples are images, of which a first look can be taken. seed : of that look.
-    stored_bytes : of the sums in the file, at most; 0 where that is little. lines : what else is said of the model. advice :
+    stored_bytes : of the sums in the file, at most; 0 where that is little. each : settings of transforms with binary codes by
+    name, "" for one alone, of which a plan knows more. lines : what else is said of the model. advice :
     sentences on what to do where a fit fell short, empty ones where it did not.
     """
 
@@ -101,6 +103,7 @@ class Job:
     pictured: bool = False
     seed: int = 0
     stored_bytes: int = 0
+    each: Mapping[str, Configuration] = field(default_factory=dict)
     lines: Callable[[Any], Iterable[str]] = lambda model: ()
     advice: Callable[[Any], Iterable[str]] = lambda model: ()
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
+from smtdist.models.provenance import Record
 from smtdist.models.readout import ImageTransform, OnAnother
-from smtdist.models.records import Record
 from smtdist.models.represent import Representer
 
 
@@ -63,18 +63,18 @@ class Joined(OnAnother):
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the first model comes from: all are of the same samples."""
-        found: dict[str, Any] = self.first.provenance
+        found: dict[str, Any] = self.model.provenance
         return found
 
     @property
-    def first(self) -> Any:
+    def model(self) -> Any:  # type: ignore[override]  # a field of others that stand on one
         """The first model."""
         return self.parts[0]
 
     @property
     def statistics(self) -> Any:
         """The sums of the first model."""
-        return self.first.statistics
+        return self.model.statistics
 
     def summary(self) -> dict[str, Any]:
         """Return figures of each model, as JSON."""

@@ -18,8 +18,7 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, equals, option
 from smtdist.models.jobs import Change, Job
-from smtdist.models.provenance import left_out, traced
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record, left_out, traced
 from smtdist.solve.solution import Solution
 
 
@@ -173,24 +172,22 @@ def merged(
 
 def update_job(model: Any, change: Change) -> Job:
     """Open samples that are added to a transform, or withdrawn from it."""
-    source = model.opened(list(change.data), change.dataset, change.skip_damaged)
+    return change_of(model, model.opened(list(change.data), change.dataset, change.skip_damaged), change)
+
+
+def change_of(model: Any, source: Source, change: Change) -> Job:
+    """Return what adds the samples of a source to a transform, or withdraws them."""
     if change.lengths:
-        source = in_sequences(model, source, change.lengths)
+        if not hasattr(model, "in_sequences"):
+            raise ConfigurationError(
+                f"{option('lengths')} is for rows in time ({equals('context', 'time')}); leave it out."
+            )
+        source = model.in_sequences(source, change.lengths)
     if change.alone:
         run = partial(fit_alone, model, source)
     else:
         run = partial(update, model, source, withdraw=change.withdraw, repeats=change.repeats)
     return Job(source, run, lambda: model.facts(source))
-
-
-def in_sequences(model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
-    """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
-    if not hasattr(model, "in_sequences"):
-        raise ConfigurationError(
-            f"{option('lengths')} is for rows in time ({equals('context', 'time')}); leave it out."
-        )
-    found: Source = model.in_sequences(source, lengths)
-    return found
 
 
 def update(

@@ -16,17 +16,16 @@ from smtdist.data.views import Scaling
 from smtdist.engine.manifest import WEIGHTS, Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError, equals
-from smtdist.kernels import convergence, representation
+from smtdist.kernels import convergence
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.context import COARSE_BITS
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
-from smtdist.models.components import PatchTransform
+from smtdist.models.components import PatchTransform, require_windows
 from smtdist.models.dictionary import Dictionary
-from smtdist.models.provenance import origin_of
+from smtdist.models.provenance import Record, origin_of
 from smtdist.models.readout import CodePlaces
-from smtdist.models.records import Record
 from smtdist.models.represent import Represent, representer
 from smtdist.solve.solution import Solution
 from smtdist.statistics.cooccurrence import CodeSums
@@ -89,34 +88,6 @@ class Model(PatchTransform):
         settings = self.settings
         return basis(code_sums(self, 1), settings.resize, settings.center_crop)
 
-    def require_like(self, source: Source) -> None:
-        """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
-        geometry = image_geometry(self.settings, source.shape, source.name)
-        if geometry != self.geometry:
-            raise DataError(
-                f"{source.name} has images of (height, width, channels) = {tuple(geometry[:3])}, the model was fitted on "
-                f"others, of {tuple(self.geometry[:3])}; give images like those."
-            )
-        self._require_scale(source)
-
-    def _require_scale(self, source: Source) -> None:
-        """Refuse pixels that do not lie in the range of those that the model was fitted on."""
-        scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range, source.name)
-        if scale != self.scale:
-            wanted = "bring them to that range" if self.scale.is_float else "convert them to uint8"
-            raise DataError(
-                f"{source.name} has {source.dtype} pixels, which are taken to run {scale}, but the model was fitted on pixels "
-                f"{self.scale}; {wanted}, or fit again."
-            )
-
-    def require_addable(self, other: Model, name: str) -> None:
-        """Refuse a model, called `name`, of other images or patches."""
-        if other.geometry != self.geometry:
-            raise ModelError(
-                f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first "
-                f"model of {tuple(self.geometry)}; they must be the same."
-            )
-
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of the sums of a source depends on: data, settings and hashes."""
         bits = code_sums(self, 1).weight_bits if self.settings.difference_order == 2 else COARSE_BITS
@@ -173,29 +144,24 @@ class Model(PatchTransform):
         return self.geometry.positions
 
     def require_images(self, source: Source) -> None:
-        """Refuse images of another shape than the model was fitted on."""
-        geometry = image_geometry(self.settings, source.shape, source.name)
-        if geometry != self.geometry:
+        """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
+        found = whitener_for(source, self.settings)
+        if found.geometry != self.geometry:
             raise ModelError(
-                f"The model takes images of (height, width, channels) = {tuple(self.geometry[:3])}, {source.name} has "
-                f"{tuple(geometry[:3])}; give images like those it was fitted on."
+                f"The model takes images of (height, width, channels) = {self.geometry[:3]}, {source.name} has "
+                f"{found.geometry[:3]}; give images like those it was fitted on."
             )
-        self._require_scale(source)
-
-    @property
-    def code(self) -> str:
-        """The name of its code."""
-        return self.settings.code
+        if found.scale != self.scale:
+            wanted = "bring them to that range" if self.scale.is_float else "convert them to uint8"
+            raise DataError(
+                f"{source.name} has {source.dtype} pixels, which are taken to run {found.scale}, but the model was fitted on "
+                f"pixels {self.scale}; {wanted}, or fit again."
+            )
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the positions of an image."""
         return self.geometry.rows, self.geometry.columns
-
-    @property
-    def patch(self) -> int:
-        """Side of a patch, in pixels."""
-        return self.geometry.patch
 
     @property
     def code_places(self) -> CodePlaces:
@@ -229,6 +195,13 @@ def summed_settings(settings: Configuration) -> dict[str, Any]:
 def weights_given(*settings: Configuration) -> dict[str, str]:
     """Return what the manifest of a fit says of second-order weights."""
     return {WEIGHTS: "exact"} if any(one.difference_order == 2 for one in settings) else {}
+
+
+def whitener_for(source: Source, settings: Configuration) -> Whitener:
+    """Return the part of the whitener of images that is known before any are read, or say why they cannot be fitted."""
+    geometry = image_geometry(settings, source.shape, source.name)
+    scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
+    return unwhitened(settings, geometry, scale)
 
 
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:
@@ -274,7 +247,6 @@ def make_encoder(settings: Configuration, whitener: Whitener, grid: NDArray[np.f
 def code_sums(model: Model, n_samples: int) -> CodeSums:
     """Return the statistic that sums a model's codes over so many samples."""
     settings = model.settings
-    how = settings.context_size, settings.difference_order, settings.augment_flip, n_samples
     if settings.dictionary_mirrored:
         first, second = np.split(model.dictionary.grid, 2)
         if not np.array_equal(second, first[:, mirrored_pixels(model.geometry)]):
@@ -282,7 +254,20 @@ def code_sums(model: Model, n_samples: int) -> CodeSums:
                 "With dictionary_mirrored the second half of the atoms are the mirror images of the first, "
                 "and those of this dictionary are not; leave dictionary_mirrored out."
             )
-    return CodeSums(model.encoder, *how, mirrored=settings.dictionary_mirrored, coarse=model.coarse)
+    return sums_of(model.encoder, settings, n_samples, model.coarse)
+
+
+def sums_of(encoder: Encoder, settings: Configuration, n_samples: int, coarse: bool = False) -> CodeSums:
+    """Return the statistic that sums codes over so many samples, as settings say."""
+    how = settings.context_size, settings.difference_order, settings.augment_flip, n_samples
+    return CodeSums(encoder, *how, mirrored=settings.dictionary_mirrored, coarse=coarse)
+
+
+def finished_bytes(source: Source, settings: Configuration, given_atoms: int | None = None) -> int:
+    """Return the bytes of the K x K sums that the driver holds when it solves."""
+    whitener, n_atoms = whitener_for(source, settings), given_atoms or settings.n_atoms
+    atoms = np.zeros((n_atoms, whitener.geometry.pixels), np.float32)
+    return sums_of(make_encoder(settings, whitener, atoms), settings, source.n_samples).finished_bytes()
 
 
 def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -> Geometry:
@@ -311,7 +296,7 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
             f"{name} has one {settings.patch_size} x {settings.patch_size} patch in each image, of which a contextual mean would "
             f"leave nothing; set {equals('subtract_mean', 'patch')}."
         )
-    representation.pooled_shape(geometry.rows, geometry.columns, *pooling_of(settings, geometry))
+    require_windows(settings, geometry.rows, geometry.columns)
     return geometry
 
 
@@ -326,10 +311,3 @@ def _small_advice(height: int, width: int, channels: int) -> str:
     if channels == 1 and width <= 4 < height:
         return "if this is one image, give X[None]"
     return "lower patch_size"
-
-
-def pooling_of(settings: Configuration, geometry: Geometry) -> tuple[int, int]:
-    """Return side and step of the pooling windows of these images, in positions."""
-    return representation.asked_windows(
-        geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride
-    )

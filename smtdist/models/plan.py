@@ -22,13 +22,12 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan, WorkerLimits
 from smtdist.errors import MemoryBudgetError
-from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_of, sketch_size
-from smtdist.models.model import image_geometry, make_encoder, unwhitened
-from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
-from smtdist.models.ways import SOLVE, solve_plan, solve_way, spill_bytes, spills
+from smtdist.models.model import make_encoder, sums_of, whitener_for
+from smtdist.models.solving import SOLVE, solve_way, spill_bytes, spills
+from smtdist.models.summing import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -121,8 +120,7 @@ def plan_steps(
                 f"The {cost.name} pass does not fit into the {readable(limit)} of the driver",
             )
     moved = Traffic(0, written=way.disk_bytes + (spill_bytes(sums) if spilled else 0))
-    plan = solve_plan(way, baseline)
-    return [*costs, PassCost(SOLVE, plan, traffic=moved, driver_bytes=way.working_bytes)]
+    return [*costs, replace(on_driver(SOLVE, way.working_bytes, baseline), traffic=moved)]
 
 
 def costs_of(steps: list[Step], engine: Engine) -> list[PassCost]:
@@ -132,9 +130,9 @@ def costs_of(steps: list[Step], engine: Engine) -> list[PassCost]:
     return [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
 
 
-def on_driver(name: str, working: int) -> PassCost:
-    """Return the cost of what the driver does with so many bytes beside what it has in memory."""
-    baseline = resident_bytes()
+def on_driver(name: str, working: int, baseline: int | None = None) -> PassCost:
+    """Return the cost of what the driver does, without samples, with so many bytes beside what it has in memory."""
+    baseline = resident_bytes() if baseline is None else baseline
     plan = PassPlan(name, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)
     return PassCost(name, plan, traffic=Traffic(0), driver_bytes=working)
 
@@ -151,11 +149,14 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
         fingerprint=step.digests,
     )
     in_memory = isinstance(step.source, ArraySource)
+    shared = pickle.dumps(
+        (step.statistic, without_data(step.source)), pickle.HIGHEST_PROTOCOL
+    )  # as it travels
     moved = forecast.traffic(
         plan,
         distributed=not machines.worker.alone,
         checkpointed=checkpointed,
-        shared_bytes=shared_bytes(step),
+        shared_bytes=len(shared),
         sample_bytes=step.source.sample_bytes if in_memory else 0,
         digests=step.digests,
     )
@@ -170,59 +171,39 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
     )
 
 
-def shared_bytes(step: Step) -> int:
-    """Return the size of what all tasks of a pass share, as it travels."""
-    return len(pickle.dumps((step.statistic, without_data(step.source)), pickle.HIGHEST_PROTOCOL))
-
-
 def fit_steps(
     source: Source, settings: Configuration, *, reused: bool = False, given_atoms: int | None = None
 ) -> list[Step]:
     """Return the passes of a fit, with statistics that cost what the real ones will."""
-    geometry = image_geometry(settings, source.shape, source.name)
-    first = unwhitened(
-        settings, geometry, pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
-    )
-    pixels, n_atoms = geometry.pixels, given_atoms or settings.n_atoms
+    first = whitener_for(source, settings)
+    pixels, n_atoms = first.geometry.pixels, given_atoms or settings.n_atoms
     encoder = make_encoder(settings, _placeholder(first), np.zeros((n_atoms, pixels), np.float32))
     steps = []
     if not reused:
         moment = PatchMoment(first, settings.augment_flip)
         # the exact moment is made of Python's whole numbers
         steps.append(Step("whitening", moment, source, digests=True, driver_bytes=120 * pixels**2))
-        if given_atoms is None:
-            steps.extend(_dictionary(source, settings, encoder))
-    how = settings.context_size, settings.difference_order, settings.augment_flip, source.n_samples
-    sums = CodeSums(encoder, *how, mirrored=settings.dictionary_mirrored)
+    if not reused and given_atoms is None:
+        whitener, method = encoder.whitener, settings.dictionary_method
+        chosen = 4 * pixels * (sketch_size(settings) + 2 * n_atoms)
+        steps.append(Step("dictionary", sketch_of(whitener, settings), source, driver_bytes=chosen))
+        if method in ("kmeans", "spherical"):
+            spares = Candidates(whitener, settings.augment_flip, SPARES_PER_ROUND, settings.random_state)
+            nearest = Encoder(
+                whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out"
+            )
+            batch = chunk_subset(source, settings.dictionary_samples, settings.random_state)
+            moved = Centroids(nearest, settings.augment_flip, spares)
+            rounds = settings.dictionary_rounds * settings.dictionary_n_init
+            # of several starts the best so far is kept beside the one that runs
+            centres = (48 if settings.dictionary_n_init == 1 else 52) * pixels * n_atoms
+            steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
+    sums = sums_of(encoder, settings, source.n_samples)
     # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
     finishing = 16 * n_atoms**2 if not (settings.one_hot or sums.second_order) else 0
     work = sums.work_per_sample
     last = Step("statistics", sums, source, work_per_sample=work, digests=reused, driver_bytes=finishing)
     return [*steps, last]
-
-
-def finished_bytes(source: Source, settings: Configuration, given_atoms: int | None = None) -> int:
-    """Return the bytes of the K x K sums that the driver holds when it solves."""
-    steps = fit_steps(source, settings, reused=True, given_atoms=given_atoms)
-    return cast(CodeSums, steps[-1].statistic).finished_bytes()
-
-
-def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> list[Step]:
-    method, whitener = settings.dictionary_method, encoder.whitener
-    pixels = whitener.geometry.pixels
-    sketch = sketch_of(whitener, settings)
-    chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.n_atoms)
-    steps = [Step("dictionary", sketch, source, driver_bytes=chosen)]
-    if method in ("kmeans", "spherical"):
-        spares = Candidates(whitener, settings.augment_flip, SPARES_PER_ROUND, settings.random_state)
-        nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
-        batch = chunk_subset(source, settings.dictionary_samples, settings.random_state)
-        moved = Centroids(nearest, settings.augment_flip, spares)
-        rounds = settings.dictionary_rounds * settings.dictionary_n_init
-        # of several starts the best so far is kept beside the one that runs
-        centres = (48 if settings.dictionary_n_init == 1 else 52) * pixels * settings.n_atoms
-        steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
-    return steps
 
 
 def _placeholder(whitener: Whitener) -> Whitener:

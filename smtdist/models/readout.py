@@ -215,44 +215,41 @@ def with_changes(model: Any, changes: Mapping[str, Any]) -> Any:
 class OnAnother(ImageTransform):
     """What stands on another model, and answers as that one does unless it says otherwise."""
 
-    @property
-    @abstractmethod
-    def first(self) -> ImageTransform:
-        """The other model."""
+    model: ImageTransform
 
     @property
     def fingerprint(self) -> str:
         """Of the samples that the other was fitted on."""
-        return self.first.fingerprint
+        return self.model.fingerprint
 
     @property
     def asked(self) -> str:
         """The settings of the other, as JSON."""
-        return self.first.asked
+        return self.model.asked
 
     @property
     def scaling(self) -> Scaling:
         """What becomes of encoded images before patches are taken."""
-        return self.first.scaling
+        return self.model.scaling
 
     @property
     def votes(self) -> Configuration:
         """How neighbours vote where nothing else is asked for."""
-        return self.first.votes
+        return self.model.votes
 
     @property
     def dtype(self) -> str:
         """Of the numbers of a representation."""
-        return self.first.dtype
+        return self.model.dtype
 
     @property
     def positions(self) -> int:
         """Patches of an image."""
-        return self.first.positions
+        return self.model.positions
 
     def require_images(self, source: Source) -> None:
         """Refuse images of another shape than the other was fitted on."""
-        self.first.require_images(source)
+        self.model.require_images(source)
 
 
 @dataclass(frozen=True)
@@ -274,11 +271,6 @@ class ModelReadout(OnAnother):
                 f"Features of codes and a pooling grid need a model with {equals('code', 'gq')} or {equals('code', 'vq')}; use "
                 f"{equals('features', 'embedding')} without a grid ({option('features', 'embedding')}, no {option('pool')})."
             )
-
-    @property
-    def first(self) -> ImageTransform:
-        """The model."""
-        return self.model
 
     def read_out(self) -> ModelReadout:
         """Return the same."""

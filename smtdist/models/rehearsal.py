@@ -25,12 +25,14 @@ from smtdist.engine.memory import resident_bytes
 from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits
-from smtdist.errors import MemoryBudgetError, counted
+from smtdist.errors import counted
 from smtdist.kernels.threads import set_threads
-from smtdist.models.forecast import FitPlan, with_seconds
-from smtdist.models.plan import Machines, PlannedCluster, Step, step_cost
-from smtdist.models.records import Record
-from smtdist.models.ways import SOLVE, Way, solve_plan
+from smtdist.models.forecast import FitPlan, Place, plan_fit, with_seconds
+from smtdist.models.image_jobs import Images
+from smtdist.models.jobs import Job
+from smtdist.models.plan import Machines, PlannedCluster, Step, on_driver, step_cost
+from smtdist.models.provenance import Record
+from smtdist.models.solving import SOLVE, Way, first_that_fits
 from smtdist.statistics.base import State, Statistic
 
 T = TypeVar("T")
@@ -152,16 +154,22 @@ class Rehearsal(Engine):
         """Plan the last step, and end; another one is taken."""
         if name != SOLVE:
             return super().solve(name, function, working_bytes, **about)
-        baseline = max([self.machines.driver_baseline, *self.machines.baselines.values()])
-        alone = self.machines.worker.alone
-        plan = solve_plan(Way("whole", working_bytes), baseline if alone else self.machines.driver_baseline)
-        if plan.projected_bytes > self.machines.driver_limit:
-            raise MemoryBudgetError(
-                f"The solve needs {plan.projected_bytes / 2**30:.1f} GiB on the driver, which may use "
-                f"{self.machines.driver_limit / 2**30:.1f} GiB; use a smaller dictionary or a larger machine for the driver."
-            )
-        self.costs.append(PassCost(SOLVE, plan, driver_bytes=working_bytes))
+        machines = self.machines
+        before = machines.baselines.values() if machines.worker.alone else ()
+        baseline = max([machines.driver_baseline, *before])
+        first_that_fits(self.n_atoms, [Way("whole", working_bytes)], baseline, machines.driver_limit)
+        self.costs.append(on_driver(SOLVE, working_bytes, baseline))
         raise _Planned
+
+
+def plans(job: Job, place: Place) -> dict[str, FitPlan]:
+    """Return what a fit will cost, of each model of a job by its name, "" for one alone."""
+    if isinstance(job, Images):
+        return {name: plan_fit(job, settings, place) for name, settings in job.each.items()}
+    machines, checkpoint = place.machines()[0], place.checkpoint
+    return {
+        "": planned_run(job.fit, machines, job.components, checkpoint=checkpoint, timed=place.calibrate)
+    }
 
 
 def planned_run(

@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, plain_rows
-from smtdist.models.estimating import TransformEstimator
-from smtdist.models.judged import Evaluates
+from smtdist.models.estimating import Evaluates, TransformEstimator
 from smtdist.models.rows import in_memory
 
 

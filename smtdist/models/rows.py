@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
+from smtdist.engine import plan as pass_plan
+from smtdist.engine import worker
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError, option
-from smtdist.models import representations
-from smtdist.models import transform as embedding
 from smtdist.models.jobs import Look, Seen
+from smtdist.models.transform import save_representation
+
+ROWS: Final = 1024  # samples that a worker embeds at a time
+RANGE: Final = 16 * ROWS  # samples of a task that embeds
 
 
 class RowModel(ABC):
@@ -49,7 +53,7 @@ class RowModel(ABC):
     def embedding_bytes(self, source: Source) -> int:
         """Return the memory that a process takes at most while it embeds samples of a source, beside the result."""
         sample, made = 8 * math.prod(source.shape[1:]), 8 * math.prod(self.feature_shape)
-        return embedding.ROWS * (3 * sample + self.row_bytes) + 2 * embedding.RANGE * (sample + made)
+        return ROWS * (3 * sample + self.row_bytes) + 2 * RANGE * (sample + made)
 
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the samples that files and a dataset name, as the model takes them."""
@@ -100,7 +104,21 @@ def embedded(
     Memory on a worker: 1,024 samples and what the model makes of them on the way, and 16,384 embedded samples.
     """
     model.require_rows(source)
-    return embedding.embedded(model.embed, source, engine)
+    step = source.chunk_samples * max(1, RANGE // source.chunk_samples)
+    ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
+    for (start, _), values in engine.map(_embed_range, model.embed, source, ranges):
+        yield start, values
+
+
+def _embed_range(
+    embed: Callable[[NDArray[Any]], NDArray[np.floating[Any]]], source: Source, start: int, stop: int
+) -> NDArray[np.floating[Any]]:
+    parts = []
+    with source.opened() as reader:
+        for first, samples in worker.batches(reader, start, stop, pass_plan.block_samples(source), ROWS):
+            with worker.located(source.name, first):
+                parts.append(embed(samples))
+    return np.concatenate(parts)
 
 
 def in_memory(model: RowModel, source: Source, engine: Engine, dtype: Any) -> NDArray[np.floating[Any]]:
@@ -125,8 +143,6 @@ def seen(model: Any, look: Look) -> Seen:
 
     def write(engine: Engine, out: Path, overwrite: bool) -> int:
         pieces = embedded(model, source, engine)
-        return representations.save_representation(
-            out, pieces, n, shape, model.dtype, attributes, overwrite=overwrite
-        )
+        return save_representation(out, pieces, n, shape, model.dtype, attributes, overwrite=overwrite)
 
     return Seen(source, write, {"n_samples": n, "n_features": math.prod(shape)})

@@ -22,11 +22,10 @@ from smtdist.data.source import Source
 from smtdist.engine import folder
 from smtdist.errors import ConfigurationError, DataError, ModelError, command, equals, option
 from smtdist.kernels import convergence
-from smtdist.models import coded, forecast, image_jobs, loading, planning, plugins, readout, rehearsal
-from smtdist.models.estimating import TransformEstimator, require_columns
-from smtdist.models.forecast import FitPlan
+from smtdist.models import coded, image_jobs, loading, plugins, readout, rehearsal
+from smtdist.models.estimating import Evaluates, TransformEstimator, require_columns
+from smtdist.models.forecast import FitPlan, Place, in_bytes
 from smtdist.models.jobs import Job
-from smtdist.models.judged import Evaluates
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
 from smtdist.models.transform import represented
@@ -145,7 +144,7 @@ class SMT(
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model file."""
         model = loading.load_transform(path)
-        if not plugins.is_learned(model.code):
+        if not model.learned:
             return cls(**{**cls.parameters_of(model.settings), **where})._fitted(model, [])
         others = coded.named_settings(model)
         given = {name: others.pop(name) for name in ("code", *_shared(others["code"]))}
@@ -185,14 +184,6 @@ class SMT(
             )
         shared = {name: value for name, value in given.items() if name in names}
         return {"code": self.code, **shared, **(self.settings or {})}
-
-    def _coded(self) -> coded.CodedSettings:
-        """Return them, checked."""
-        if self.atoms is not None:
-            raise ConfigurationError(
-                f"With {equals('code', self.code)} atoms are learned; leave out {option('atoms')}, or choose another code."
-            )
-        return coded.coded_settings(**self.given_settings())
 
     def _settings(self, defaults: Configuration) -> Configuration:
         """Return the settings, with these where none are given."""
@@ -239,7 +230,11 @@ class SMT(
             raise ConfigurationError(
                 f"With {equals('code', self.code)} whitening and dictionary are learned, too; leave out {option('base')}."
             )
-        settings = self._coded()
+        if self.atoms is not None:
+            raise ConfigurationError(
+                f"With {equals('code', self.code)} atoms are learned; leave out {option('atoms')}, or choose another code."
+            )
+        settings = coded.coded_settings(**self.given_settings())
         return image_jobs.coded_job(as_source(X, image_shape=self.image_shape), settings)
 
     @_with_value_errors
@@ -263,50 +258,35 @@ class SMT(
 
         Raises MemoryBudgetError if there is too little memory; it says what would fit.
         """
-        sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
-        place = None if self.checkpoint is None else Path(self.checkpoint)
-        job: Any = self._job(X, base)
-        if self.is_learned:
-            machines, _ = forecast.local_machines(self.n_workers or 0, threads, *sizes)
-            return rehearsal.planned_run(
-                job.fit, machines, job.components, checkpoint=place, timed=calibrate
-            )
-        (settings,) = job.each.values()
-        return planning.plan_fit(
-            job,
-            settings,
-            here=self.cluster in (None, "local"),
-            workers=self.n_workers,
-            sizes=sizes,
-            threads=threads,
-            checkpoint=place,
-            calibrate=calibrate,
-            connected=lambda: self._engine(place),
+        checkpoint = None if self.checkpoint is None else Path(self.checkpoint)
+        place = Place(
+            self.n_workers,
+            threads,
+            in_bytes(memory, driver_memory, gpu_memory),
+            checkpoint,
+            calibrate,
+            connected=None if self.cluster in (None, "local") else lambda: self._engine(checkpoint),
         )
+        return rehearsal.plans(self._job(X, base), place)[""]
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add images to the fitted model with its whitening and dictionary; the first call is `fit`.
 
         The result is bit-identical to one fit of all images with that whitening and dictionary.
         """
-        if hasattr(self, "model_"):
-            self._require_settings()
-        return super().partial_fit(X)
-
-    def _require_settings(self) -> None:
-        """Refuse parameters that were changed after the fit: what is added would not follow them."""
-        model = self.model_
-        if self.is_learned or plugins.is_learned(model.code):
-            return
+        model = getattr(self, "model_", None)
+        if model is None or self.is_learned or model.learned:
+            return super().partial_fit(X)
         given = self._settings(model.settings)
         given = given.with_atoms(given.n_atoms if self.atoms is None else len(self.atoms))
         for name in configuration.FIELDS:
             value, present = getattr(given, name), getattr(model.settings, name)
-            if name not in configuration.VOTING and value != present:
+            if name not in configuration.VOTING and value != present:  # what is added would not follow it
                 raise ConfigurationError(
                     f"{name} is {value!r}, and the model was fitted with {present!r}; call fit again, or refit for a setting of "
                     f"the solve."
                 )
+        return super().partial_fit(X)
 
     def refit(self) -> Self:
         """Solve again from the sums alone, with the present n_components, drop_components, second_moment and pooling."""

@@ -229,29 +229,35 @@ class Stored:
 
     STORED_AS: ClassVar[str]
     SETTINGS: ClassVar[type[Settings]]
-    ARRAYS: ClassVar[Arrays]
+    ARRAYS: ClassVar[Arrays] = {}
     settings: Settings
     provenance: dict[str, Any]
 
-    def __init_subclass__(cls, *, kind: str, of: type[Settings], arrays: Arrays) -> None:
-        """Add the kind to the table."""
+    def __init_subclass__(
+        cls, *, kind: str = "", of: type[Settings] = Settings, arrays: Arrays | None = None
+    ) -> None:
+        """Add the kind to the table; a class without one is a base of others."""
         super().__init_subclass__()
-        cls.STORED_AS, cls.SETTINGS, cls.ARRAYS = kind, of, arrays
-        home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
-        KINDS[kind] = Kind(called, f"a {called}", home, f"{kind}_schema")
+        cls.ARRAYS = arrays or cls.ARRAYS
+        if kind:
+            cls.STORED_AS, cls.SETTINGS = kind, of
+            home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
+            KINDS[kind] = Kind(called, f"a {called}", home, f"{kind}_schema")
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: arrays in the root, settings and provenance as JSON."""
-        about = {"configuration": self.settings.to_json(), "provenance": json.dumps(self.provenance)}
-        yield "", packed(self.ARRAYS, vars(self), version(self.STORED_AS) | about)
+        about = {"kind": self.STORED_AS, **root_of(self, KINDS[self.STORED_AS].called)}
+        yield "", packed(self.ARRAYS, vars(self), about)
 
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
-        """Read what `stored` yielded."""
+        """Read what `stored` yielded; numbers are those of Python."""
         require(file, {"": cls.ARRAYS})
         settings = cls.SETTINGS.from_json(str(file.attrs["configuration"]))
-        about: dict[str, Any] = {"settings": settings, "provenance": json.loads(file.attrs["provenance"])}
-        return cls(**about, **arrays_in(file, cls.ARRAYS))
+        about = with_audit(file, json.loads(file.attrs["provenance"]))
+        arrays: dict[str, Any] = arrays_in(file, cls.ARRAYS)
+        values = {name: one if one.ndim else one.item() for name, one in arrays.items()}
+        return cls(**{"settings": settings, "provenance": about, **values})
 
 
 def alike(names: Sequence[str], *dims: str, dtype: str = "", optional: bool = False) -> dict[str, Array]:

@@ -6,7 +6,6 @@ function then takes it. See `docs/extending.md`.
 
 from __future__ import annotations
 
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -25,12 +24,10 @@ from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
 from smtdist.models import kinds, merge, plan, store, valued
 from smtdist.models.jobs import Job, Request
-from smtdist.models.kinds import Kind
 from smtdist.models.plan import Step
-from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of
-from smtdist.models.records import Record
+from smtdist.models.provenance import NO_ATOMS, Record, ordered_digests, origin_of
 from smtdist.models.rows import RowModel, table_of
-from smtdist.models.store import Array, Arrays
+from smtdist.models.store import Array, Arrays, Stored
 from smtdist.settings import Settings
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.origin import Additive, Origin
@@ -70,7 +67,7 @@ def array(*dims: str, about: str = "", units: str = "") -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class SumModel(RowModel, merge.Transform):
+class SumModel(Stored, RowModel, merge.Transform):
     """A model of rows that is solved for from exact sums over them.
 
     A subclass is a frozen dataclass that names its kind and its settings, declares what it solves for as fields that are an
@@ -84,29 +81,23 @@ class SumModel(RowModel, merge.Transform):
     provenance: dict[str, Any] = field(default_factory=dict)
 
     free: ClassVar[tuple[str, ...]] = ()
-    SETTINGS: ClassVar[type[Settings]]
     ARRAYS: ClassVar[Arrays] = {"n_inputs": Array()}
 
     def __init_subclass__(cls, *, kind: str = "", of: type[Settings] = Settings) -> None:
         """Add the kind to the table."""
-        super().__init_subclass__()
-        fields = {name: one.metadata for name, one in vars(cls).items() if isinstance(one, Field)}
-        cls.ARRAYS = {
-            **cls.ARRAYS,
-            **{name: one["array"] for name, one in fields.items() if "array" in one},
-        }
+        own = {name: one.metadata for name, one in vars(cls).items() if isinstance(one, Field)}
+        cls.ARRAYS = {**cls.ARRAYS, **{name: one["array"] for name, one in own.items() if "array" in one}}
+        super().__init_subclass__(kind=kind, of=of)
         if kind:
-            cls.STORED_AS, cls.SETTINGS = kind, of
-            home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
-            kinds.KINDS[kind] = Kind(
-                *(called, f"a {called}", home, f"{kind}_schema"),
+            row = kinds.KINDS[kind]
+            kinds.KINDS[kind] = row._replace(
                 fits=(kind,),
-                fitted_by=home,
+                fitted_by=row.home,
                 updated_by=kinds.BY_SUMS,
                 transformed_by=kinds.OF_ROWS,
                 evaluated_by="smtdist.evaluate.other_models:of_rows",
                 also=("merge",),
-                settings=home,
+                settings=row.home,
                 takes=("dataset",),
             )
 
@@ -202,8 +193,7 @@ class SumModel(RowModel, merge.Transform):
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: arrays in the root, `/audit`, and `/statistics`, sums and hashes of their samples."""
-        about = {"kind": self.STORED_AS, **store.root_of(self, kinds.KINDS[self.STORED_AS].called)}
-        yield "", store.packed(self.ARRAYS, vars(self), about)
+        yield from super().stored()
         yield "audit", store.audit_group(self.provenance["audit"])
         if self.statistics is not None:
             values = {**self.statistics.state, "sample_digest": self.statistics.origin.samples}
@@ -212,17 +202,13 @@ class SumModel(RowModel, merge.Transform):
     @classmethod
     def restored(cls, file: Any, statistics: bool) -> Self:
         """Read what `stored` yielded."""
-        store.require(file, {"": cls.ARRAYS})
-        settings = cls.SETTINGS.from_json(str(file.attrs["configuration"]))
-        about = store.with_audit(file, json.loads(file.attrs["provenance"]))
-        arrays = store.arrays_in(file, cls.ARRAYS)
-        numbers: dict[str, Any] = {name: one if one.ndim else one.item() for name, one in arrays.items()}
-        model = cls(settings=settings, provenance=about, **numbers)
+        model = super().restored(file, statistics)
         if not (statistics and "statistics" in file):
             return model
         sums, group = model.sums, file["statistics"]
         store.require(group, {"": _DIGESTS})
-        origin = Origin(model.basis, group["sample_digest"][()], NO_ATOMS, tuple(about["audit"]))
+        audit = tuple(model.provenance["audit"])
+        origin = Origin(model.basis, group["sample_digest"][()], NO_ATOMS, audit)
         return replace(model, statistics=Sums(sums, state_in(group, sums), origin))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import h5py
@@ -21,6 +22,7 @@ from smtdist.models.kinds import KINDS
 from smtdist.models.store import require_schema
 from smtdist.statistics import limbs
 
+SMT: Final = "smt"
 MOST_OBJECTS: Final = 10_000
 HIGH: Final = "_high"
 LOW: Final = "_low"
@@ -65,8 +67,8 @@ def open_datatree(path: str | os.PathLike[str]) -> xr.DataTree:
     nodes: dict[str, xr.Dataset] = {}
     sizes: dict[str, dict[str, int]] = {}
     with hdf5.open_file(full_path) as file:
-        if KINDS["smt"].schema in file.attrs:
-            require_schema(file, full_path, "smt")
+        if KINDS[SMT].schema in file.attrs:
+            require_schema(file, full_path, SMT)
         for number, group in enumerate(_groups(file)):
             if number >= MOST_OBJECTS:
                 raise DataError(f"{full_path} has more than {MOST_OBJECTS:,} groups; open it with h5py.")
@@ -238,10 +240,10 @@ class _Stored(_Lazy):
 
 
 class _Derived(_Lazy):
-    """A square matrix that follows from others, computed strip by strip."""
+    """A square matrix that follows from others, computed strip by strip; `block` returns some of its rows and columns."""
 
-    def __init__(self, size: int, dtype: type[np.generic] = np.int64) -> None:
-        self.shape, self.dtype = (size, size), np.dtype(dtype)
+    def __init__(self, size: int, block: Callable[[Any, Any], NDArray[Any]], dtype: Any = np.int64) -> None:
+        self.shape, self.dtype, self.block = (size, size), np.dtype(dtype), block
 
     def read(self, key: tuple[Any, ...]) -> Any:
         rows, columns = (slice(k, k + 1) if isinstance(k, int | np.integer) else k for k in key)
@@ -253,10 +255,6 @@ class _Derived(_Lazy):
             out[start : start + step] = self.block(strip, columns)
         return out[tuple(0 if isinstance(k, int | np.integer) else slice(None) for k in key)]
 
-    def block(self, rows: Any, columns: Any) -> NDArray[Any]:
-        """Return some rows and columns."""
-        raise NotImplementedError
-
 
 def _part(key: Any, start: int, stop: int, length: int) -> Any:
     """Entries start to stop of a selection."""
@@ -266,48 +264,40 @@ def _part(key: Any, start: int, stop: int, length: int) -> Any:
     return slice(chosen.start, chosen.stop, chosen.step)
 
 
-class _Diagonal(_Derived):
-    """diag(v) of a stored v."""
-
-    def __init__(self, values: _Stored) -> None:
-        super().__init__(values.shape[0])
-        self.values = values
-
-    def block(self, rows: Any, columns: Any) -> NDArray[np.int64]:
-        every = np.arange(self.shape[0])
-        at, values = every[rows], self.values.read((slice(None),))
-        return np.where(at[:, None] == every[columns], values[at].astype(np.int64)[:, None], 0)
+def _diagonal(values: _Stored) -> _Derived:
+    """Return diag(v) of a stored v."""
+    return _Derived(values.shape[0], partial(_diagonal_block, values))
 
 
-class _Scatter(_Derived):
-    """degree x moment - cooccurrence: the first-order differences of codes whose neighbours are all there."""
-
-    def __init__(self, degree: int, moment: _Lazy, cooccurrence: _Lazy) -> None:
-        super().__init__(cooccurrence.shape[0])
-        self.degree, self.moment, self.cooccurrence = degree, moment, cooccurrence
-
-    def block(self, rows: Any, columns: Any) -> NDArray[np.int64]:
-        result = self.moment.read((rows, columns)).astype(np.int64)
-        result *= self.degree
-        result -= self.cooccurrence.read((rows, columns))
-        return result  # type: ignore[no-any-return]  # h5py has no types
+def _diagonal_block(stored: _Stored, rows: Any, columns: Any) -> NDArray[np.int64]:
+    every = np.arange(stored.shape[0])
+    at, values = every[rows], stored.read((slice(None),))
+    return np.where(at[:, None] == every[columns], values[at].astype(np.int64)[:, None], 0)
 
 
-class _Joined(_Derived):
-    """(high 2^32 + low) / unit: sums of codes in steps of a grid, each entry rounded once."""
+def _scatter_block(
+    degree: int, moment: _Lazy, cooccurrence: _Lazy, rows: Any, columns: Any
+) -> NDArray[np.int64]:
+    """Return degree x moment - cooccurrence: the first-order differences of codes whose neighbours are all there."""
+    result = moment.read((rows, columns)).astype(np.int64)
+    result *= degree
+    result -= cooccurrence.read((rows, columns))
+    return result  # type: ignore[no-any-return]  # h5py has no types
 
-    def __init__(self, high: _Stored, low: _Stored, unit: float) -> None:
-        super().__init__(high.shape[0], np.float64)
-        self.high, self.low, self.unit = high, low, unit
 
-    def block(self, rows: Any, columns: Any) -> NDArray[np.float64]:
-        high, low = (part.read((rows, columns)).astype(np.int64) for part in (self.high, self.low))
-        return limbs.rounded(high, low) / self.unit
+def _in_limbs(high: _Stored, low: _Stored, unit: float) -> _Derived:
+    """Return (high 2^32 + low) / unit: sums of codes in steps of a grid, each entry rounded once."""
+    return _Derived(high.shape[0], partial(_limbs_block, high, low, unit), np.float64)
+
+
+def _limbs_block(high: _Stored, low: _Stored, unit: float, rows: Any, columns: Any) -> NDArray[np.float64]:
+    first, second = (part.read((rows, columns)).astype(np.int64) for part in (high, low))
+    return limbs.rounded(first, second) / unit
 
 
 def _joined(
     path: str, group: Any, stored: dict[str, Any], attributes: dict[str, Any]
-) -> dict[str, _Joined]:
+) -> dict[str, _Derived]:
     """The sums of codes whose values are steps of a grid, which a file holds in two parts."""
     found = {}
     for name in (one.removesuffix(HIGH) for one in stored if one.endswith(HIGH)):
@@ -320,7 +310,7 @@ def _joined(
             first, second = (
                 _Stored(path, f"{group.name}/{name}{end}", stored[f"{name}{end}"]) for end in (HIGH, LOW)
             )
-            found[name] = _Joined(first, second, unit)
+            found[name] = _in_limbs(first, second, unit)
     return found
 
 
@@ -338,18 +328,20 @@ def _derived(
         missing = [name for name in json.loads(attributes["derived"]) if name not in stored]
         result: dict[str, _Derived] = {}
         if "second_moment" in missing:
-            result["second_moment"] = _Diagonal(kept("activity"))
+            result["second_moment"] = _diagonal(kept("activity"))
         if "context_scatter" in missing and f"context_scatter{HIGH}" in stored:
             high, low = (kept(f"context_scatter{part}") for part in (HIGH, LOW))
-            result["context_scatter"] = _Joined(high, low, 1.0)
+            result["context_scatter"] = _in_limbs(high, low, 1.0)
         elif "context_scatter" in missing:
             moment: _Lazy
             if "degree_activity" in stored:
-                moment, degree = _Diagonal(kept("degree_activity")), 1
+                moment, degree = _diagonal(kept("degree_activity")), 1
             else:
                 moment = result["second_moment"] if "second_moment" in result else kept("second_moment")
                 degree = int(attributes["equal_degree"])
-            result["context_scatter"] = _Scatter(degree, moment, kept("cooccurrence"))
+            pairs = kept("cooccurrence")
+            block = partial(_scatter_block, degree, moment, pairs)
+            result["context_scatter"] = _Derived(pairs.shape[0], block)
     except (KeyError, ValueError) as error:
         raise ModelError(
             f"{path} is not a complete smtdist model ({hdf5.reason_of(error)}); fit it again."

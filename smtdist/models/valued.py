@@ -17,8 +17,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
 from smtdist.models.merge import Transform
-from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of
-from smtdist.models.records import Record
+from smtdist.models.provenance import NO_ATOMS, Record, ordered_digests, origin_of
 from smtdist.models.store import Array, alike, number, packed, text
 from smtdist.solve.solution import Solution
 from smtdist.statistics import values as value_sums
@@ -57,7 +56,10 @@ class ValuedTransform(Transform):
 
     def summed(self, source: Source, engine: Engine) -> tuple[ValueStatistics, Record]:
         """Sum the codes of all samples of a source, as a step of a run."""
-        return summed(self.sums, self.read_as(source), engine, self.basis)
+        sums, read = self.sums, self.read_as(source)
+        partial, record = engine.reduce("statistics", sums, read, fingerprint=True)
+        origin = origin_of(self.basis, ordered_digests(partial), read.name)
+        return replace(value_sums.finish(partial.state, sums), origin=origin), record
 
     def solved(self, statistics: ValueStatistics, engine: Engine) -> tuple[Solution, Record]:
         """Solve for an embedding, as a step of the run."""
@@ -71,17 +73,6 @@ def hashed(*told: Any) -> str:
     True
     """
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
-
-
-def summed(
-    sums: ValueSums, source: Source, engine: Engine, basis: str = ""
-) -> tuple[ValueStatistics, Record]:
-    """Sum the codes of all samples in one pass; without a basis the sums do not name their samples, and cannot be added to."""
-    partial, record = engine.reduce("statistics", sums, source, fingerprint=bool(basis))
-    found = value_sums.finish(partial.state, sums)
-    if not basis:
-        return found, record
-    return replace(found, origin=origin_of(basis, ordered_digests(partial), source.name)), record
 
 
 def solved(

@@ -18,7 +18,7 @@ from smtdist.data.zarr_source import is_zarr
 from smtdist.engine.manifest import NAME as RECORD
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.kernels import convergence
-from smtdist.models import kinds, representations, store
+from smtdist.models import kinds, store, transform
 from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
     coder_facts,
@@ -343,7 +343,7 @@ def _ending_readable(facts: Facts) -> str:
 
 def _representation(path: Path) -> Facts:
     with store.opened(path, "representation") as file:
-        sizes, about = store.require(file, {"": representations.ARRAYS}), file.attrs
+        sizes, about = store.require(file, {"": transform.ARRAYS}), file.attrs
         return {
             "configuration": json.loads(about["configuration"]) if "configuration" in about else {},
             "provenance": {

@@ -3,12 +3,12 @@
 import pytest
 
 from benchmarks.solve import large_k
-from smtdist.models import solving, summing, ways
+from smtdist.models import solving, summing
 
 
 @pytest.mark.benchmark
 def test_large_k_in_tiles_and_whole(monkeypatch):
-    monkeypatch.setattr(ways, "memory_limit", ways.memory_limit)
+    monkeypatch.setattr(solving, "memory_limit", solving.memory_limit)
     monkeypatch.setattr(solving, "timed_solve", solving.timed_solve)
     monkeypatch.setattr(summing, "SMALL_SHARE", 0)
     monkeypatch.setattr(summing, "row_tiles", lambda sums, *_, **__: sums.tiled(3))

@@ -146,7 +146,7 @@ def test_features_in_memory_are_refused_before_an_image_is_coded(given, monkeypa
     estimator = smtdist.SMT.from_file(given / "model.h5")
     images = small_images(0, 3, 16, 16)[..., 0]
     monkeypatch.setattr("smtdist.models.transform.as_planned", None)
-    monkeypatch.setattr("smtdist.models.transform_plan.memory_limit", lambda: 2**20)
+    monkeypatch.setattr("smtdist.models.transform.memory_limit", lambda: 2**20)
     with pytest.raises(smtdist.SmtdistError, match="write them to a file with smtdist transform"):
         estimator.transform(images)
 

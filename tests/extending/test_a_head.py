@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 import smtdist
 from smtdist.errors import DataError, ModelError, SmtdistError
-from smtdist.models import jobs, readout, representations
+from smtdist.models import jobs, readout, transform
 
 FILE = Path(__file__).with_name("nearest_mean.py")
 FIT = "fit a.h5 --model nearest-mean --set shrink=0.1"
@@ -34,7 +34,7 @@ def installed(monkeypatch, tmp_path):
     parts = readout.layout_to_plain(readout.whole_row(6))
     about = {"configuration": "{}", "skipped": "[]", "identity": "x", "parts": json.dumps(parts)}
     for name, rows in ROWS.items():
-        representations.save_representation(
+        transform.save_representation(
             f"{name}.h5", [(0, rows)], len(rows), (6,), "float64", about, labels=LABELS[name]
         )
 

@@ -19,7 +19,7 @@ import smtdist
 from smtdist.data.array import as_source
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.codes import encode
-from smtdist.models.export import as_graph, export, model_of, tables
+from smtdist.models.export import as_graph, export, tables
 from smtdist.models.fit import fit
 from smtdist.models.readout import with_readout
 from smtdist.models.transform import transform
@@ -83,7 +83,7 @@ def onnx_codes(model, graph, images):
 
 
 def every_onnx_check(seen, images):
-    graph, model = as_graph(seen), model_of(seen)
+    graph, model = as_graph(seen), seen.read_out().model
     codes = on_grid(model, onnx_codes(model, graph, images))
     np.testing.assert_array_equal(codes, dense_codes(model, images))
     (found,) = run_onnx(graph, images, "representation")

@@ -14,8 +14,7 @@ from smtdist.engine import calibration
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.memory import resident_bytes
 from smtdist.models import calibrate
-from smtdist.models.calibrate import Asked, measured
-from smtdist.models.growth import Batch, active_of, predicted
+from smtdist.models.calibrate import Asked, Batch, active_of, measured, predicted
 from smtdist.models.plan import fit_steps
 from smtdist.statistics import cooccurrence
 from smtdist.statistics.cooccurrence import CodeSums

@@ -17,7 +17,7 @@ from smtdist.kernels.codes import encode, grid_patches
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Codes, Geometry
-from smtdist.models import solving, ways
+from smtdist.models import solving
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
 from smtdist.models.model import Model, code_sums, unwhitened
@@ -148,7 +148,9 @@ def in_tiles(sums, height):
 def test_tiles_are_solved_in_halves_too(symmetric, height, way, monkeypatch, tmp_path):
     monkeypatch.setattr(tiled, "CROSSOVER", 60)
     sums, settings = symmetric.statistics, symmetric.settings
-    chosen = replace(ways.solve_way(300, settings, tiled=True), name=way, height=64 if way == "disk" else 0)
+    chosen = replace(
+        solving.solve_way(300, settings, tiled=True), name=way, height=64 if way == "disk" else 0
+    )
     monkeypatch.setattr(solving, "solve_way", lambda *_, **__: chosen)
     whole, notes = solve(sums, settings), []
     monkeypatch.setattr(solving, "first_that_fits", lambda *_: pytest.fail("the whole problem is solved"))
@@ -169,7 +171,7 @@ def test_tiles_are_solved_in_halves_too(symmetric, height, way, monkeypatch, tmp
 def test_a_stopped_solve_keeps_the_factors_of_both_halves(symmetric, monkeypatch, tmp_path):
     monkeypatch.setattr(tiled, "CROSSOVER", 60)
     sums, settings = in_tiles(symmetric.statistics, 75), symmetric.settings
-    chosen = replace(ways.solve_way(300, settings, tiled=True), name="disk", height=64)
+    chosen = replace(solving.solve_way(300, settings, tiled=True), name="disk", height=64)
     monkeypatch.setattr(solving, "solve_way", lambda *_, **__: chosen)
     want, _ = solving.timed_solve(sums, settings, engine())
     stop, written = StopRequest(), []

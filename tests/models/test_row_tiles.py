@@ -16,8 +16,8 @@ from smtdist.errors import MemoryBudgetError
 from smtdist.models import summing
 from smtdist.models.model import code_sums
 from smtdist.models.plan import Machines, fit_steps, plan_steps
-from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
-from smtdist.models.ways import spills
+from smtdist.models.solving import spills
+from smtdist.models.summing import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.sums import finish_tiles
 from tests.kinds_of_sums import BASE, IMAGES, SETTINGS, model_of

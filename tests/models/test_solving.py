@@ -16,12 +16,11 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE, WorkerLimits
 from smtdist.errors import CheckpointError, ConfigurationError, InterruptedRun, MemoryBudgetError
 from smtdist.kernels.triangle import UpperTiles
-from smtdist.models import solving, summing, ways
+from smtdist.models import solving, summing
 from smtdist.models.fit import fit
 from smtdist.models.plan import Machines, fit_steps, plan_steps
-from smtdist.models.solving import timed_solve
+from smtdist.models.solving import solve_way, timed_solve
 from smtdist.models.store import load, save
-from smtdist.models.ways import solve_way
 from smtdist.solve import tiled
 from tests.executors import ThreadsExecutor
 
@@ -115,7 +114,7 @@ def test_a_disk_without_room_is_refused(monkeypatch):
     class Usage:
         free = 2**10
 
-    monkeypatch.setattr(ways.shutil, "disk_usage", lambda folder: Usage)
+    monkeypatch.setattr(solving.shutil, "disk_usage", lambda folder: Usage)
     way = replace(solve_way(220, GQ, tiled=True), name="disk", height=64, disk_bytes=2**30)
     monkeypatch.setattr(solving, "solve_way", lambda *_, **__: way)
     with pytest.raises(CheckpointError, match=r"room for 1\.0 KiB"):
@@ -165,7 +164,7 @@ def fake_cupy(monkeypatch):
 def test_a_device_solves_in_its_memory(name):
     sums = sums_of(name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ways, "gpu_available", lambda: False)
+        patch.setattr(solving, "gpu_available", lambda: False)
         expected, _ = timed_solve(sums, SETTINGS[name], Engine(SerialExecutor(1)))
     asked = []
     with pytest.MonkeyPatch.context() as patch:
@@ -192,7 +191,7 @@ def test_what_iterations_cannot_solve_needs_memory_for_all(monkeypatch):
         patch.setattr(tiled, "SAFE", 1e15)  # no V is far enough from a null space
         expected, _ = timed_solve(sums, GQ, Engine(SerialExecutor(1)))
         patch.setattr(solving, "memory_limit", lambda: solving.resident_bytes() + 2**19)
-        patch.setattr(solving, "solve_way", lambda *_, **__: ways.Way("device", 0))
+        patch.setattr(solving, "solve_way", lambda *_, **__: solving.Way("device", 0))
         with pytest.raises(MemoryBudgetError, match="220 atoms"):
             timed_solve(in_tiles(sums), GQ, Engine(SerialExecutor(1)))
     found, _ = timed_solve(sums, GQ, Engine(SerialExecutor(1)))
@@ -211,7 +210,7 @@ def test_a_driver_that_cannot_hold_the_sums_keeps_them_in_files(name, workers, m
     monkeypatch.setattr(
         Spill, "__call__", lambda self, array: spilled.append(array.nbytes) or plain(self, array)
     )
-    monkeypatch.setattr(ways, "spills", lambda *_: True)
+    monkeypatch.setattr(solving, "spills", lambda *_: True)
     engine = Engine(executor, EventStream(events.append), tmp_path, "k")
     room = ALLOWANCE + {"gq": 2**18, "vq": 2**17}[name]  # too little for the sums whole
     monkeypatch.setattr(summing, "memory_limit", lambda: resident_bytes() + room)
@@ -237,20 +236,20 @@ def test_sums_are_kept_in_files_where_that_helps():
     settings = Configuration(dictionary=65536, n_components=384)
     held = 80 * 2**30
     for gib, expected in ((2, False), (4, True), (24, True), (60, False)):
-        assert ways.spills(65536, settings, held, 0, gib * 2**30) == expected
-    assert not ways.spills(65536, settings.replace(moment="centred"), held, 0, 4 * 2**30)
+        assert solving.spills(65536, settings, held, 0, gib * 2**30) == expected
+    assert not solving.spills(65536, settings.replace(moment="centred"), held, 0, 4 * 2**30)
 
 
 def test_what_cannot_be_solved_is_refused_before_any_data_is_read(monkeypatch):
     settings, engine = Configuration(dictionary=65536, n_components=384), Engine(SerialExecutor(1))
-    monkeypatch.setattr(ways, "resident_bytes", lambda: 0)
+    monkeypatch.setattr(solving, "resident_bytes", lambda: 0)
     for gib, tiles in ((2, False), (4, True), (60, True), (600, True)):
-        monkeypatch.setattr(ways, "memory_limit", lambda: gib * 2**30)  # noqa: B023
+        monkeypatch.setattr(solving, "memory_limit", lambda: gib * 2**30)  # noqa: B023
         if tiles:
-            ways.require_solvable(65536, settings, 80 * 2**30, engine)
+            solving.require_solvable(65536, settings, 80 * 2**30, engine)
         else:
             with pytest.raises(MemoryBudgetError):
-                ways.require_solvable(65536, settings, 80 * 2**30, engine)
+                solving.require_solvable(65536, settings, 80 * 2**30, engine)
     events = []
     alone = Engine(SerialExecutor(1), EventStream(events.append), solve_on="workers")
     with pytest.raises(ConfigurationError, match="there are none"):

@@ -17,8 +17,8 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.dictionary import Dictionary, distance
 from smtdist.models.fit import fit
-from smtdist.models.forecast import Planner, local_machines
-from smtdist.models.records import best_of
+from smtdist.models.forecast import Place, Planner
+from smtdist.models.provenance import best_of
 from smtdist.models.rehearsal import planned_run
 from smtdist.statistics.centroids import Centroids
 
@@ -119,7 +119,7 @@ def test_the_start_of_a_code_with_the_least_loss_is_kept(name, monkeypatch):
 
 
 def test_starts_count_in_plans():
-    machines, shared = local_machines(0, 1, None, None, None)
+    machines, shared = Place(0, 1).machines()
     asked = K_MEANS.replace(dictionary_n_init=4)
     steps = {step.name: step.rounds for step in Planner(SOURCE, asked, machines, shared=shared).steps()}
     assert steps == {"whitening": 1, "dictionary": 1, "dictionary rounds": 12, "statistics": 1}

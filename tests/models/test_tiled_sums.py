@@ -22,8 +22,8 @@ from smtdist.models import summing
 from smtdist.models.fit import fit
 from smtdist.models.merge import merged, update
 from smtdist.models.model import code_sums
-from smtdist.models.row_tiles import held_beside
 from smtdist.models.store import load, save
+from smtdist.models.summing import held_beside
 from smtdist.statistics.cooccurrence import tile_cuts
 from smtdist.statistics.sums import as_tiles, finish_tiles
 from tests.executors import LossyExecutor, ThreadsExecutor, stopping

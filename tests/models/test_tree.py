@@ -20,7 +20,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.models import kinds, store
 from smtdist.models.fit import fit
-from smtdist.models.representations import save_representation
+from smtdist.models.transform import save_representation
 
 MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 CASES = {

@@ -65,7 +65,7 @@ def test_settings_choose_the_neighbours(context):
 
 
 def test_new_points_are_embedded_in_any_pieces(monkeypatch):
-    monkeypatch.setattr("smtdist.models.transform.RANGE", 256)
+    monkeypatch.setattr("smtdist.models.rows.RANGE", 256)
     model, _ = PointModel.fit(POINTS, SMALL, engine())
     new = np.random.default_rng(2).uniform(-1, 1, (1000, 3))
     pieces = dict(embedded(model, as_table(new), engine()))

@@ -21,7 +21,7 @@ def require_context(context: Any) -> None:
     fine = (
         context in OURS or plugins.is_brought(plugins.CONTEXTS, context)
         if isinstance(context, str)
-        else _is_reach(context)
+        else type(context) is int and context >= 1
     )
     if not fine:
         raise ConfigurationError(
@@ -108,10 +108,6 @@ class Brought:
                 f"{what} of the context {self.name} has numbers that are not whole; round them to the grid of the codes."
             )
         return found
-
-
-def _is_reach(context: Any) -> bool:
-    return type(context) is int and context >= 1
 
 
 def _whole(sites: int, columns: int, order: int) -> Operator:

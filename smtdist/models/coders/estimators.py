@@ -16,8 +16,7 @@ from smtdist.data.array import as_source
 from smtdist.kernels import convergence
 from smtdist.models.coders.fit import fit_coder, require_pooling
 from smtdist.models.coders.represent import representing
-from smtdist.models.estimating import Estimator
-from smtdist.models.judged import Evaluates
+from smtdist.models.estimating import Estimator, Evaluates
 from smtdist.models.transform import represented
 
 

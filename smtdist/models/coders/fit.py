@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from smtdist.codes.coder import Coder, Record, patch_rows
-from smtdist.codes.settings import PatchSettings
+from smtdist.codes.coder import Coder, PatchSettings, Record, patch_rows
 from smtdist.data.source import Source, sample_lengths
 from smtdist.data.views import chunk_subset
 from smtdist.engine.manifest import Facts
@@ -22,7 +21,7 @@ from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.threads import single_blas
 from smtdist.models import provenance
-from smtdist.models.records import best_of
+from smtdist.models.provenance import best_of
 from smtdist.solve.solution import Float64
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
@@ -38,16 +37,12 @@ SPARES, FEW = 0.25, 512
 
 @dataclass(frozen=True)
 class Start:
-    """What rounds begin with: how patches are made, the whitening, unit atoms with their spares, and two records."""
+    """What rounds begin with: how patches are made, and unit atoms with their spares."""
 
     source: Source
     settings: PatchSettings
     patches: PatchRows
-    mean: Float64
-    whiten: Float64
-    unwhiten: Float64
     atoms: Float64
-    records: tuple[Record, Record]
 
     def images(self, number: int) -> Source:
         """Return the images of a round: as many as the settings say, in chunk rows drawn by (seed, number)."""
@@ -62,25 +57,31 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
     other atoms, and what has the lowest `Coder.loss` is kept. All starts see the same patches in their rounds.
     """
 
-    def learned(number: int) -> tuple[dict[str, Any], list[Record]]:
-        first = start if number == 0 else _restarted(start, number, engine)
-        learnt, records = _learnt(cls, first, settings, engine)
-        return learnt, [*first.records[1 if number else 0 :], *records]
-
+    shape = image_shape(source, settings)
+    before = chunk_subset(source, settings.whiten_images, settings.random_state)
+    bare = patch_rows(settings, shape, settings.patches or None)
     with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings), names=settings.names_today())):
-        start = begun(source, settings, engine)
+        partial, whitening = engine.reduce("whitening", RowMoments(bare), before)
+        total, moment, n = (partial.state[name] for name in ("total", "moment", "n"))
+        if n < 2:
+            raise DataError(f"{source.name} has a single patch; give more images.")
+        with single_blas():
+            mean, whiten, unwhiten = contrast.zca(total, moment, int(n), settings.whitening_reg)
+        patches = replace(bare, mean=mean, whiten=whiten)
+        del partial, total, moment  # not held during the rounds
+
+        def learned(number: int) -> tuple[dict[str, Any], list[Record]]:
+            # atoms of another seed; patches and images of rounds stay, so that losses compare
+            other = settings.replace(random_state=(settings.random_state + number * 2**40) % 2**63)
+            drawn = replace(patches, seed=other.random_state)
+            atoms, record = _atoms(before, drawn, other, engine)
+            learnt, records = _learnt(cls, Start(source, settings, patches, atoms), settings, engine)
+            return learnt, [record, *records]
+
         learnt, records = best_of(getattr(settings, "n_init", 1), learned, cls.loss, engine)
+    about = {"source": source.describe(), "versions": provenance.few_versions()}
     made: Any = cls
-    coder = made(
-        settings,
-        start.patches.shape,
-        start.mean,
-        start.whiten,
-        start.unwhiten,
-        **learnt,
-        provenance={"source": source.describe(), "versions": provenance.few_versions()},
-    )
-    return coder, records
+    return made(settings, shape, mean, whiten, unwhiten, **learnt, provenance=about), [whitening, *records]
 
 
 def _learnt(
@@ -102,42 +103,30 @@ def _learnt(
     return learnt, records
 
 
-def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
-    """Run the passes `whitening` and `start`."""
-    shape = image_shape(source, settings)
-    before = chunk_subset(source, settings.whiten_images, settings.random_state)
-    count = settings.patches or None
-    bare = patch_rows(settings, shape, count)
-    partial, whitening = engine.reduce("whitening", RowMoments(bare), before)
-    if int(partial.state["n"]) < 2:
-        raise DataError(f"{source.name} has a single patch; give more images.")
-    with single_blas():
-        mean, whiten, unwhiten = contrast.zca(
-            partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.whitening_reg
-        )
-    patches = replace(bare, mean=mean, whiten=whiten)
-    atoms, record = _atoms(before, patches, settings, engine)
-    return Start(source, settings, patches, mean, whiten, unwhiten, atoms, (whitening, record))
-
-
-def _restarted(start: Start, number: int, engine: Engine) -> Start:
-    """Return a start with atoms of another seed; patches and images of rounds stay, so that losses compare."""
-    settings = start.settings
-    other = settings.replace(random_state=(settings.random_state + number * 2**40) % 2**63)
-    before = chunk_subset(start.source, settings.whiten_images, settings.random_state)
-    atoms, record = _atoms(before, replace(start.patches, seed=other.random_state), other, engine)
-    return replace(start, atoms=atoms, records=(start.records[0], record))
-
-
 def _atoms(
     source: Source, patches: PatchRows, settings: PatchSettings, engine: Engine
 ) -> tuple[Float64, Record]:
-    """Return unit atoms and their spares, from the pass `start` over images."""
+    """Return unit atoms and their spares, from the pass `start` over images: patches that are not flat, or random directions."""
     # random atoms need no patches; two say how long one is
     wanted = _drawn(settings.n_atoms) if settings.start == "patches" else 2
     each = max(1, -(-4 * wanted // source.n_samples))
     found, record = engine.reduce("start", RowSample(patches, wanted, each), source)
-    return _distinct(found.state["rows"].astype(np.float64), settings, source.name), record
+    rows = found.state["rows"].astype(np.float64)
+    lengths = np.sqrt((rows * rows).sum(axis=1))
+    rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
+    if settings.start == "random":
+        size = (_drawn(settings.n_atoms), rows.shape[1])
+        rows = np.random.default_rng(settings.random_state).standard_normal(size)
+    if not len(rows):
+        raise DataError(
+            f"All patches drawn from {source.name} are constant, so there is nothing to learn; give other images."
+        )
+    if len(rows) < settings.n_atoms:
+        raise DataError(
+            f"{source.name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.n_atoms} atoms "
+            f"asked for; ask for fewer, or give more images."
+        )
+    return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True))), record
 
 
 def _drawn(units: int) -> int:
@@ -168,22 +157,3 @@ def require_pooling(source: Source, settings: PatchSettings, grids: Sequence[int
     positions = patch_rows(settings, image_shape(source, settings), None).grid
     for side, grid in itertools.product(positions, grids):
         edges(side, grid)
-
-
-def _distinct(rows: Float64, settings: PatchSettings, name: str) -> Float64:
-    """Return unit atoms and their spares: drawn patches that are not flat, or random directions."""
-    lengths = np.sqrt((rows * rows).sum(axis=1))
-    rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
-    if settings.start == "random":
-        size = (_drawn(settings.n_atoms), rows.shape[1])
-        rows = np.random.default_rng(settings.random_state).standard_normal(size)
-    if not len(rows):
-        raise DataError(
-            f"All patches drawn from {name} are constant, so there is nothing to learn; give other images."
-        )
-    if len(rows) < settings.n_atoms:
-        raise DataError(
-            f"{name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.n_atoms} atoms asked "
-            f"for; ask for fewer, or give more images."
-        )
-    return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)))

@@ -13,16 +13,17 @@ from smtdist.codes.coder import Coder, Record, checked_images, patch_rows
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence, representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.products import Ordered, ordered_bytes
+from smtdist.kernels.types import Geometry
 from smtdist.models import merge as merging
 from smtdist.models import valued
 from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer
-from smtdist.models.components import PatchTransform
+from smtdist.models.components import PatchTransform, require_windows
 from smtdist.models.valued import ValuedTransform
 from smtdist.settings import TEXT, Settings, seed, setting, shared, whole
 from smtdist.solve.solution import Solution
@@ -94,6 +95,7 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
         "patch_stride",
     )
     """Settings that no sum depends on: they may change after the fit."""
+    learned: ClassVar[bool] = True
 
     @property
     def STORED_AS(self) -> str:  # type: ignore[override]  # a constant of the class of its coder
@@ -121,25 +123,13 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
         )
 
     def require_like(self, source: Source) -> None:
-        """Refuse images of another shape, or whole grey levels where floats were learned from, and the other way round."""
+        """Refuse images of another shape too, and whole grey levels where floats were learned from, or the other way round."""
         learned = self.coder.pixel_dtype
         if learned is not None and (np.dtype(learned) == np.uint8) != (source.dtype == np.uint8):
             raise DataError(
                 f"{source.name} has {source.dtype} images, the coder was learned from {learned} ones; give images like those."
             )
-        if tuple(source.shape[1:]) != self.shape:
-            raise DataError(
-                f"{source.name} has images of {tuple(source.shape[1:])}, the model was fitted on others, of {self.shape}; "
-                f"give images like those."
-            )
-
-    def require_addable(self, other: Manifold, name: str) -> None:
-        """Refuse a model, called `name`, of other images."""
-        if other.shape != self.shape:
-            raise ModelError(
-                f"{name} has images of (height, width, channels) = {other.shape}, the first model of {self.shape}; they "
-                f"must be the same."
-            )
+        super().require_like(source)
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""
@@ -157,9 +147,9 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
         return self.coder.ending
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of an image."""
-        return self.coder.shape
+    def geometry(self) -> Geometry:  # type: ignore[override]  # a field of transforms with binary codes
+        """Of images and patches."""
+        return Geometry(*self.coder.shape, self.coder.settings.patch_size)
 
     @property
     def patches(self) -> PatchRows:
@@ -167,19 +157,9 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
         return self.coder.patches
 
     @property
-    def code(self) -> str:
-        """The name of its code."""
-        return self.coder.feature
-
-    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the positions that are coded."""
         return coded_grid(self.patches, self.settings)
-
-    @property
-    def patch(self) -> int:
-        """Side of a patch, in pixels."""
-        return self.coder.settings.patch_size
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
@@ -230,7 +210,10 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
 
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]:
         """Return pooled embeddings of images (m, H, W, C), (m, rows, columns, components), unit length at each."""
-        images, shape = checked_images(images, self.shape), self.feature_shape(self.settings.n_components)
+        images, shape = (
+            checked_images(images, self.coder.shape),
+            self.feature_shape(self.settings.n_components),
+        )
         step, parts = max(1, ROWS // len(self._places)), []
         for start in range(0, len(images), step):
             part = images[start : start + step]
@@ -245,18 +228,6 @@ def coded_grid(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int
     """Return rows and columns of the positions that are coded for a representation."""
     rows, columns = patches.grid
     return -(-rows // settings.patch_stride), -(-columns // settings.patch_stride)
-
-
-def require_pools(patches: PatchRows, settings: ManifoldSettings) -> None:
-    """Refuse a pooling window that does not fit into an image, before any data are read."""
-    representation.pooled_shape(*coded_grid(patches, settings), *pooling_of(patches, settings))
-
-
-def pooling_of(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int]:
-    """Return side and step of the pooling windows of these images, in strides."""
-    return representation.asked_windows(
-        *coded_grid(patches, settings), settings.pool_size, settings.pool_stride
-    )
 
 
 def require_size(size: int, settings: ManifoldSettings) -> None:
@@ -277,6 +248,6 @@ def fit_manifold(
     workers nor threads.
     """
     start = Manifold(coder, settings)
-    require_pools(coder.patches, settings)
+    require_windows(settings, *start.grid)
     require_size(coder.size, settings)
     return merging.fit_alone(start, source, engine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,39 +20,27 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, command
 from smtdist.models.readout import ImageTransform, with_changes
 from smtdist.models.represent import Representer
-from smtdist.statistics.patch_rows import PatchRows
 
 BATCH: Final = 64
 """Images that are handed over at a time; the coder takes them in groups of its own."""
 
 
-class OfPatches(Protocol):
-    """What represents images by the codes of their patches: a coder, or a transform on one."""
-
-    @property
-    def patches(self) -> PatchRows: ...  # noqa: D102
-    @property
-    def row_numbers(self) -> int: ...  # noqa: D102
-    @property
-    def held_bytes(self) -> int: ...  # noqa: D102
-
-    def represent(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
-        """Return the representations of a batch, (B, ...)."""
-        ...
-
-
 @dataclass(frozen=True)
 class RepresentPatches(Representer):
-    """Pooled features of images (B, H, W, C), (B, ...) float32."""
+    """Pooled features of images (B, H, W, C), (B, ...) float32, by the codes of their patches.
 
-    model: OfPatches
+    model : a coder, or a transform on one.
+    """
+
+    model: Any
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch."""
-        return self.model.represent(images)
+        found: NDArray[np.floating[Any]] = self.model.represent(images)
+        return found
 
 
-def representer(model: OfPatches, source: Source, engine: Engine) -> RepresentPatches:
+def representer(model: Any, source: Source, engine: Engine) -> RepresentPatches:
     """Return what represents a batch of whole groups of the coder; refuse what a worker has no memory for."""
     positions = model.patches.positions
     group = max(1, ROWS // positions)

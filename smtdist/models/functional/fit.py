@@ -17,7 +17,7 @@ from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.features import Features
 from smtdist.kernels.products import Ordered
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.solve.solution import Float64
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.rows import RowDraw

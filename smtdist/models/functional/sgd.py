@@ -14,7 +14,7 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import hashing
 from smtdist.kernels.features import Features
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.solve.solution import Float64
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.base import State, Statistic

@@ -28,7 +28,7 @@ from smtdist.models.functional.inference import PENALTY, recover_codes, regulari
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import fit_sgd, orthogonalised
 from smtdist.models.jobs import Job, Request
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.models.store import Array, alike
 from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Float64, Solution

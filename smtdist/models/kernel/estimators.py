@@ -13,8 +13,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import plain_rows
 from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels import convergence
-from smtdist.models.estimating import Estimator
-from smtdist.models.judged import Evaluates
+from smtdist.models.estimating import Estimator, Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, samples_of
 from smtdist.models.kernel.settings import KernelSettings

@@ -22,7 +22,7 @@ from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import require_kernel, with_bandwidth
 from smtdist.models import plan as planning
-from smtdist.models import provenance, ways
+from smtdist.models import provenance, solving
 from smtdist.models.jobs import Job, Request
 from smtdist.models.kernel.contrastive import Spectrum, bottomless, resolved_ridge, top_components
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
@@ -36,7 +36,7 @@ from smtdist.models.kernel.model import (
 )
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.plan import Step
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.solve import positive
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.contrast import ContrastSums, finish
@@ -103,7 +103,7 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     ready = _prepared(rows, np.arange(len(rows)), source.n_samples, source, settings, planned=True)
     if settings.model == "contrastive":
         sums, work = ContrastSums(ready.features, ready.triplets), _work_per_triplet(ready.features)
-        solve = planning.on_driver(ways.SOLVE, 8 * SOLVE_SQUARES * ready.features.n_features**2)
+        solve = planning.on_driver(solving.SOLVE, 8 * SOLVE_SQUARES * ready.features.n_features**2)
         steps = [draw, Step("contrast", sums, source, work_per_sample=work)]
         return [*planning.costs_of(steps, engine), solve]
     batch = chunk_subset(source, settings.batch, settings.random_state)
@@ -135,7 +135,7 @@ def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple
             model, record = engine.solve(EXACT, solved, exact_bytes(source, settings))
             return model, [record]
     closed = settings.model == "contrastive"
-    with engine.run(("draw", *(("contrast", ways.SOLVE) if closed else ("round",))), facts):
+    with engine.run(("draw", *(("contrast", solving.SOLVE) if closed else ("round",))), facts):
         drawn, record = engine.reduce("draw", _draw(source, settings), source)
         rows, numbers, n_samples = (drawn.state[name] for name in ("rows", "sample", "n_samples"))
         ready = _prepared(rows, numbers, int(n_samples), source, settings)
@@ -148,7 +148,7 @@ def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple
             def found() -> tuple[Spectrum, Float64]:
                 return top_components(finish(partial.state, count), settings.n_components, settings.kernel)
 
-            (spectrum, vectors), last = engine.solve(ways.SOLVE, found, 8 * SOLVE_SQUARES * count**2)
+            (spectrum, vectors), last = engine.solve(solving.SOLVE, found, 8 * SOLVE_SQUARES * count**2)
             encoder = FeatureEncoder(features, vectors)
             model, records = KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [summed, last]
         else:

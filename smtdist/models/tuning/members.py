@@ -24,7 +24,7 @@ from smtdist.kernels.nested import nested_pieces
 from smtdist.kernels.slices import pooled_slices, slice_places
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Array, Codes, Encoder
-from smtdist.models import model as smt_model
+from smtdist.models import components
 from smtdist.models.represent import BATCH_BYTES, DEVICE_BATCH_BYTES
 from smtdist.models.tuning.shared import Fitted
 
@@ -141,7 +141,8 @@ def members_of(
     found: dict[tuple[int, int, int, str], tuple[Fitted, set[Slice]]] = {}
     wanted = []
     for own, settings in zip(fitted, trials, strict=True):
-        size, step = smt_model.pooling_of(settings, own.encoder.whitener.geometry)
+        geometry = own.encoder.whitener.geometry
+        size, step = components.windows_of(settings, geometry.rows, geometry.columns)
         key = (id(own), size, step, settings.dtype)
         part = (settings.drop_components, settings.drop_components + settings.n_components)
         found.setdefault(key, (own, set()))[1].add(part)

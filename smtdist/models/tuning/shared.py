@@ -20,13 +20,12 @@ from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, equals
-from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels.nested import nests
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models import dictionary as smt_dictionary
 from smtdist.models import fit as smt_fit
 from smtdist.models import model as smt_model
-from smtdist.models import ways
+from smtdist.models import solving
 from smtdist.models.model import Whitening
 from smtdist.models.solving import solve
 from smtdist.models.tuning.grid import as_text
@@ -112,12 +111,7 @@ class _Stages:
         return result
 
     def _moment(self, settings: Configuration) -> PatchMoment:
-        geometry = smt_model.image_geometry(settings, self.source.shape, self.source.name)
-        first = smt_model.unwhitened(
-            settings,
-            geometry,
-            pixel_values.pixel_scale(self.source.dtype, settings.pixel_range, self.source.name),
-        )
+        first = smt_model.whitener_for(self.source, settings)
         # what the sum does not depend on must not tell two of them apart
         reach = first.mean_context if first.mean == "context" else "whole"
         return PatchMoment(replace(first, min_contrast=0.0, mean_context=reach), settings.augment_flip)
@@ -195,7 +189,7 @@ class _Stages:
             own.settings = own.settings.replace(n_components=max(wanted, own.settings.n_components))
             result.append(own)
         for own in solves.values():
-            ways.solve_way(len(own.dictionary.grid), own.settings)
+            solving.solve_way(len(own.dictionary.grid), own.settings)
         waiting = Counter(self.engine, "solve", len(solves))
         for key, statistics in self._statistics(sums):
             for found, own in solves.items():

@@ -18,10 +18,10 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError, option
 from smtdist.models import merge as merging
 from smtdist.models import plan as planning
-from smtdist.models import provenance, store, ways
+from smtdist.models import provenance, solving, store
 from smtdist.models.jobs import Change, Job, Request
 from smtdist.models.plan import Step
-from smtdist.models.records import Record
+from smtdist.models.provenance import Record
 from smtdist.models.words.model import DOCUMENT, WordModel, WordSettings, solve_bytes
 from smtdist.statistics import word_pairs
 from smtdist.statistics.origin import Entry, Origin
@@ -108,7 +108,7 @@ def plan_words(
     pairs = 0 if model.statistics is None else len(model.statistics.pair)
     pairs += sum(statistic.most_pairs for _, statistic in counted)
     working = solve_bytes(pairs, len(model.vocabulary), model.settings)
-    return [*planning.costs_of(passes, engine), planning.on_driver(ways.SOLVE, working)]
+    return [*planning.costs_of(passes, engine), planning.on_driver(solving.SOLVE, working)]
 
 
 def words_facts(source: TextSource, settings: WordSettings, vocabulary: Vocabulary | None) -> Facts:

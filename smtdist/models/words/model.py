@@ -25,7 +25,7 @@ from smtdist.kernels import tokens
 from smtdist.kernels.tokens import Normalisation
 from smtdist.models import provenance, store
 from smtdist.models.merge import Transform
-from smtdist.models.records import Record, joined
+from smtdist.models.provenance import Record, joined
 from smtdist.models.store import Array, alike
 from smtdist.settings import Settings, one_of, setting, shared, whole
 from smtdist.solve.solution import Float64, Solution
