@@ -22,7 +22,7 @@ from benchmarks.quality.images import Images, judges, read
 from benchmarks.quality.placed import placed_rows, placed_type
 from benchmarks.quality.rows import Rows
 from benchmarks.steps import Steps
-from smtdist.engine.executor import Executor, available_cores
+from smtdist.engine.executor import Executor
 from smtdist.engine.memory import memory_limit, peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import (
@@ -38,6 +38,7 @@ from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.probe import LinearProbe, fit_probe
 from smtdist.kernels.cpu.table import table_of
 from smtdist.kernels.device import device_name
+from smtdist.kernels.threads import available_cores
 from smtdist.models.model import Model
 from smtdist.models.tuning.members import Member, represent_slices, slices_of
 

@@ -17,8 +17,8 @@ from smtdist.data.source import Source
 from smtdist.data.views import EncodedSettings
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.events import EventStream
-from smtdist.engine.execution import Execution
 from smtdist.engine.passes import Engine
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, option
 from smtdist.evaluate import knn, run
 from smtdist.evaluate.classes import Named

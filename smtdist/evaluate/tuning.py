@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.showing import Shown, html_table
-from smtdist.engine.execution import Execution
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.passes import Engine
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError, DataError, rendered
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.run import Labelled

@@ -34,8 +34,7 @@ from smtdist.models.growth import Batch, predicted
 from smtdist.models.model import whitened
 from smtdist.models.plan import Step
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 

@@ -18,12 +18,12 @@ from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
 from smtdist.engine import forecast
 from smtdist.engine.calibration import Calibration, Deadline
-from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError, counted, option
 from smtdist.kernels.cpu.dictionary import in_use
+from smtdist.kernels.threads import available_cores
 from smtdist.kernels.types import Encoder
 from smtdist.models.calibrate import Asked, Measured, measured
 from smtdist.models.plan import Machines, Step, fit_steps, plan_steps

@@ -16,7 +16,7 @@ from smtdist.data.source import Source
 from smtdist.data.views import chunk_subset
 from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
-from smtdist.engine.executor import SerialExecutor, available_cores
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker_limit
 from smtdist.engine.passes import Engine
@@ -24,14 +24,14 @@ from smtdist.engine.plan import PassPlan, WorkerLimits
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
+from smtdist.kernels.threads import available_cores
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_of, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
 from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.models.ways import SOLVE, solve_plan, solve_way, spill_bytes, spills
 from smtdist.statistics.base import Statistic
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 

@@ -13,11 +13,12 @@ from smtdist.configuration import Configuration
 from smtdist.engine import calibration as timing
 from smtdist.engine import session
 from smtdist.engine.calibration import Deadline
-from smtdist.engine.executor import TaskLost, available_cores
+from smtdist.engine.executor import TaskLost
 from smtdist.engine.memory import resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
 from smtdist.errors import MemoryBudgetError, SmtdistError, option
+from smtdist.kernels.threads import available_cores
 from smtdist.models import calibrate as calibrating
 from smtdist.models import plan as planning
 from smtdist.models.calibrate import Asked, Measured

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from smtdist.data.writing import check_target, whole_file
-from smtdist.engine.execution import Execution
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError, without_folders
 from smtdist.evaluate import judging
 from smtdist.models import loading, store

@@ -17,7 +17,7 @@ from smtdist.concepts.settings import EARLIER, ConceptSettings
 from smtdist.concepts.state import state_of
 from smtdist.configuration import parse_settings
 from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.lock import held
+from smtdist.engine.folder import locked as held
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError
 

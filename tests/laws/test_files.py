@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.progress import Progress
 from smtdist.data.netcdf import Streamed
-from smtdist.engine import lock
-from smtdist.engine.checkpoint import PassFolder
+from smtdist.engine import folder as lock
+from smtdist.engine.checkpoint import Learned, PassFolder, ThetaFile
 from smtdist.engine.partial import Counters, Partial
-from smtdist.engine.theta import Learned, ThetaFile
 from smtdist.errors import ModelError, SmtdistError
 from smtdist.evaluate import predictions, stored
 from smtdist.models import kinds, store
@@ -167,7 +166,7 @@ def write(name, path):
     elif name == "rounds of a loop":
         ThetaFile(path, "key").write(Learned(np.arange(5.0), 2, [{"loss": 0.5}], over=False))
     else:
-        with lock.held(path.parent):
+        with lock.locked(path.parent):
             Progress(path.parent, path.stem).save(packed=np.arange(9, dtype=np.uint8), counts="{}")
 
 
