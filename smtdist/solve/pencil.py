@@ -141,7 +141,8 @@ def _pencil(
         scale = 1.0 / np.sqrt(moment[kept].astype(np.float64))[:, None]
 
         def scaled(block: Block) -> Block:
-            return block * scale.astype(block.dtype)
+            result: Block = block * scale.astype(block.dtype)
+            return result
 
         def scaled_in_place(block: Block) -> Block:
             block *= scale.astype(block.dtype)
