@@ -15,7 +15,6 @@ from executors import LossyExecutor, ThreadsExecutor
 from representation_files import made, write
 
 import smtdist
-from smtdist.data import source
 from smtdist.engine import session
 from smtdist.engine.executor import SerialExecutor
 from smtdist.models import jobs, store
@@ -63,7 +62,7 @@ RUNS = {
 def many_leaves():
     """So that there is something to share out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "MIN_LEAF_SAMPLES", 32)
+        patch.setattr("smtdist.data.source.MIN_LEAF_SAMPLES", 32)
         yield
 
 
