@@ -34,8 +34,8 @@ from smtdist.evaluate.knn import (
     vote,
 )
 from smtdist.evaluate.leading import Leading
+from smtdist.evaluate.linear import LinearClassifier, fit_probe
 from smtdist.evaluate.metrics import wilson
-from smtdist.evaluate.probe import LinearProbe, fit_probe
 from smtdist.kernels.cpu.table import table_of
 from smtdist.kernels.device import device_name
 from smtdist.kernels.threads import available_cores
@@ -288,7 +288,7 @@ class Family:
             if logits.shape[1] == 1:
                 logits = np.concatenate([-logits, logits], axis=1)
             right = probe.classes[logits.argmax(axis=1)] == wanted
-            more = {"C": probe.logistic.C, "converged": probe.logistic.converged, "mirrored": cell.mirrored}
+            more = {"C": probe.C, "converged": probe.converged, "mirrored": cell.mirrored}
             more |= {"path": list(probe.path), "rows": self.placed.get(cell.key, "float32")}
         else:
             keys = np.load(self.work.path(self._near_file(cell.representation, blocks[-1][0])))
@@ -384,7 +384,7 @@ def model_without_sums(models: dict[str, Model], key: str) -> None:
     models[key] = replace(models[key], statistics=None)
 
 
-def probe_of(plain: Any, every: Any, labels: NDArray[np.int64]) -> LinearProbe:
+def probe_of(plain: Any, every: Any, labels: NDArray[np.int64]) -> LinearClassifier:
     """Return the linear probe of rows of images, and of every row where those of their mirror images follow.
 
     The penalty is chosen on images as they are, of which none is in both parts; with both views a loss counts half.
@@ -393,7 +393,7 @@ def probe_of(plain: Any, every: Any, labels: NDArray[np.int64]) -> LinearProbe:
     memory = memory_limit() * 3 // 4
     probe = fit_probe(plain, labels[: len(plain)], memory_bytes=memory)
     if len(every) > len(plain):
-        C = probe.logistic.C / 2
+        C = probe.C / 2
         probe = fit_probe(every, labels[: len(every)], C=C, memory_bytes=memory)
     return probe
 

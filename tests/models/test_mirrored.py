@@ -290,8 +290,10 @@ def test_votes_of_mirror_images_are_those_of_images_that_are_mirrored(model, tog
     both = np.concatenate([IMAGES, IMAGES[:, :, ::-1]])
     twice = run.Labelled(as_source(both), np.tile(labels, 2))
     kept = []
-    monkeypatch.setattr(run, "classified", lambda near, *rest: kept.append((np.array(near), rest[0])))
+    monkeypatch.setattr(
+        run, "classified", lambda data, *_: kept.append((np.array(data.train), data.train_y))
+    )
     for part in (known.and_mirrored(), twice):
-        run.evaluated(seen, part, asked, engine(), knn.SoftNeighbours(k=3))
+        run.Comparison(seen, part, asked, knn.SoftNeighbours(k=3)).found(engine())
     assert np.array_equal(kept[0][0], kept[1][0])
     assert np.array_equal(kept[0][1], kept[1][1])
