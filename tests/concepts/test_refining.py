@@ -13,7 +13,7 @@ from smtdist.concepts.objective import best_weights, loss, moments, reached, ter
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import weighed_rows
 from smtdist.concepts.scores import prepare
-from smtdist.concepts.settings import EARLIER, ConceptSettings
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import state_of
 from smtdist.configuration import parse_settings
 from smtdist.engine.executor import SerialExecutor
@@ -31,7 +31,7 @@ def data():
 
 def settings_for(count, **changes):
     shared = ConceptSettings(
-        **EARLIER,
+        **ConceptSettings.EARLIER,
         method="hopfield",
         n_concepts=count,
         weights="concept",
