@@ -386,7 +386,7 @@ def fit_svm(
     """
     classes, targets = _classes(y, len(z), "an SVM")
     rows = _rows(z, targets, len(classes), memory_bytes, keep=True)
-    return _Search(SQUARED_HINGE, classes, tolerance, max_iter, standardise=standardise)(rows, *_grid(C))
+    return _Search(SQUARED_HINGE, classes, tolerance, max_iter, standardise=standardise)(rows, _grid(C)[0])
 
 
 def evaluate_svm(

@@ -299,7 +299,7 @@ def weight_bytes(n_classes: int, features: int) -> int:
 
 def span_bytes(z: Any, n_classes: int, room: int = 0) -> int:
     """Return the host's memory that the products of rows take, their factor and a fit, and the weights; without rows."""
-    n, features = len(z), math.prod(z.shape[1:])
+    n, features = len(z), int(math.prod(z.shape[1:]))
     made = 0 if Rows.fit_in(room, z, n) else 8 * n * (n + max(2 * TILE, min(RUN, features)))
     return made + weight_bytes(n_classes, n) + 32 * n_outputs(n_classes) * (features + 1)
 

@@ -406,8 +406,7 @@ class TestCost:
         assert work[0] / work[1] == 3481 / 32
         for form, around in (("bits", None), ("labels", None), ("bits", 3)):
             plain, drawn = (
-                batch_bytes(self.GEOMETRY, 2048, form, 100, context=around, sampling=one)
-                for one in (every, few)
+                batch_bytes(self.whitener(one), 2048, form, 100, context=around) for one in (every, few)
             )
             # what is left are pixels and buffers of a fixed size
             assert drawn.encoding < plain.encoding / 4
