@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from smtdist.engine.executor import available_cores
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
 from smtdist.kernels.products import library
+from smtdist.kernels.threads import available_cores
 
 PROCESSOR = ("SMTDIST_PRODUCTS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "OPENBLAS_CORETYPE")
 """Environment variables that let a processor appear as another one; they are part of the command."""

@@ -5,11 +5,18 @@ from fractions import Fraction
 import numpy as np
 from reference import whole_weight
 
+from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import scatter
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Codes
 from smtdist.statistics import limbs
 from smtdist.statistics.sums import LIMBS
+
+
+def encode(images, encoder, mirror):
+    """The codes of raw images in one piece."""
+    ((_, _, codes),) = code_kernels.encode_pieces(images, encoder, mirror, 2**40)
+    return codes
 
 
 def random_codes(rng, n, k, share):

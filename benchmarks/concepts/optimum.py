@@ -26,7 +26,7 @@ from benchmarks.record import write_record
 from smtdist.concepts import objective
 from smtdist.concepts.fit import NOTABLE, fit_concepts
 from smtdist.concepts.model import ConceptModel
-from smtdist.concepts.settings import EARLIER, ConceptSettings
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from tests import reference as untyped
@@ -38,7 +38,7 @@ Concepts = NDArray[np.uint8]
 PARTS: Final = ("planted", "exhaustive", "rejection", "words")
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "defaults": {},
-    "earlier": {**EARLIER, "weights": "scale", "penalty": 0.01},
+    "earlier": {**ConceptSettings.EARLIER, "weights": "scale", "penalty": 0.01},
 }
 SAME: Final = 1e-6
 """Relative difference of losses that are one."""

@@ -45,7 +45,7 @@ from benchmarks.concepts.synthetic import KINDS, embedded, scored
 from benchmarks.record import write_record
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.objective import best_weights, moments
-from smtdist.concepts.settings import EARLIER, ConceptSettings
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 
@@ -69,7 +69,7 @@ LARGE: dict[str, Any] = {
 AUTOENCODERS = ("tanh", "vae")
 OURS = ("rejection", "hopfield", "hybrid", "aligned", "even", "geometry")
 PRESENT = "-present"
-TODAY = {name: getattr(ConceptSettings(), name) for name in EARLIER}
+TODAY = {name: getattr(ConceptSettings(), name) for name in ConceptSettings.EARLIER}
 
 
 def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSettings:
@@ -84,7 +84,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         return ConceptSettings(
             method="hopfield",
             n_concepts=b,
-            **EARLIER,
+            **ConceptSettings.EARLIER,
             penalty=0.0,
             singletons=False,
             weights="concept",
@@ -95,7 +95,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         )
     refines = method in REFINED
     shared = ConceptSettings(
-        **EARLIER,
+        **ConceptSettings.EARLIER,
         weights="scale",
         method="hopfield" if refines else method,
         n_concepts=b,

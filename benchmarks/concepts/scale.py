@@ -25,6 +25,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
+from smtdist.concepts import scores as scoring
 from smtdist.concepts.descent import descend
 from smtdist.concepts.iteration import TILE, RowPasses
 from smtdist.concepts.sampling import sample
@@ -123,7 +124,7 @@ def sweep(options: argparse.Namespace) -> dict[str, Any]:
         write_table(path, options.points, options.rank, options.rank)
         with executor_for(workers=options.workers[0]) as executor:
             engine = Engine(executor)
-            scores = prepare(path, engine, folder=Path(folder), spill=0)
+            scores = prepare(path, engine, folder=Path(folder))
             start = random_projection(scores, range(options.concepts), 0, engine)
             settings = ConceptSettings(
                 n_concepts=options.concepts,
@@ -160,7 +161,7 @@ def equal(options: argparse.Namespace) -> dict[str, Any]:
 
         def both(executor: Any) -> tuple[Any, Any]:
             engine = Engine(executor)
-            scores = prepare(path, engine, folder=Path(folder), spill=0)
+            scores = prepare(path, engine, folder=Path(folder))
             sampling = ConceptSettings(n_concepts=20, rank=20, rounds=1, candidates=256)
             found = sample(scores, sampling, engine, shard="rows").concepts
             settings = ConceptSettings(n_concepts=20, max_iter=6, temperature=0.2, blocks=8, **ALONE)
@@ -190,6 +191,7 @@ def kill_one(executor: Any) -> None:
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Parse the command line and run it."""
+    scoring.IN_MEMORY = 0  # scores lie in a file, however few they are
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

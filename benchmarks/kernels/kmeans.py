@@ -23,7 +23,7 @@ from benchmarks.record import write_record
 from benchmarks.rows import row
 from smtdist.configuration import Configuration
 from smtdist.kernels import codes
-from smtdist.kernels.centroids import add_label_sums
+from smtdist.kernels.codes import add_label_sums
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import moved_once
 from smtdist.statistics.base import State

@@ -95,7 +95,9 @@ def judged(source: Any, asked: Any, settings: Configuration) -> dict[str, float]
             source.source, settings.replace(dictionary_mirrored=mirrored), Engine(SerialExecutor())
         )
         votes = knn.SoftNeighbours.of(model.votes)
-        top1 = run.evaluated(model, source.and_mirrored(), asked, Engine(SerialExecutor()), votes).top1
+        top1 = (
+            run.Comparison(model, source.and_mirrored(), asked, votes).found(Engine(SerialExecutor())).top1
+        )
         found["mirrored" if mirrored else "free"] = 100 * top1
     return found
 

@@ -23,7 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from benchmarks.record import write_record
-from smtdist.kernels import l1, products, pursuit
+from smtdist.kernels import l1, products, sparse_codes
 from smtdist.kernels.cpu.dictionary import processor_flags
 from smtdist.kernels.products import library
 
@@ -66,7 +66,7 @@ def digest() -> str:
                 (draw.integers(-99, 100, shape) / 128).astype(dtype)
                 for shape in ((400, inputs), (inputs, atoms))
             )
-            codes = [products.Ordered(dictionary)(rows), pursuit.omp_codes(dictionary, rows, 4)]
+            codes = [products.Ordered(dictionary)(rows), sparse_codes.omp_codes(dictionary, rows, 4)]
             codes += [
                 l1.sparse_codes(dictionary, rows, 4.0, method=method, max_iterations=30)[0]
                 for method in l1.METHODS

@@ -35,7 +35,7 @@ import smtdist
 from benchmarks.record import write_record
 from smtdist.engine import local_cluster, passes
 from smtdist.engine.dask_executor import DaskExecutor
-from smtdist.engine.outlets import EVENTS
+from smtdist.engine.events import EVENTS
 from smtdist.monitor.dashboard import page_address
 
 WATCH = "import sys; sys.argv[0] = 'smtdist'; from smtdist.cli import main; main()"

@@ -20,7 +20,7 @@ from benchmarks.kernels.pass3 import read_images, seconds
 from benchmarks.record import write_record
 from benchmarks.rows import row
 from smtdist.configuration import Configuration
-from smtdist.kernels.codes import encode
+from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.scatter import add_second_moment
 from smtdist.kernels.types import Codes, Encoder
 from smtdist.statistics.cooccurrence import CodeSums
@@ -37,7 +37,8 @@ def setting(data: str | None, images: int, atoms: int) -> tuple[Any, Encoder]:
 def codes_of(data: str | None, images: int, atoms: int) -> Codes:
     """Return the codes of some images."""
     batch, encoder = setting(data, images, atoms)
-    return encode(batch, encoder, mirror=False)
+    ((_, _, codes),) = encode_pieces(batch, encoder, False, 2**40)
+    return codes
 
 
 def ours(data: str | None, images: int, atoms: int, whole_images: int) -> Work:

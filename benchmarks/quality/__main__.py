@@ -54,7 +54,7 @@ from benchmarks.quality.paired import DRAWS, ahead
 from benchmarks.record import write_record
 from benchmarks.steps import Steps
 from smtdist.configuration import Configuration, parse_settings
-from smtdist.engine.lock import held
+from smtdist.engine.folder import locked as held
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
 from smtdist.errors import InterruptedRun, SmtdistError

@@ -25,7 +25,8 @@ def leading_of(
         found = leading_directions(_counting(work, name, images, represent, step), count, whiten)
         work.keep_array(f"{name}-directions.npy", found.directions)
         work.keep_array(f"{name}-mean.npy", found.mean)
-        work.keep(said, {**found.to_dict(), "variances": found.variances.tolist()})
+        about = {"directions": count, "whiten": whiten, "variance_share": found.share, "rows": found.rows}
+        work.keep(said, {**about, "variances": found.variances.tolist()})
         work.forget(f"{name}-rows-*")
     facts: dict[str, Any] = work.facts(said, dict)
     return Leading(

@@ -22,7 +22,7 @@ from benchmarks.quality.images import Images, judges, read
 from benchmarks.quality.placed import placed_rows, placed_type
 from benchmarks.quality.rows import Rows
 from benchmarks.steps import Steps
-from smtdist.engine.executor import Executor, available_cores
+from smtdist.engine.executor import Executor
 from smtdist.engine.memory import memory_limit, peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import (
@@ -34,10 +34,11 @@ from smtdist.evaluate.knn import (
     vote,
 )
 from smtdist.evaluate.leading import Leading
+from smtdist.evaluate.linear import LinearClassifier, fit_probe
 from smtdist.evaluate.metrics import wilson
-from smtdist.evaluate.probe import LinearProbe, fit_probe
 from smtdist.kernels.cpu.table import table_of
 from smtdist.kernels.device import device_name
+from smtdist.kernels.threads import available_cores
 from smtdist.models.model import Model
 from smtdist.models.tuning.members import Member, represent_slices, slices_of
 
@@ -287,7 +288,7 @@ class Family:
             if logits.shape[1] == 1:
                 logits = np.concatenate([-logits, logits], axis=1)
             right = probe.classes[logits.argmax(axis=1)] == wanted
-            more = {"C": probe.logistic.C, "converged": probe.logistic.converged, "mirrored": cell.mirrored}
+            more = {"C": probe.C, "converged": probe.converged, "mirrored": cell.mirrored}
             more |= {"path": list(probe.path), "rows": self.placed.get(cell.key, "float32")}
         else:
             keys = np.load(self.work.path(self._near_file(cell.representation, blocks[-1][0])))
@@ -383,7 +384,7 @@ def model_without_sums(models: dict[str, Model], key: str) -> None:
     models[key] = replace(models[key], statistics=None)
 
 
-def probe_of(plain: Any, every: Any, labels: NDArray[np.int64]) -> LinearProbe:
+def probe_of(plain: Any, every: Any, labels: NDArray[np.int64]) -> LinearClassifier:
     """Return the linear probe of rows of images, and of every row where those of their mirror images follow.
 
     The penalty is chosen on images as they are, of which none is in both parts; with both views a loss counts half.
@@ -392,7 +393,7 @@ def probe_of(plain: Any, every: Any, labels: NDArray[np.int64]) -> LinearProbe:
     memory = memory_limit() * 3 // 4
     probe = fit_probe(plain, labels[: len(plain)], memory_bytes=memory)
     if len(every) > len(plain):
-        C = probe.logistic.C / 2
+        C = probe.C / 2
         probe = fit_probe(every, labels[: len(every)], C=C, memory_bytes=memory)
     return probe
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.evaluate.span import device_room
+from smtdist.evaluate.linear_rows import device_room
 from smtdist.kernels.device import array_module, place
 from smtdist.models.tuning.members import Member, Room, represent_slices, slices_of
 

@@ -21,10 +21,10 @@ from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.array import ArraySource
 from smtdist.data.look import read_labels
 from smtdist.data.opening import labels_name, open_source
-from smtdist.engine.executor import available_cores
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.evaluate.knn import SoftNeighbours
+from smtdist.kernels.threads import available_cores
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 from smtdist.models.tuning.grid import combinations, parse_grid

@@ -15,8 +15,7 @@ from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted, images_of, with_settings
 from benchmarks.s3c.steps import iterate_sequential
 from smtdist.data.hdf5 import open_file
-from smtdist.kernels.spike_slab import energy, infer
-from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.kernels.spike_slab import Schedule, energy, infer
 from smtdist.models import store
 
 STILL: Final = 1e-4

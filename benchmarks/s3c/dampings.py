@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.s3c.steps import iterate_conjugate_tile
-from smtdist.kernels.spike_slab import Padded, Posterior, energy, iterate_tile
-from smtdist.kernels.spike_slab_schedule import BLOCK, Schedule
+from smtdist.kernels.spike_slab import BLOCK, Padded, Posterior, Schedule, energy, iterate_tile
 
 Vector = NDArray[np.float64]
 

@@ -40,7 +40,7 @@ from smtdist.evaluate.few_labels import (
     mean_interval,
     standardised,
 )
-from smtdist.evaluate.svm import cross_validate
+from smtdist.evaluate.linear import cross_validate
 
 COUNTS: Final = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 GRIDS: Final = {"s3c": "feature", "sc": "penalty", "omp": "threshold"}
@@ -63,7 +63,7 @@ def chosen(
             coder = fitted_in_steps(steps, key, unlabelled, wanted)
             (z,) = standardised(represented_in_steps(steps, f"{key}-choose", coder, known[0]))
             span = in_span(z, z[:0])[0]
-            path = cross_validate(span, known[1], C_GRID, standardise=False, solver="stream")
+            path = cross_validate(span, known[1], C_GRID, standardise=False)
             return np.array(max(one["top1"] for one in path))
 
         found[str(value)] = float(steps.array(f"{key}-chosen", judged))

@@ -21,7 +21,7 @@ from benchmarks.s3c.common import fitted, images_of, with_settings
 from smtdist.codes.s3c import PatchCoder
 from smtdist.evaluate.few_labels import judged_draw, mean_interval, standardised
 from smtdist.kernels.device import to_host
-from smtdist.kernels.grid_pool import grid_pool
+from smtdist.kernels.representation import grid_pool
 from smtdist.kernels.spike_slab import energy, infer
 
 GROUP, SAMPLE = 50, 2000

@@ -19,8 +19,7 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
-from smtdist.kernels.spike_slab import SpikeSlab, infer
-from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.kernels.spike_slab import Schedule, SpikeSlab, infer
 from smtdist.kernels.threads import set_threads
 from smtdist.models.coders.fit import fit_coder
 

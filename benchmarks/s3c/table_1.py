@@ -32,7 +32,7 @@ from benchmarks.s3c.labels import SWEEPS
 from benchmarks.steps import UNFINISHED, Steps
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate.few_labels import in_span, standardised
-from smtdist.evaluate.svm import cross_validate
+from smtdist.evaluate.linear import cross_validate
 
 GRIDS: Final = {(1, 2, 3): "1x1 + 2x2 + 3x3", (3,): "3x3", (2,): "2x2"}
 POOLED: Final = {"s3c": (1, 2, 3), "sc": (2, 3), "omp": (2, 3)}
@@ -83,9 +83,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 z = represented_in_steps(steps, key, coder, images).reshape(len(images), -1, settings.width)
                 (z,) = standardised(z[:, cells_of(settings.pooling_grid, pooling)], each=scaling == "each")
                 span = in_span(z, z[:0])[0] if len(z) < z.shape[1] else z
-                path = cross_validate(
-                    span, labels, options.costs, options.folds, standardise=False, solver="stream"
-                )
+                path = cross_validate(span, labels, options.costs, options.folds, standardise=False)
                 return np.array([[one["C"], one["top1"], *one["folds"]] for one in path])
 
             for scaling in options.scalings:

@@ -25,7 +25,7 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import SoftNeighbours
-from smtdist.evaluate.run import Linear, classified
+from smtdist.evaluate.run import Data, Linear, classified
 from smtdist.kernels.threads import set_threads
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
@@ -45,7 +45,7 @@ def judged(z: list[Any], y: list[Any], engine: Engine) -> dict[str, float]:
     """Return top-1 of soft k-NN and of the linear probe."""
     flat = [each.reshape(len(each), -1) for each in z]
     found = {
-        name: classified(flat[0], y[0], flat[1], y[1], engine, settings)
+        name: classified(Data(flat[0], y[0], flat[1], y[1]), engine, settings)
         for name, settings in (("knn", SoftNeighbours()), ("linear", Linear()))
     }
     return {name: float(one.to_dict()["top1"]) for name, one in found.items()} | {

@@ -22,12 +22,12 @@ import numpy as np
 
 from benchmarks.record import write_record
 from smtdist.data.text import BLOCK, TextSource
-from smtdist.engine.executor import SerialExecutor, available_cores
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.pairs import PairCounter
-from smtdist.kernels.threads import set_threads
+from smtdist.kernels.threads import available_cores, set_threads
 from smtdist.kernels.tokens import Lookup, Normalisation
-from smtdist.statistics.vocabulary import TokenCounts, most_frequent
+from smtdist.statistics.word_pairs import TokenCounts, most_frequent
 
 COMMAND = "from smtdist.cli import main; main()"
 TOPICS, TOPIC_SHARE = 100, 0.7

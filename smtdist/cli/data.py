@@ -21,12 +21,13 @@ from smtdist.data.manifest import Manifest, describe_files, write_manifest
 from smtdist.data.video import VideoSettings, import_videos
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
-from smtdist.engine.executor import StopRequest, available_cores
+from smtdist.engine.executor import StopRequest
 from smtdist.errors import InterruptedRun, counted
+from smtdist.kernels.threads import available_cores
 from smtdist.models.importing import ImportSettings
 from smtdist.monitor import tables
-from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.progress import ProgressView
+from smtdist.monitor.tables import VisibleConsole
 
 VIDEO = "video"
 """The kind of SOURCE that is clips, not images."""

@@ -95,7 +95,7 @@ def demo(
                 represented(encoder, part.source, engine).reshape(part.source.n_samples, -1)
                 for part in (known, asked)
             )
-            one = run.classified(near, known.labels, far, asked.labels, engine, votes)
+            one = run.classified(run.Data(near, known.labels, far, asked.labels), engine, votes)
             sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
             result[f"{name}knn"] = one.to_dict()
             result[f"{name}few_labels"] = kernel_sweep(*sets, LABELS, temperature=temperature)

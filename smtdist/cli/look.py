@@ -18,7 +18,7 @@ from smtdist.data.writing import check_target
 from smtdist.errors import DataError, ModelError, counted, rendered, visible
 from smtdist.models import kinds, store
 from smtdist.monitor import tables
-from smtdist.monitor.console import VisibleConsole
+from smtdist.monitor.tables import VisibleConsole
 from smtdist.settings import described
 
 
@@ -32,10 +32,10 @@ def info(model: Path | None = None, json: bool = False) -> None:
     from smtdist.report.facts import facts_of, kind_of, looks_of
 
     if model is None:
-        from smtdist.engine.executor import available_cores
         from smtdist.kernels.cpu.dictionary import in_use
         from smtdist.kernels.device import device_name
         from smtdist.kernels.products import ORDERED, library
+        from smtdist.kernels.threads import available_cores
         from smtdist.models.provenance import versions
 
         facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}

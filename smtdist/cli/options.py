@@ -21,7 +21,7 @@ from smtdist.settings import FLAG, Rule, Settings, default_of, described, one_of
 
 if TYPE_CHECKING:  # a command that needs no data does not wait for what reads them
     from smtdist.data.source import Source
-    from smtdist.engine.execution import Execution
+    from smtdist.engine.session import Execution
 
 LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
@@ -217,7 +217,7 @@ class Where:
         """Return the number of workers: as told, else 0, for large data half the cores; others know their own size."""
         if self.workers is not None or not self.is_local:
             return self.workers
-        from smtdist.engine.executor import available_cores
+        from smtdist.kernels.threads import available_cores
 
         cores = available_cores()
         large = cores > 2 and source.n_samples * source.sample_bytes > LARGE
@@ -233,7 +233,7 @@ class Where:
 
     def execution(self, source: Source) -> Execution:
         """Return the same as the library takes it."""
-        from smtdist.engine.execution import Execution
+        from smtdist.engine.session import Execution
 
         return Execution(self.choice, self.resolved_workers(source), self.memory_bytes)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from smtdist.cli import options as opt
 from smtdist.cli.commands import GIVEN, RESUMED, load, of_the_user, present
 from smtdist.cli.errors import UsageError
-from smtdist.engine.outlets import STANDARD_ERROR
+from smtdist.engine.events import STANDARD_ERROR
 from smtdist.errors import MASK, CheckpointError, masked
 
 NAME: Final = "run.json"

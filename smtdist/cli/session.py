@@ -21,13 +21,12 @@ from smtdist.cli.options import Where
 from smtdist.cli.runfile import write_command
 from smtdist.data import showing
 from smtdist.data.source import Source
-from smtdist.engine.events import Event, EventStream
+from smtdist.engine.events import STANDARD_ERROR, Event, EventLines, EventStream
 from smtdist.engine.executor import StopRequest
-from smtdist.engine.outlets import STANDARD_ERROR, EventLines
 from smtdist.errors import InterruptedRun, counted, masked, visible
 from smtdist.monitor import tables
-from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.progress import ProgressView
+from smtdist.monitor.tables import VisibleConsole
 
 if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wait for it
     from smtdist.engine.manifest import Facts
@@ -53,7 +52,7 @@ def engine_for(
     worker starts, where what it was begun with differs from `facts`.
     """
     from smtdist.engine import folder, manifest
-    from smtdist.monitor.previewer import Previewer
+    from smtdist.monitor.preview import Previewer
 
     stop, events, execution = StopRequest(), EventStream(words=in_shell), where.execution(source)
     workers, checkpoint = execution.n_workers, execution.checkpoint

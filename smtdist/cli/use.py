@@ -16,11 +16,10 @@ from smtdist.errors import counted
 from smtdist.evaluate import evaluations, head_files, judging
 from smtdist.evaluate.evaluations import Asking
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
-from smtdist.evaluate.probe import LinearEvaluation
+from smtdist.evaluate.linear import LinearEvaluation
 from smtdist.evaluate.run import Found
 from smtdist.models import image_looks, jobs, kinds, readout, store
 from smtdist.monitor import tables
-from smtdist.report import head_facts
 
 
 def transform(
@@ -167,7 +166,7 @@ def _say_judged(found: Found, ready: evaluations.Evaluation, json: bool, model: 
     if isinstance(found, KernelEvaluation):
         advice.append(head_files.edge_sentence(found.penalty, found.path))
     elif isinstance(found, LinearEvaluation):
-        advice.append(head_facts.linear_edge_sentence(found))
+        advice.append(found.edge())
         if not found.converged:
             advice.append(
                 f"The {found.metric} classifier has not converged in {found.n_iter} iterations; with more its accuracy "

@@ -16,9 +16,9 @@ from smtdist.engine.tls import DAYS, create
 from smtdist.errors import SmtdistError
 from smtdist.monitor import text
 from smtdist.monitor import watch as watching
-from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.progress import ProgressView
 from smtdist.monitor.state import ENDED
+from smtdist.monitor.tables import VisibleConsole
 
 
 def watch(

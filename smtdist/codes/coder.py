@@ -19,7 +19,7 @@ from smtdist.errors import ModelError
 from smtdist.kernels import convergence
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Features
-from smtdist.kernels.grid_pool import grid_pool, n_cells
+from smtdist.kernels.representation import grid_pool, n_cells
 from smtdist.settings import Settings
 from smtdist.statistics.patch_rows import PatchRows
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.codes.coder import Code, Coder, Float32, Float64, PatchSettings, Record
 from smtdist.errors import ConfigurationError
-from smtdist.kernels import l1, pursuit
+from smtdist.kernels import l1
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place
 from smtdist.kernels.l1 import Method
@@ -235,12 +235,12 @@ def _l1(coder: SparseCoder, rows: Float32) -> Any:
 
 
 def _pursuit(coder: SparseCoder, rows: Float32) -> Any:
-    return quick_codes.split_signs(pursuit.omp_codes(coder.dictionary, place(rows), coder.settings.k))
+    return quick_codes.split_signs(quick_codes.omp_codes(coder.dictionary, place(rows), coder.settings.k))
 
 
 def _linear(coder: SparseCoder, rows: Float32) -> Any:
     wanted = coder.settings
-    found = pursuit.linear_features(
+    found = quick_codes.linear_features(
         coder.dictionary, place(rows), wanted.threshold, positive=wanted.positive
     )
     return found if wanted.positive else quick_codes.split_signs(found)

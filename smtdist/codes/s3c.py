@@ -16,8 +16,7 @@ from smtdist.kernels import l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import array_module, place
 from smtdist.kernels.products import ordered_bytes
-from smtdist.kernels.spike_slab import SpikeSlab
-from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.kernels.spike_slab import Schedule, SpikeSlab
 from smtdist.settings import FLAG, NULL, PAIR, Rule, number, one_of, seed, setting, several, shared, whole
 
 ROUNDS: Final = 80

@@ -19,8 +19,7 @@ from smtdist.kernels import spike_slab
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.l1_codes import L1Sums, OmpSums
-from smtdist.statistics.spike_slab import SpikeSlabSums
+from smtdist.statistics.l1_codes import L1Sums, OmpSums, SpikeSlabSums
 
 Float64 = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.descent import Sweep
 from smtdist.concepts.keyed import key_of
-from smtdist.concepts.objective import Moments
+from smtdist.concepts.objective import Moments, centred
 from smtdist.concepts.rows import infer
 from smtdist.concepts.scores import Coordinates
 from smtdist.concepts.settings import ConceptSettings
@@ -252,9 +252,7 @@ def features_of(sums: Moments, weights: Matrix, how: str, ridge: float = 1e-8) -
     "least_squares": W = X̄ᵀS̄ (S̄ᵀS̄ + ridge)⁻¹. "procrustes": W = R Π^½ with R = argmin ‖X̄ - S̄Π^½Rᵀ‖ of
     orthonormal columns (rows, where b > n), from the SVD of X̄ᵀS̄Π^½. Memory: a few b x b.
     """
-    p = sums.points
-    inner = sums.together - np.outer(sums.members, sums.members) / p
-    crossed = sums.crossed - np.outer(sums.members, sums.total) / p
+    inner, crossed, _ = centred(sums)
     if how == "least_squares":
         largest = float(np.diag(inner).max(initial=1.0))
         solved = np.linalg.solve(inner + ridge * largest * np.eye(len(inner)), crossed)

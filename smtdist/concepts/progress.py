@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smtdist.engine import lock
+from smtdist.engine import folder
 from smtdist.engine.stored import Damage, read_arrays, remove_half_written, write_arrays
 from smtdist.errors import CheckpointError
 
@@ -50,7 +50,7 @@ class Progress:
         """Keep arrays, numbers and texts in place of those kept before."""
         if self._path is None:
             return
-        lock.require_held(self._path.parent)
+        folder.require_held(self._path.parent)
         texts = {name: value for name, value in kept.items() if isinstance(value, str)}
         arrays = {name: np.asarray(value) for name, value in kept.items() if name not in texts}
         write_arrays(self._path, arrays, texts)

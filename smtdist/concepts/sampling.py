@@ -130,7 +130,6 @@ def sample(scores: Scores, settings: ConceptSettings, engine: Engine, *, shard: 
     if shard == "auto":
         fits = isinstance(scores.source, ArraySource) and scores.points * used * 4 <= SHARED_BYTES
         shard = "candidates" if fits else "rows"
-    iterate = _by_candidates if shard == "candidates" else _by_rows
     rows = read_rows(scores.source)[:, :used].copy() if shard == "candidates" else None
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
     width = min(BLOCK, settings.candidates)
@@ -142,7 +141,14 @@ def sample(scores: Scores, settings: ConceptSettings, engine: Engine, *, shard: 
         while found.goes_on:
             block = _Block(inverse, used, push, width, settings)
             numbers = range(found.rounds * blocks, (found.rounds + 1) * blocks)
-            ends = iterate(scores.source, rows, block, numbers, engine)
+            if rows is None:  # one after another: an iteration is a pass
+                passes = RowPasses.of(scores.source, used, width, engine)
+                ends = [_iterated(block, number, scores.points, passes) for number in numbers]
+            else:  # a source of candidate numbers, so that the engine's map spreads them as it spreads samples
+                stand_in, ranges = as_table(np.zeros((blocks, 1))), [(i, i + 1) for i in range(blocks)]
+                shared = (rows, leaves(scores.source), block, numbers.start)
+                ended = dict(engine.map(_iterate_range, shared, stand_in, ranges))
+                ends = [ended[one] for one in ranges]
             accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
             if settings.duplicate_penalty and accepted.size:
                 # U <- (I - λ/p ssᵀ) U for each accepted concept, within the image: for s̄ = Uy that is U (I - λ/‖y‖² yyᵀ)
@@ -159,18 +165,6 @@ def sample(scores: Scores, settings: ConceptSettings, engine: Engine, *, shard: 
     return found.result(scores, used, engine)
 
 
-def _by_candidates(
-    source: Source, rows: NDArray[np.float32] | None, block: _Block, numbers: range, engine: Engine
-) -> list[_Fixed]:
-    """Iterate blocks where they are sent, each with all rows of U."""
-    # a source of candidate numbers, so that the engine's map spreads them as it spreads samples
-    stand_in = as_table(np.zeros((len(numbers), 1)))
-    ranges = [(i, i + 1) for i in range(len(numbers))]
-    shared = (rows, leaves(source), block, numbers.start)
-    ends: dict[tuple[int, int], _Fixed] = dict(engine.map(_iterate_range, shared, stand_in, ranges))
-    return [ends[one] for one in ranges]
-
-
 def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed:
     rows, parts, block, first = shared
 
@@ -182,14 +176,6 @@ def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed
 
     with single_blas():  # once: each change of the limit costs as much as a small product
         return _iterated(block, first + start, len(rows), passed)
-
-
-def _by_rows(
-    source: Source, rows: NDArray[np.float32] | None, block: _Block, numbers: range, engine: Engine
-) -> list[_Fixed]:
-    """Iterate blocks one after another; an iteration is a pass: local products, reduced partials, broadcast back."""
-    passes = RowPasses.of(source, block.used, block.width, engine)
-    return [_iterated(block, number, source.n_samples, passes) for number in numbers]
 
 
 def _iterated(

@@ -38,7 +38,8 @@ TILE: Final = 1024
 CHUNK_BYTES: Final = 2 * 2**20
 MOST_CHUNK_BYTES: Final = 16 * 2**20
 CHUNKS: Final = 16
-IN_MEMORY: Final = 256 * 2**20
+IN_MEMORY = 256 * 2**20
+"""Bytes of scores from which on they go to a file."""
 SMALLEST, LARGEST = 1e-75, 1e75
 """Sum of squares of points: equation 3 has its square, products have the square of that."""
 NEGLIGIBLE: Final = 1e-10
@@ -125,16 +126,10 @@ class Scores(Coordinates):
         return len(self.singular)
 
 
-def prepare(
-    table: Any,
-    engine: Engine,
-    *,
-    folder: Path | None = None,
-    spill: int = IN_MEMORY,
-) -> Scores:
+def prepare(table: Any, engine: Engine, *, folder: Path | None = None) -> Scores:
     """Return the scores of a table (p, n) in two passes: streaming SVD of centred X, then its rows on the axes.
 
-    Scores of more than `spill` bytes are written to `folder` as
+    Scores of more than 256 MiB are written to `folder` as
     scores.npy, which all workers must see. Memory: 8 n² bytes a sum; 4 p r bytes for the scores unless they
     are written. Raises DataError for fewer than two points, points that are all equal, and numbers whose fourth
     powers leave float64.
@@ -172,15 +167,13 @@ def prepare(
     # no score of a column exceeds its singular value, nor the farthest point's norm
     grid = 2.0 ** (SCORE_BITS - np.ceil(np.log2(np.minimum(singular, radius))))
     scores = Scores(grid, shift + offset, np.ascontiguousarray(axes), singular, source)
-    return _gathered(scores, _score_range, engine, folder, spill, "scores.npy")
+    return _gathered(scores, _score_range, engine, folder, "scores.npy")
 
 
-def leading(
-    scores: Scores, rank: int | None, engine: Engine, *, folder: Path | None = None, spill: int = IN_MEMORY
-) -> Scores:
+def leading(scores: Scores, rank: int | None, engine: Engine, *, folder: Path | None = None) -> Scores:
     """Return the scores on the first `rank` axes, those given where that is all: X of the nearest kernel of that rank.
 
-    Memory: 4 p r bytes more, or a file leading.npy in `folder` where they exceed `spill`.
+    Memory: 4 p r bytes more, or a file leading.npy in `folder` where they exceed 256 MiB.
     """
     if rank is None or rank >= scores.rank:
         return scores
@@ -190,7 +183,7 @@ def leading(
         axes=np.ascontiguousarray(scores.axes[:, :rank]),
         singular=scores.singular[:rank],
     )
-    return _gathered(kept, _leading_range, engine, folder, spill, "leading.npy")
+    return _gathered(kept, _leading_range, engine, folder, "leading.npy")
 
 
 def leaves(source: Source) -> list[tuple[int, int]]:
@@ -203,12 +196,11 @@ def _gathered(
     rows_of: Callable[[Scores, Source, int, int], NDArray[np.float32]],
     engine: Engine,
     folder: Path | None,
-    spill: int,
     name: str,
 ) -> Scores:
     """Return scores whose source holds what `rows_of` makes of each range of theirs: in memory, or in a file of that name."""
     source, r = scores.source, scores.rank
-    if source.n_samples * r * 4 > spill:
+    if source.n_samples * r * 4 > IN_MEMORY:
         if folder is None:
             raise ConfigurationError(
                 f"The scores of {source.name} take {source.n_samples * r * 4:,} bytes; "
@@ -358,18 +350,15 @@ def reliability(scores: Scores) -> float:
         x = (rows / scores.grid) @ scores.axes.T
         for number in range(SPLITS):
             order = np.argsort(normals(SPLITS, number, n))
-            left, right = x[:, order[: n // 2]], x[:, order[n // 2 :]]
-            found.append(_debiased(left @ left.T, right @ right.T))
-    halves = min(1.0, max(0.0, float(np.mean(found))))
-    return 2 * halves / (1 + halves)
-
-
-def _debiased(left: Matrix, right: Matrix) -> float:
-    """Return the debiased alignment of two kernels, whose diagonals are set to 0; 0 where either says nothing."""
-    for kernel in (left, right):
-        np.fill_diagonal(kernel, 0.0)
-    norms = _unbiased(left, left) * _unbiased(right, right)
-    return _unbiased(left, right) / float(np.sqrt(norms)) if norms > 0 else 0.0
+            halves = x[:, order[: n // 2]], x[:, order[n // 2 :]]
+            left, right = (half @ half.T for half in halves)
+            for kernel in (left, right):
+                np.fill_diagonal(kernel, 0.0)
+            norms = _unbiased(left, left) * _unbiased(right, right)
+            # 0 where either says nothing
+            found.append(_unbiased(left, right) / float(np.sqrt(norms)) if norms > 0 else 0.0)
+    mean = min(1.0, max(0.0, float(np.mean(found))))
+    return 2 * mean / (1 + mean)
 
 
 def _unbiased(left: Matrix, right: Matrix) -> float:

@@ -16,8 +16,6 @@ COLD: Final = {"hopfield": 0.01}
 FROZEN: Final = 0.002
 """That of the others."""
 WARM: Final = 0.02
-EARLIER: Final[dict[str, Any]] = {"weighted_penalty": False, "n_init": 1, "exchanges": 0}
-"""What files without these settings were fitted with."""
 STARTS: Final = 8
 """Starts of a search, at most, where `n_init` does not say."""
 EXCHANGES: Final = 64
@@ -37,7 +35,7 @@ class ConceptSettings(Settings):
     """Settings of binary concepts."""
 
     OF: ClassVar[str] = "concepts"
-    EARLIER: ClassVar[Mapping[str, Any]] = EARLIER
+    EARLIER: ClassVar[Mapping[str, Any]] = {"weighted_penalty": False, "n_init": 1, "exchanges": 0}
 
     method: str = setting(
         one_of("rejection", "hopfield", "hybrid", "convex"),

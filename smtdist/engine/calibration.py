@@ -13,8 +13,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 import h5py
@@ -24,11 +25,11 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsymv
 
 from smtdist.data.source import Source
-from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import Pace, Rates, SolveSpeed, solve_seconds
 from smtdist.engine.memory import settle_heap
 from smtdist.engine.stored import write_arrays
 from smtdist.errors import SmtdistError, option
+from smtdist.kernels.threads import available_cores
 from smtdist.solve import generalized
 
 SECONDS: Final = 10.0
@@ -79,8 +80,8 @@ class Calibration:
             "where": self.where,
             "others": self.others,
             "passes": {name: pace.to_dict() for name, pace in self.paces.items()},
-            "rates": self.rates.to_dict(),
-            "solve": self.solve and self.solve.to_dict(),
+            "rates": {f"{name}_bytes_per_second": value for name, value in asdict(self.rates).items()},
+            "solve": self.solve and asdict(self.solve),
         }
 
 
@@ -108,22 +109,19 @@ def others_share() -> Callable[[], float]:
 
 def mean_paces(found: Sequence[Mapping[str, Pace]]) -> dict[str, Pace]:
     """Return the paces that workers have together who take tasks as they fall free: the mean of theirs."""
-    return {name: _mean_pace([paces[name] for paces in found]) for name in found[0]}
-
-
-def _mean_pace(paces: Sequence[Pace]) -> Pace:
-    # processes that ran out of time have fewer points of a curve
-    points = min(len(pace.add) for pace in paces)
-    add = tuple(
-        (
-            statistics.fmean(pace.add[at][0] for pace in paces),
-            statistics.fmean(pace.add[at][1] for pace in paces),
+    means = {}
+    for name in found[0]:
+        paces = [one[name] for one in found]
+        # processes that ran out of time have fewer points of a curve
+        points = zip(*(pace.add for pace in paces), strict=False)
+        add = tuple((fmean(at for at, _ in same), fmean(cost for _, cost in same)) for same in points)
+        means[name] = Pace(
+            fmean(pace.read for pace in paces),
+            add,
+            max(pace.start for pace in paces),
+            max((pace.basis for pace in paces), key=len),
         )
-        for at in range(points)
-    )
-    read = statistics.fmean(pace.read for pace in paces)
-    start = max(pace.start for pace in paces)
-    return Pace(read, add, start, max((pace.basis for pace in paces), key=len))
+    return means
 
 
 @dataclass(frozen=True)
@@ -157,15 +155,15 @@ def timed(call: Callable[[], object]) -> float:
     A call of microseconds may wait for a thread to wake, a thousand times as long.
     """
     taken: list[float] = []
-    while not taken or (len(taken) < 3 and taken[0] < REPEATED_BELOW) or _too_short(taken):
+    while (
+        not taken
+        or (len(taken) < 3 and taken[0] < REPEATED_BELOW)
+        or (sum(taken) < REPEATED_FOR and len(taken) < MOST_REPEATED)
+    ):
         started = time.perf_counter()
         call()
         taken.append(time.perf_counter() - started)
     return statistics.median(taken)
-
-
-def _too_short(taken: Sequence[float]) -> bool:
-    return sum(taken) < REPEATED_FOR and len(taken) < MOST_REPEATED
 
 
 def sizes_up_to(largest: int) -> list[int]:
@@ -242,20 +240,16 @@ def byte_rates(folder: Path | None, deadline: Deadline) -> Rates:
     more = sums.copy()
     copy, merge = timed(sums.copy), timed(lambda: np.add(sums, more, out=sums))
     write = load = 0.0
-    with tempfile.TemporaryDirectory(prefix="smtdist-plan-", dir=_existing(folder)) as place:
+    # in the folder, or the nearest one above it that is there and may be written to; else the system's own
+    above = () if folder is None else (folder.absolute(), *folder.absolute().parents)
+    there = next((path for path in above if path.is_dir()), None)
+    writable = there if there is not None and os.access(there, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="smtdist-plan-", dir=writable) as place:
         path = Path(place, "sum.h5")
         write = timed(lambda: write_arrays(path, {"sum": sums}, {}))
         load = timed(lambda: _loaded(path))
     send = _loopback_seconds(sums.tobytes()) if deadline.left > 0.5 else copy
     return Rates(*(PIECE / max(seconds, 1e-9) for seconds in (copy, merge, write, load, send)))
-
-
-def _existing(folder: Path | None) -> Path | None:
-    """Return the folder, or the nearest one above it that is there and may be written to; None: the system's own."""
-    for path in () if folder is None else (folder.absolute(), *folder.absolute().parents):
-        if path.is_dir():
-            return path if os.access(path, os.W_OK) else None
-    return None
 
 
 def _loaded(path: Path) -> NDArray[Any]:

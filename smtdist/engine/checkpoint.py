@@ -1,10 +1,12 @@
-"""The checkpoint folder: partial sums and finished passes as HDF5, each naming the leaves it covers.
+"""The checkpoint folder: partial sums and finished passes as HDF5, each naming the leaves it covers, and what loops learn.
 
     FOLDER/run.json               what is being computed, for `smtdist resume`
     FOLDER/manifest.json          what it is computed from: see `manifest.py`
-    FOLDER/driver.lock, .json     whose folder it is now: see `lock.py`
+    FOLDER/driver.lock, .json     whose folder it is now: see `folder.py`
     FOLDER/<pass>/<cover>.h5      partial sums, each over the leaves that its name hashes
     FOLDER/<pass>/result.h5       the finished pass; its partials are gone
+    FOLDER/<loop>.h5              what a loop has learnt: rounds leave parameters behind, not their sums, so a loop
+                                  of a thousand rounds keeps as much as one of two
 
 Files are written beside their final name, synced and renamed, so a file that is there is whole. A task that
 replaces a partial writes the new one first; a crash in between leaves both, and the larger one wins.
@@ -23,17 +25,20 @@ import json
 import os
 import re
 import time
+import types
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import Digests
 from smtdist.data.writing import why_unwritable
 from smtdist.engine.executor import TaskLost
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial
-from smtdist.engine.stored import Damage, read_arrays, write_arrays
+from smtdist.engine.stored import Damage, read_arrays, remove_half_written, write_arrays
 from smtdist.errors import CheckpointError
 from smtdist.statistics.base import State, check_state
 
@@ -122,10 +127,7 @@ class PassFolder:
         except FileNotFoundError:
             return None
         except Damage as damage:
-            note(
-                f"{path} is damaged ({damage}): the pass is computed again; have the disk of that folder checked."
-            )
-            path.unlink(missing_ok=True)
+            report_damaged(path, damage, "the pass is", note)
             return None
         self._drop_partials()
         return found
@@ -142,9 +144,19 @@ class PassFolder:
                 path.unlink(missing_ok=True)
             if not _WHOLE.fullmatch(path.name):
                 continue
-            covers = self._covers(path, like, note)
-            if covers is not None:
-                found.append(StoredPartial(str(path), covers))
+            try:
+                partial = self._read(path)
+            except FileNotFoundError:  # a task that was given up for lost has just replaced it
+                continue
+            except Damage as damage:
+                report_damaged(path, damage, "its leaves are", note)
+                continue
+            if not check_state(partial.state, like):
+                raise CheckpointError(
+                    f"{path} was written by another version of this pass; use another checkpoint folder."
+                )
+            found.append(StoredPartial(str(path), partial.covers))
+            del partial  # before the next one is read
         found.sort(key=lambda stored: (-sum(stop - start for start, stop in stored.covers), stored.covers))
         chosen: list[StoredPartial] = []
         taken: set[int] = set()
@@ -156,24 +168,6 @@ class PassFolder:
                 taken |= leaves
                 chosen.append(stored)
         return chosen
-
-    def _covers(self, path: Path, like: State, note: Note) -> Cover | None:
-        """Return what a partial sum covers once all of it is known to be good, None where there is none any more."""
-        try:
-            partial = self._read(path)
-        except FileNotFoundError:  # a task that was given up for lost has just replaced it
-            return None
-        except Damage as damage:
-            note(
-                f"{path} is damaged ({damage}): its leaves are computed again; have the disk of that folder checked."
-            )
-            path.unlink(missing_ok=True)
-            return None
-        if not check_state(partial.state, like):
-            raise CheckpointError(
-                f"{path} was written by another version of this pass; use another checkpoint folder."
-            )
-        return partial.covers
 
     def _name(self, covers: Cover) -> str:
         digest = hashlib.blake2b(repr((self.key, covers)).encode(), digest_size=8).hexdigest()
@@ -245,6 +239,12 @@ def _digests(arrays: State) -> dict[int, Digests]:
     return dict(zip(leaves.tolist(), pieces, strict=True))
 
 
+def report_damaged(path: Path, damage: Damage, lost: str, note: Note) -> None:
+    """Say that a file is damaged and what is computed again, and delete it."""
+    note(f"{path} is damaged ({damage}): {lost} computed again; have the disk of that folder checked.")
+    path.unlink(missing_ok=True)
+
+
 def of_another_run(path: Path) -> CheckpointError:
     """Return the refusal of a file that has the key of another run."""
     return CheckpointError(
@@ -268,3 +268,107 @@ def sentence_for(folder: Path) -> Iterator[None]:
         raise CheckpointError(
             f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
         ) from error
+
+
+T = TypeVar("T")
+Arrays = dict[str, NDArray[Any]]
+Record = dict[str, Any]
+
+WHOLE = "theta"
+"""The name of parameters that are one array or number."""
+
+
+def packed(theta: Any, name: str = "") -> Arrays:
+    """Return parameters as named arrays in C order.
+
+    They are arrays, numbers, tuples of numbers, lists of arrays, or dataclasses of these; what is None has
+    no array.
+
+    >>> sorted(packed({"a": np.zeros(2)}, "x").items())
+    Traceback (most recent call last):
+    TypeError: Parameters of a loop cannot hold dict, as x does.
+    """
+    if theta is None:
+        return {}
+    if is_dataclass(theta):
+        parts = [packed(getattr(theta, one.name), f"{name}/{one.name}") for one in fields(theta)]
+    elif isinstance(theta, list):
+        parts = [packed(one, f"{name}/{number}") for number, one in enumerate(theta)]
+        parts.append({f"{name}/length": np.array(len(theta))})
+    elif isinstance(theta, np.ndarray | int | float | tuple):
+        parts = [{name or WHOLE: np.asarray(theta, order="C")}]
+    else:
+        raise TypeError(
+            f"Parameters of a loop cannot hold {type(theta).__name__}, as {name or WHOLE} does."
+        )
+    return {key.lstrip("/"): array for part in parts for key, array in part.items()}
+
+
+def unpacked(kind: Any, arrays: Arrays, name: str = "") -> Any:
+    """Return parameters of a type from what `packed` made of them.
+
+    >>> unpacked(int, packed(3)), unpacked(tuple[float, ...], packed((0.5, 1.0)))
+    (3, (0.5, 1.0))
+    """
+    if get_origin(kind) in (Union, types.UnionType):
+        there = any(key == name or key.startswith(f"{name}/") for key in arrays)
+        (kind,) = (one for one in get_args(kind) if one is not type(None))
+        return unpacked(kind, arrays, name) if there else None
+    inside = f"{name}/" if name else ""
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return kind(
+            **{one.name: unpacked(hints[one.name], arrays, inside + one.name) for one in fields(kind)}
+        )
+    if get_origin(kind) is list:
+        (each,) = get_args(kind)
+        return [unpacked(each, arrays, f"{inside}{at}") for at in range(int(arrays[f"{inside}length"]))]
+    array = arrays[name or WHOLE]
+    if get_origin(kind) is tuple:
+        return tuple(array.tolist())
+    return kind(array) if kind in (int, float) else array
+
+
+@dataclass(frozen=True)
+class Learned(Generic[T]):
+    """Parameters after `rounds` rounds, the records of these, and whether no more are to follow."""
+
+    theta: T
+    rounds: int
+    records: list[Record]
+    over: bool
+
+
+@dataclass(frozen=True)
+class ThetaFile:
+    """The file of a loop; `key` hashes everything that its rounds depend on."""
+
+    path: Path
+    key: str
+
+    def write(self, learned: Learned[Any]) -> None:
+        """Replace what was learned before."""
+        about = {"key": self.key, "rounds": str(learned.rounds), "over": json.dumps(learned.over)}
+        records = np.frombuffer(json.dumps(learned.records).encode(), np.uint8)
+        arrays = {f"theta/{name}": array for name, array in packed(learned.theta).items()}
+        with sentence_for(self.path.parent):
+            write_arrays(self.path, {**arrays, "records": records}, about)
+
+    def read(self, kind: Any, note: Callable[[str], None]) -> Learned[Any] | None:
+        """Return what was learned, if the file is there; a damaged one is reported and deleted, and the loop begins anew.
+
+        What a killed run left half-written is deleted.
+        """
+        remove_half_written(self.path)
+        try:
+            arrays, about = read_arrays(self.path)
+            if about["key"] != self.key:
+                raise of_another_run(self.path)
+        except FileNotFoundError:
+            return None
+        except Damage as damage:
+            report_damaged(self.path, damage, "its rounds are", note)
+            return None
+        records = json.loads(arrays.pop("records").tobytes())
+        theta = {name.removeprefix("theta/"): array for name, array in arrays.items()}
+        return Learned(unpacked(kind, theta), int(about["rounds"]), records, json.loads(about["over"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,8 +122,3 @@ def refuse_open(choice: ClusterChoice, what: str, remedy: str) -> None:
             f"{what}: anyone on the network could read the data and run code on all machines; {remedy}, "
             f"or accept that with {option('insecure', True)}."
         )
-
-
-def private_folder(parent: Path) -> Path:
-    """Return the path of a folder for certificates of this run alone; nobody has made it yet."""
-    return parent / f".smtdist-tls-{socket.gethostname()}-{os.getpid()}"

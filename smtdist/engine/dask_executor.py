@@ -19,13 +19,64 @@ from distributed import Client, Future, Semaphore, get_worker
 from distributed.client import FutureCancelledError, FuturesCancelledError, futures_of
 from distributed.scheduler import KilledWorker
 
-from smtdist.engine.adaptive import Demand
 from smtdist.engine.events import DONE, Report
-from smtdist.engine.executor import Handle, TaskLost, writers
-from smtdist.engine.lastwords import NOBODY_SECONDS, Attendance
+from smtdist.engine.executor import NOBODY_SECONDS, Attendance, Handle, Key, Sight, TaskLost, ask, writers
 from smtdist.engine.memory import memory_limit, process_limits, readable, settle_heap
-from smtdist.engine.window import Key, Sight, ask_aside
 from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError, counted, option
+
+PATIENCE_SECONDS = 60.0
+"""How long nothing must run before workers are given back: an eigensolve is long, the gap between passes is not."""
+
+FULL_SECONDS = 5.0
+"""How long full slots are remembered: between two short tasks a slot is free for a moment."""
+
+
+class Demand:
+    """What a run wants of its cluster, from what its executor sees.
+
+    Dask's own rule looks at tasks that are queued. Here none are: passes submit as many tasks as there are slots, so
+    that a worker never holds more sums than planned. What says "more" is that all slots are taken.
+    Workers are given back only while nothing runs, so no sum has to move from one worker to another.
+    """
+
+    def __init__(
+        self,
+        minimum: int,
+        maximum: int,
+        patience: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.minimum, self.maximum, self.patience = minimum, maximum, patience
+        self._clock = clock
+        self._busy = clock()
+        self._full: float | None = None  # when all slots were taken last
+
+    def seen(self, running: int, workers: int) -> None:
+        """Take note of how many tasks run on how many workers."""
+        if running >= max(1, workers):
+            self._full = self._clock()
+
+    def wanted(self, running: int, present: int) -> int:
+        """Return the number of workers to have, of which there are, or are on their way, `present`.
+
+        >>> demand = Demand(1, 8)
+        >>> demand.seen(running=2, workers=2)
+        >>> demand.wanted(running=2, present=2)
+        8
+        >>> demand.wanted(running=5, present=8)  # the last tasks of a pass: nobody is sent away
+        8
+        """
+        now = self._clock()
+        if running:
+            self._busy = now
+        if self._full is not None and now - self._full < FULL_SECONDS:
+            target = self.maximum
+        elif running:
+            target = present
+        else:
+            target = self.minimum if now - self._busy > self.patience else present
+        return min(max(target, self.minimum), self.maximum)
+
 
 TOPIC = "smtdist"
 """Where a cluster's runs tell how they are doing; the scheduler keeps the last 1,000 events."""
@@ -270,7 +321,11 @@ class DaskExecutor:
                 if not self.slots():
                     self._wait_for_workers(NOBODY_SECONDS)
                 with self._reachable():
-                    return self._scattered(value, everywhere)
+                    bringing = self.client._scatter  # only the coroutine behind `scatter` can be given up
+                    holders = HOLDERS if everywhere else False
+                    return self.client.sync(
+                        bringing, value, broadcast=holders, hash=False, callback_timeout=SHARE_SECONDS
+                    )
             except OSError as error:  # the worker that was to hold it is gone, a TimeoutError among them
                 lost = error
         # whoever notices the time-out first, Dask's thread or ours; asyncio's error has no text
@@ -290,13 +345,6 @@ class DaskExecutor:
             array = self.client.compute(piece.array)
             bare = replace(piece, array=None)  # the graph stays here
             return self.client.submit(replace, bare, array=array, pure=False, key=_key(replace))
-
-    def _scattered(self, value: Any, everywhere: bool) -> Handle:
-        holders = HOLDERS if everywhere else False
-        bringing = self.client._scatter  # only the coroutine behind `scatter` can be given up
-        return self.client.sync(
-            bringing, value, broadcast=holders, hash=False, callback_timeout=SHARE_SECONDS
-        )
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
@@ -399,8 +447,9 @@ class DaskExecutor:
         where = next((worker for worker, task in list(self._tasks.items()) if task == key[1]), None)
         if where is None or where not in self.client.nthreads([where]):
             return None  # a worker that is gone would be tried for half a minute
-        found = self.client.run(ask_aside, key, function, arguments, workers=[where], on_error="return")
-        sight = found.get(where)
+        # in a thread of the worker's, whose event loop goes on
+        asked = (asyncio.to_thread, ask, key, function, arguments)
+        sight = self.client.run(*asked, workers=[where], on_error="return").get(where)
         return sight if isinstance(sight, Sight) else None
 
     def publish(self, events: list[dict[str, Any]]) -> None:

@@ -1,18 +1,28 @@
-"""The seam between the passes and the machines that run them, and its simplest side: one process."""
+"""The seam between the passes and the machines that run them, and its simplest side: one process.
+
+A sum can be looked at while a task adds to it: asked for from any thread, answered by the task itself between two batches.
+So no view ever reads a sum that is half-way through a batch, and a task that nobody asks does nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from smtdist.engine.events import Event, Report
 from smtdist.engine.memory import memory_limit, settle_heap
-from smtdist.engine.window import Key, Sight, ask
+from smtdist.engine.partial import Cover
+from smtdist.errors import ClusterLostError
+from smtdist.kernels.threads import available_cores
+from smtdist.statistics.base import State
+
+Key = tuple[str, str]
+"""A pass, by a token of its own, and the name of a task in it."""
 
 Handle = Any
 """A submitted task; opaque, hashable, and allowed among the arguments of another task, which gets its result."""
@@ -27,6 +37,10 @@ def writers(workers: int) -> int:
     (2, 4, 62)
     """
     return max(2, workers // WRITING_SHARE)
+
+
+NOBODY_SECONDS: Final = 600.0
+"""How long a run waits for workers when all are gone; clusters that adapt may need minutes to bring new ones."""
 
 
 class TaskLost(Exception):
@@ -144,8 +158,7 @@ class SerialExecutor:
 
     def result(self, handle: Handle) -> Any:
         """Return the task's result or raise what it raised."""
-        self.check(handle)
-        return handle.value
+        return handle.result()
 
     def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call the function here."""
@@ -180,28 +193,45 @@ class Finished:
         self.value = value
         self.error = error
 
+    def result(self) -> Any:
+        """Return the task's result or raise what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
 
 def run(function: Callable[..., Any], arguments: tuple[Any, ...], report: Report) -> Finished:
     """Run a task whose arguments may be finished handles."""
     settle_heap()
     try:
-        values = [
-            _value(argument) if isinstance(argument, Finished) else argument for argument in arguments
-        ]
+        values = [one.result() if isinstance(one, Finished) else one for one in arguments]
         return Finished(function(*values, report=report, permit=contextlib.nullcontext), None)
     except Exception as error:
         return Finished(None, error)
 
 
-def _value(handle: Finished) -> Any:
-    if handle.error is not None:
-        raise handle.error
-    return handle.value
+class Attendance:
+    """Sees to it that a run without workers says so, and does not wait for ever."""
 
+    def __init__(
+        self, executor: Executor, note: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._executor, self._note, self._clock = executor, note, clock
+        self._since: float | None = None
 
-def available_cores() -> int:
-    """Return the cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def check(self) -> None:
+        """Look whether there are workers; to be called now and then while waiting."""
+        if self._executor.slots() > 0:
+            self._since = None
+        elif self._since is None:
+            self._since = self._clock()
+            self._note(
+                f"no worker is left; waiting up to {NOBODY_SECONDS / 60:.0f} minutes for one to join"
+            )
+        elif self._clock() - self._since > NOBODY_SECONDS:
+            raise ClusterLostError(
+                f"All workers were lost and none joined in {NOBODY_SECONDS / 60:.0f} minutes"
+            )
 
 
 class StopRequest:
@@ -224,3 +254,85 @@ class StopRequest:
     def seconds(self) -> float:
         """Return how long ago that was."""
         return time.monotonic() - self._since
+
+
+PATIENCE: Final = 60.0
+"""Seconds that an answer is waited for: a batch may take long, and a task that fails leaves its window closed."""
+
+_open: dict[Key, Window] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a question found: leaves that the sum covers, the value, and the seconds that it took from the task."""
+
+    covers: Cover
+    value: Any
+    seconds: float
+
+
+@dataclass
+class _Question:
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    found: Sight | None = None
+    settled: threading.Event = field(default_factory=threading.Event)
+
+    def put(self, covers: Cover, state: State) -> None:
+        started = time.perf_counter()
+        try:
+            value = self.function(state, *self.arguments)
+            self.found = Sight(covers, value, time.perf_counter() - started)
+        except Exception:  # a view's mistake is not the task's
+            self.found = None
+        finally:
+            self.settled.set()
+
+
+class Window:
+    """The side of the task: it answers what was asked since the batch before."""
+
+    def __init__(self) -> None:
+        self.asked: list[_Question] = []
+
+    def answer(self, covers: Cover, state: State) -> None:
+        """Call each function in `asked` with the sum as it is now, which covers these leaves and some of the next."""
+        with _lock:
+            asked, self.asked = self.asked, []
+        for question in asked:
+            question.put(covers, state)
+
+
+@contextmanager
+def opened(key: Key) -> Iterator[Window]:
+    """Let a task be asked for as long as it adds to its sum."""
+    window = Window()
+    with _lock:
+        _open[key] = window
+    try:
+        yield window
+    finally:
+        with _lock:
+            if _open.get(key) is window:
+                del _open[key]
+            asked, window.asked = window.asked, []
+        for question in asked:
+            question.settled.set()
+
+
+def ask(
+    key: Key, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float = PATIENCE
+) -> Sight | None:
+    """Return what function(state, *arguments) is between two batches of a task of this process; None where it has ended.
+
+    What the function returns must share no memory with the state.
+    """
+    question = _Question(function, arguments)
+    with _lock:
+        window = _open.get(key)
+        if window is None:
+            return None
+        window.asked.append(question)
+    question.settled.wait(seconds)
+    return question.found

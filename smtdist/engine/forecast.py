@@ -170,10 +170,6 @@ class Rates:
     load: float
     network: float
 
-    def to_dict(self) -> dict[str, float]:
-        """Return the rates by name."""
-        return {f"{name}_bytes_per_second": value for name, value in asdict(self).items()}
-
 
 def added_seconds(curve: Curve, samples: float) -> float:
     """Return the time of the first `samples` samples along a curve, linear in the logarithm of the samples so far.
@@ -239,10 +235,6 @@ class SolveSpeed:
     factor: float = 1.0
     row_seconds: float = 0.0
     size: int = 0
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the speed as plain JSON types."""
-        return asdict(self)
 
 
 def solve_seconds(n_atoms: int, n_components: int, diagonal: bool, speed: SolveSpeed) -> float:

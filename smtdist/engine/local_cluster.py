@@ -16,11 +16,10 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 
-from smtdist.engine.adaptive import Demand
-from smtdist.engine.dask_executor import DaskExecutor
-from smtdist.engine.executor import available_cores
+from smtdist.engine.dask_executor import DaskExecutor, Demand
 from smtdist.engine.memory import worker_limit
 from smtdist.errors import ConfigurationError, SmtdistError, counted, option
+from smtdist.kernels.threads import available_cores
 
 LOOPBACK = "127.0.0.1"
 SILENT = 50
@@ -161,12 +160,10 @@ def unguarded(*, certain: bool) -> bool:
     except (OSError, SyntaxError, ValueError):
         return False
     under = (one for one in statements if one.lineno <= frame.f_lineno <= (one.end_lineno or 0))
-    return not any(_asks(one) for one in (statements if certain else under))
-
-
-def _asks(statement: ast.stmt) -> bool:
-    return any(
-        {getattr(node, "id", ""), getattr(node, "attr", "")} & ASKING for node in ast.walk(statement)
+    return not any(
+        {getattr(node, "id", ""), getattr(node, "attr", "")} & ASKING
+        for one in (statements if certain else under)
+        for node in ast.walk(one)
     )
 
 

@@ -72,7 +72,7 @@ def require_same(folder: Path, now: Facts) -> str:
     """
     then = begun(folder)
     if then is None:
-        _write(folder, now)
+        write_json(folder / NAME, {"schema": SCHEMA, **vars(now)})
         return now.digest
     if WEIGHTS not in then.given:
         now = replace(now, given={name: value for name, value in now.given.items() if name != WEIGHTS})
@@ -130,17 +130,6 @@ def begun(folder: Path) -> Facts | None:
             f"{path} cannot be read ({error}), so nothing says what this checkpoint was computed from; start the fit again "
             f"with another checkpoint folder."
         ) from error
-
-
-def _write(folder: Path, facts: Facts) -> None:
-    content = {
-        "schema": SCHEMA,
-        "name": facts.name,
-        "data": facts.data,
-        "settings": facts.settings,
-        "given": facts.given,
-    }
-    write_json(folder / NAME, content)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

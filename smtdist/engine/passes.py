@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +19,23 @@ from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import folder as folders
 from smtdist.engine import unchanged, worker
-from smtdist.engine.checkpoint import PassFolder, remove_pass
-from smtdist.engine.events import EventStream, PassProgress
-from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
-from smtdist.engine.lastwords import Attendance, LastWords
-from smtdist.engine.lock import require_held
+from smtdist.engine.checkpoint import Learned, PassFolder, ThetaFile, packed, remove_pass, unpacked
+from smtdist.engine.events import (
+    EVENTS,
+    Event,
+    EventStream,
+    LastWords,
+    Outlet,
+    PassProgress,
+    Recapitulating,
+    append,
+)
+from smtdist.engine.executor import Attendance, Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.memory import SOLVE_LEAST, device_memory, peak_bytes, reset_peak, resident_bytes
-from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
-from smtdist.engine.partial import Partial, StoredPartial, leaves_in
+from smtdist.engine.partial import Partial, leaves_in
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, STOP_SECONDS, Reduction, count_failure
-from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
 from smtdist.errors import (
     CheckpointError,
     ClusterLostError,
@@ -82,12 +88,9 @@ class Engine:
     _running: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        if self.on_bad_chunk not in ON_BAD_CHUNK:
-            raise ConfigurationError(
-                f"on_bad_chunk is {self.on_bad_chunk!r}; choose one of {', '.join(ON_BAD_CHUNK)}."
-            )
-        if self.solve_on not in SOLVE_ON:
-            raise ConfigurationError(f"solve_on is {self.solve_on!r}; choose one of {', '.join(SOLVE_ON)}.")
+        for name, known in (("on_bad_chunk", ON_BAD_CHUNK), ("solve_on", SOLVE_ON)):
+            if (given := getattr(self, name)) not in known:
+                raise ConfigurationError(f"{name} is {given!r}; choose one of {', '.join(known)}.")
         self.readings.suspect = self.touched
         for watcher in WATCHERS.get():
             watcher(self)
@@ -111,12 +114,13 @@ class Engine:
             if not self.holds_checkpoint:
                 self._identify(facts)
             if self.checkpoint is not None:
-                outlets.append(Outlet(EventLog(self.checkpoint / EVENTS)))
+                outlets.append(Outlet(functools.partial(append, self.checkpoint / EVENTS)))
             if self.executor.cluster is not None:
                 outlets.append(Outlet(Recapitulating(self.executor.cluster.publish)))
             for outlet in outlets:
                 self.events.subscribe(outlet, outlet.settle)
-                stack.callback(self._let_go, outlet)
+                stack.callback(outlet.close)
+                stack.callback(self.events.unsubscribe, outlet)
             self._open = True
             try:
                 yield
@@ -144,10 +148,6 @@ class Engine:
             now = facts()
             self.key = require_same(self.checkpoint, now)
             self.readings.suspect = self.key != now.digest
-
-    def _let_go(self, outlet: Outlet) -> None:
-        self.events.unsubscribe(outlet)
-        outlet.close()
 
     @contextmanager
     def run(self, steps: Sequence[str], facts: Callable[[], Facts] | None = None) -> Iterator[None]:
@@ -189,11 +189,14 @@ class Engine:
         try:
             yield
         except BaseException as error:
-            stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
             if not self.events.failed:
-                with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
-                    self.events.emit("run_failed", text=sentence_of(error), stopped=stopped)
+                self._tell_failed("run_failed", error)
             raise
+
+    def _tell_failed(self, kind: str, error: BaseException, **about: Any) -> None:
+        stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
+        with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
+            self.events.emit(kind, **about, text=sentence_of(error), stopped=stopped)
 
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
         """Measure what a worker has in use once the kernels of the pass are compiled, what it may use, and its GPU's memory."""
@@ -292,8 +295,13 @@ class Engine:
             unit=source.unit,
             data=source.name,
         )
+        progress = PassProgress(name, self.events)
         words = LastWords(name, plan.projected_bytes, self.events)
-        counted = Tally(PassProgress(name, self.events), words)
+
+        def heard(event: Event) -> None:
+            words(event)
+            progress(event)
+
         reduction = None
         if result is None:
             job = worker.Job(
@@ -315,9 +323,16 @@ class Engine:
                 else None,
                 in_files=plan.in_files,
             )
-            with self.executor.reports_to(counted):
+            with self.executor.reports_to(heard):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
-                result = self._watched(name, reduction, resumed)
+                self.current = reduction
+                try:
+                    result = reduction.run(resumed)
+                except BaseException as error:
+                    self._tell_failed("pass_failed", error, **{"pass": name})
+                    raise
+                finally:
+                    self.current = None
         if checks is None:
             self._require_unmoved(name, source, known, result.counters.checks)
         if folder is not None and reduction is not None and reduction.worth_storing():
@@ -330,7 +345,7 @@ class Engine:
             "n_samples": result.counters.n_samples,
             "n_positions": result.counters.n_positions,
             "unit": source.unit,
-            "read_bytes": counted.read_bytes,
+            "read_bytes": progress.read_bytes,
             "peak_bytes": result.counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,
             "resumed_leaves": resumed_leaves,
@@ -411,26 +426,13 @@ class Engine:
             yield
         except (CheckpointError, OSError):
             if self.checkpoint is not None:
-                require_held(self.checkpoint)
+                folders.require_held(self.checkpoint)
             raise
-
-    def _watched(self, name: str, reduction: Reduction, resumed: list[StoredPartial]) -> Partial:
-        """Run a pass; whoever watches finds it as `current`, and is told if it fails."""
-        self.current = reduction
-        try:
-            return reduction.run(resumed)
-        except BaseException as error:
-            stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
-            with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
-                self.events.emit("pass_failed", **{"pass": name}, text=sentence_of(error), stopped=stopped)
-            raise
-        finally:
-            self.current = None
 
     def _folder(self, name: str) -> PassFolder | None:
         if self.checkpoint is None:
             return None
-        require_held(self.checkpoint)
+        folders.require_held(self.checkpoint)
         return PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
 
     def loop(
@@ -444,7 +446,7 @@ class Engine:
         """Learn parameters in rounds: a pass over what `make` says, then a step, at most so many times; return the records too.
 
         Round k is the pass `name-k`, and `step(theta, sums, k)` gives the parameters of the next round, or
-        None when nothing changes any more. `theta` is what `smtdist.engine.theta.packed` takes. A
+        None when nothing changes any more. `theta` is what `smtdist.engine.checkpoint.packed` takes. A
         checkpoint folder keeps parameters and records after each round, not the sums: a resumed run goes on
         with the round after, with the same bits.
         """
@@ -455,7 +457,11 @@ class Engine:
             learned = Learned(theta, 0, [], over=False)
             if kept is not None:
                 learned = kept.read(type(theta), self.note) or learned
-                self._require_nothing_skipped(learned.records)
+                if self.on_bad_chunk == "raise" and any(record["n_skipped"] for record in learned.records):
+                    raise DataError(
+                        f"A pass in {folder} has left out samples that could not be read; resume with "
+                        f"{option('on_bad_chunk', 'skip')}, or start again with undamaged data."
+                    )
                 # sums of the last round, where a kill came between the two
                 remove_pass(kept.path.with_name(f"{called}-{learned.rounds}"))
             while learned.rounds < most and not learned.over:
@@ -470,14 +476,6 @@ class Engine:
                     kept.write(learned)
                     remove_pass(kept.path.with_name(f"{called}-{number}"))
             return learned.theta, learned.records
-
-    def _require_nothing_skipped(self, records: list[dict[str, Any]]) -> None:
-        """Refuse rounds that have left samples out where that is not allowed any more."""
-        if self.on_bad_chunk == "raise" and any(record["n_skipped"] for record in records):
-            raise DataError(
-                f"A pass in {self.checkpoint} has left out samples that could not be read; resume with "
-                f"{option('on_bad_chunk', 'skip')}, or start again with undamaged data."
-            )
 
     def solve(
         self, name: str, function: Callable[[], T], working_bytes: int, **about: Any
@@ -626,27 +624,6 @@ class Staying:
         """Let the workers forget it."""
         self._executor.release(list(self._pieces.values()))
         self._pieces.clear()
-
-
-class Tally:
-    """Passes reports on, those of the ends of workers too, and adds up what this run itself has read."""
-
-    def __init__(self, progress: PassProgress, words: LastWords) -> None:
-        self._progress, self._words = progress, words
-        self._read: dict[str, int] = {}
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Take one report of a task, or of a worker's end."""
-        self._words(event)
-        if "task" not in event:
-            return
-        self._read[event["task"]] = event["read_bytes"]
-        self._progress(event)
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes that this run has taken from storage."""
-        return sum(self._read.values())
 
 
 def _mapped(

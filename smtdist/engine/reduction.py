@@ -26,12 +26,10 @@ from smtdist.engine import plan as plans
 from smtdist.engine import worker
 from smtdist.engine.checkpoint import LostPartial
 from smtdist.engine.events import EventStream
-from smtdist.engine.executor import Executor, Handle, TaskLost
-from smtdist.engine.lastwords import Attendance
+from smtdist.engine.executor import Attendance, Executor, Handle, TaskLost
 from smtdist.engine.partial import Cover, Partial, StoredPartial, join, missing
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.tree import Node, nodes_over, parent, promoted, root, sibling
-from smtdist.engine.window import Sight
 from smtdist.errors import CheckpointError, InterruptedRun, SmtdistError
 
 ATTEMPTS = 20
@@ -139,7 +137,7 @@ class Reduction:
             unsaved = start.unsaved if start else 0.0
 
             def ended(handle: Handle | None) -> None:
-                self._grow(name)
+                self.growing = {one: covers for one, covers in self.growing.items() if one != name}
                 if handle is None:
                     gaps.extendleft(covers)
                     idle.extend([start] if start is not None else [])
@@ -466,7 +464,8 @@ class Reduction:
         found, taken = [], bytearray(self.n_leaves)
         # at once: a task that is asked late may have ended, and its result have been taken by another
         with ThreadPoolExecutor(max(1, len(growing)), "smtdist-look") as pool:
-            sights = list(pool.map(lambda one: self._inside(one[0], function, *arguments), growing))
+            keys = ((self.job.token, name) for name, _ in growing)
+            sights = list(pool.map(lambda key: self.executor.peek_inside(key, function, *arguments), keys))
         for (_, whole), sight in zip(growing, sights, strict=True):
             if sight is not None:
                 self.spent += sight.seconds
@@ -489,13 +488,6 @@ class Reduction:
                     self.spent += seen[1]
                     found.append((one.covers, seen[0]))
         return found
-
-    def _inside(self, name: str, function: Callable[..., Any], *arguments: Any) -> Sight | None:
-        """Ask a running task."""
-        return self.executor.peek_inside((self.job.token, name), function, *arguments)
-
-    def _grow(self, ended: str) -> None:
-        self.growing = {name: whole for name, whole in self.growing.items() if name != ended}
 
     def _name(self) -> str:
         self.serial += 1

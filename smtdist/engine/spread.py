@@ -97,24 +97,16 @@ class SpreadMatrix:
         self._engine.executor.release(self._tiles)
 
     def _sent(self, block: Block) -> Handle:
-        """Bring columns to one worker, from whom the others take them."""
+        """Bring a tile, or columns, to one worker, from whom the others take them."""
         while True:
             try:
                 return self._engine.executor.share(block, everywhere=False)
             except TaskLost as lost:
-                self._lost(lost)
+                self._failures = count_failure(self._failures, lost)
 
     def _placed(self, start: int, stop: int) -> Handle:
         self._engine.heed_stop()
-        tile = self._make(start, stop)
-        while True:
-            try:
-                return self._engine.executor.share(tile, everywhere=False)
-            except TaskLost as lost:
-                self._lost(lost)
-
-    def _lost(self, lost: TaskLost) -> None:
-        self._failures = count_failure(self._failures, lost)
+        return self._sent(self._make(start, stop))
 
     def _summed(self, kind: str, block: Block) -> Block:
         """Add up what the tiles give, in their order, so that the sum does not depend on who is first."""
@@ -126,10 +118,15 @@ class SpreadMatrix:
             for index, (start, _) in enumerate(self._bounds):
                 while True:
                     try:
-                        part = self._waited(running[index])
+                        handle = running[index]
+                        if handle is None:
+                            raise TaskLost("a tile was lost before it was multiplied")
+                        while executor.wait([handle], POLL_SECONDS) is None:
+                            self._engine.heed_stop()
+                        part: Block = executor.result(handle)
                         break
                     except TaskLost as lost:
-                        self._lost(lost)
+                        self._failures = count_failure(self._failures, lost)
                         executor.release([self._tiles[index], sent])
                         self._tiles[index] = self._placed(*self._bounds[index])
                         sent = self._sent(block)
@@ -150,14 +147,6 @@ class SpreadMatrix:
             )
         except TaskLost:
             return None  # whoever waits for it puts the tile elsewhere
-
-    def _waited(self, handle: Handle | None) -> Block:
-        if handle is None:
-            raise TaskLost("a tile was lost before it was multiplied")
-        while self._engine.executor.wait([handle], POLL_SECONDS) is None:
-            self._engine.heed_stop()
-        found: Block = self._engine.executor.result(handle)
-        return found
 
 
 def _multiplied(

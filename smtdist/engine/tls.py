@@ -53,17 +53,14 @@ def create(folder: Path, days: int = DAYS) -> Path:
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # mode 0700
     try:
         for name, text in {**contents, FRAGMENT: _fragment(folder)}.items():
-            _write_private(made / name, text)
+            descriptor = os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w") as file:
+                file.write(text)
         os.rename(made, folder)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
     return folder
-
-
-def _write_private(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
 
 
 def _fragment(folder: Path) -> str:

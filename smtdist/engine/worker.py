@@ -21,13 +21,12 @@ from smtdist.data.retry import Ranges
 from smtdist.data.source import Reader, Source, read_ahead
 from smtdist.engine import unchanged
 from smtdist.engine.checkpoint import PassFolder
-from smtdist.engine.events import Report
-from smtdist.engine.executor import StopRequest
+from smtdist.engine.events import COUNTED, Report
+from smtdist.engine.executor import StopRequest, Window, opened
 from smtdist.engine.memory import memory_now, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
 from smtdist.engine.unchanged import Checks
-from smtdist.engine.window import Window, opened
 from smtdist.errors import DataError, SmtdistError
 from smtdist.kernels.device import place, to_host, uploading
 from smtdist.kernels.threads import even_ranges, set_threads
@@ -216,9 +215,8 @@ def _stream(
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
                 ended = number + (first + len(images) == end)
-                report(
-                    {"pass": job.name, "task": task, "leaves": ended, **_counted(counters), **memory_now()}
-                )
+                counted = {name: getattr(counters, name) for name in COUNTED}
+                report({"pass": job.name, "task": task, "leaves": ended, **counted, **memory_now()})
                 if window is not None and window.asked:
                     window.answer(join(partial.covers, _first(covers, ended)), state)
             if digests is not None:
@@ -270,15 +268,6 @@ def _require_same_skipped(job: Job, found: list[tuple[int, int]], leaf: int) -> 
             f"the {job.name} pass {retry.phrase(now) or 'none'}, so the storage is not reliable; restore the data from a "
             f"good copy and start again."
         )
-
-
-def _counted(counters: Counters) -> dict[str, int]:
-    return {
-        "n_samples": counters.n_samples,
-        "n_positions": counters.n_positions,
-        "read_bytes": counters.read_bytes,
-        "resident_bytes": resident_bytes(),
-    }
 
 
 def block_ranges(start: int, stop: int, block: int) -> list[tuple[int, int]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,21 +90,18 @@ class _LastRead:
     def __init__(self, rows: Any) -> None:
         self.rows = rows
         self.row_bytes = np.dtype(rows.dtype).itemsize * rows.shape[1]
-        self._held: tuple[slice | NDArray[np.intp], NDArray[Any]] | None = None
+        self._held: tuple[Any, NDArray[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, chosen: tuple[slice | NDArray[np.intp], slice]) -> NDArray[Any]:
         which, columns = chosen
-        if self._held is None or not np.array_equal(_numbers(self._held[0]), _numbers(which)):
+        rows = (which.start, which.stop, which.step) if isinstance(which, slice) else which
+        if self._held is None or not np.array_equal(self._held[0], rows):
             self._held = None  # before the next is read
-            self._held = which, np.asarray(self.rows[which])
+            self._held = rows, np.asarray(self.rows[which])
         return self._held[1][:, columns]
-
-
-def _numbers(chosen: slice | NDArray[np.intp]) -> Any:
-    return (chosen.start, chosen.stop, chosen.step) if isinstance(chosen, slice) else chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,29 +129,16 @@ class _Cut:
         return (f"{rows.source.name}, " if isinstance(rows, TableRows) else "Features, "), self.start
 
 
-class _Unsound(ArithmeticError):
-    """A row, by its place among those that were given, has a number that is not finite or too large."""
-
-    def __init__(self, place: int, row: NDArray[Any]) -> None:
-        super().__init__(place)
-        self.place = place
-        sizes = np.abs(row.astype(np.float64))
-        self.column = int(np.argmax(np.where(np.isfinite(sizes), sizes, np.inf)))
-        self.value = float(row[self.column])
-
-
-@contextmanager
-def _placed(view: Any, first: int | None) -> Iterator[None]:
-    """Say which of the rows of a view is unsound, where `first`, the number of the first, is known."""
-    try:
-        yield
-    except _Unsound as error:
-        name, column = view.place if isinstance(view, _Cut) else ("Features, ", 0)
-        row = "some row" if first is None else f"row {first + error.place}"
-        raise DataError(
-            f"{name}{row}: number {column + error.column} is {error.value:g}, but every number must be finite and at most "
-            f"{LARGEST:g}; repair or leave out that row."
-        ) from None
+def _refuse(view: Any, first: int | None, place: int, row: NDArray[Any]) -> NoReturn:
+    """Refuse a row with a number that is not finite or too large, by its place behind the first, where that is known."""
+    sizes = np.abs(row.astype(np.float64))
+    at = int(np.argmax(np.where(np.isfinite(sizes), sizes, np.inf)))
+    name, column = view.place if isinstance(view, _Cut) else ("Features, ", 0)
+    called = "some row" if first is None else f"row {first + place}"
+    raise DataError(
+        f"{name}{called}: number {column + at} is {float(row[at]):g}, but every number must be finite and at most {LARGEST:g}; "
+        f"repair or leave out that row."
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +165,8 @@ class Scale:
                 squares += np.einsum("nf,nf->f", block, block)
                 count += len(block)
                 if not squares.max(initial=0.0) <= LARGEST**2:
-                    with _placed(view, start):
-                        place = int(np.argmax([not np.abs(row).max() <= LARGEST for row in block]))
-                        raise _Unsound(place, block[place])
+                    place = int(np.argmax([not np.abs(row).max() <= LARGEST for row in block]))
+                    _refuse(view, start, place, block[place])
         return cls.from_sums(total, squares, count)
 
     @classmethod
@@ -196,9 +178,9 @@ class Scale:
         inverse = np.divide(1.0, np.sqrt(np.abs(variance)), out=np.zeros(len(mean)), where=varies)
         return cls(mean.astype(np.float32), inverse.astype(np.float32))
 
-    def __call__(self, rows: Any) -> Float32:
-        """Return rows (m, F) of unit length; a row of zeros stays zero."""
-        given = np.asarray(rows)
+    def __call__(self, view: Any, chosen: slice) -> Float32:
+        """Return chosen rows (m, F) of a view, of unit length; a row of zeros stays zero."""
+        given = np.asarray(view[chosen])
         block = np.empty(given.shape, np.float32)
 
         def work(start: int, stop: int) -> None:
@@ -211,7 +193,7 @@ class Scale:
             lengths = np.sqrt(np.einsum("nf,nf->n", piece, piece, dtype=np.float64))
             bad = np.flatnonzero(~np.isfinite(lengths))
             if len(bad):
-                raise _Unsound(start + int(bad[0]), given[start + bad[0]])
+                _refuse(view, chosen.start, start + int(bad[0]), given[start + bad[0]])
             lengths[lengths == 0] = 1.0
             piece /= lengths[:, None].astype(np.float32)
 
@@ -238,7 +220,11 @@ class Comparer:
     temperature: float
 
     def __post_init__(self) -> None:
-        require_temperature(self.temperature)
+        low, high = TEMPERATURES
+        if not low <= self.temperature <= high:
+            raise ConfigurationError(
+                f"The temperature of the kernel is {self.temperature}; choose one from {low:g} to {high:g}."
+            )
 
     @classmethod
     def of(cls, sets: Sets, temperature: float) -> Comparer:
@@ -273,10 +259,7 @@ class Comparer:
 
     @staticmethod
     def _joined(views: Sequence[Any], scales: Sequence[Scale], chosen: slice) -> Float32:
-        blocks = []
-        for view, scale in zip(views, scales, strict=True):
-            with _placed(view, chosen.start):
-                blocks.append(scale(view[chosen]))
+        blocks = [scale(view, chosen) for view, scale in zip(views, scales, strict=True)]
         if len(blocks) == 1:
             return blocks[0]
         return np.concatenate(blocks, axis=1) * np.float32(1 / len(blocks) ** 0.5)
@@ -303,15 +286,6 @@ class Comparer:
 def near(views: Sequence[View]) -> list[Near]:
     """Return views made ready for products in which a row has the same bits whatever rows come with it."""
     return [(Ordered(own.T), None if odd is None else Ordered(odd.T)) for own, odd in views]
-
-
-def require_temperature(temperature: float) -> None:
-    """Refuse a temperature at which rounding shows in the kernel, or at which it says nothing."""
-    low, high = TEMPERATURES
-    if not low <= temperature <= high:
-        raise ConfigurationError(
-            f"The temperature of the kernel is {temperature}; choose one from {low:g} to {high:g}."
-        )
 
 
 def view_bytes(sets: Sets, rows: int) -> int:

@@ -119,7 +119,13 @@ def of_images(asking: Asking) -> Evaluation:
         known, asked = seen.taken(known), known.matched(asked)
 
     def noted(engine: Engine) -> None:
-        count = None if asking.limit is not None else fitted_on_first(asking.model, train)
+        if asking.limit is not None:
+            return
+        with hdf5.open_file(str(asking.model)) as file:
+            source = json.loads(file.attrs.get("provenance", "{}")).get("source", {})
+        group = train.strip("/")
+        named = str(source.get("dataset", "")).strip("/") in (group, f"{group}/images")
+        count = source.get("first") if named else None
         if count and count < known.source.n_samples:
             engine.note(
                 f"The model was fitted on the first {count:,} images of {train}, but all {known.source.n_samples:,} are learnt "
@@ -132,18 +138,10 @@ def of_images(asking: Asking) -> Evaluation:
 
     def plan(engine: Engine) -> EvaluationPlan:
         noted(engine)
-        return judging.planned(seen, known, asked, engine, how, timed=True)
+        return seen.compared(known, asked, how).planned(engine, timed=True)
 
     about = {"metric": how.metric, "directions": how.directions, "mirrored": seen.mirrored}
     return Evaluation(known.source, judge, plan, about=about)
-
-
-def fitted_on_first(model: Path, group: str) -> int | None:
-    """Return how many images of a group a model was fitted on, if only the first of them (the limit of its fit)."""
-    with hdf5.open_file(str(model)) as file:
-        source = json.loads(file.attrs.get("provenance", "{}")).get("source", {})
-    named = str(source.get("dataset", "")).strip("/") in (group.strip("/"), f"{group.strip('/')}/images")
-    return source.get("first") if named else None
 
 
 def of_representations(asking: Asking) -> Evaluation:
@@ -160,7 +158,7 @@ def of_representations(asking: Asking) -> Evaluation:
         settings, mirrored = _views(near, how, asking.model)
 
     @contextmanager
-    def opened(engine: Engine) -> Iterator[tuple[Any, Any, EvaluationPlan]]:
+    def opened(engine: Engine) -> Iterator[tuple[run.Data, EvaluationPlan]]:
         with stored.opened(asking.model) as near, stored.opened(path) as far:
             far = replace(far, labels=near.named.matched(far.named).labels)
             if asking.model.samefile(path):
@@ -177,21 +175,20 @@ def of_representations(asking: Asking) -> Evaluation:
             test: tuple[Any, NDArray[np.int64]] = far.rows, far.labels
             if not isinstance(settings, run.Kernel):
                 train, test = near.views(mirrored), far.views(False)
-            yield train, test, run.planned_files(*train, *test, settings, how.labels)
+            data = run.Data(*train, *test)
+            yield data, run.planned_files(data, settings, how.labels)
 
     def plan(engine: Engine) -> EvaluationPlan:
-        with opened(engine) as (_, _, costs):
+        with opened(engine) as (_, costs):
             return costs
 
     def judge(engine: Engine) -> Any:
-        with opened(engine) as (train, test, costs):
+        with opened(engine) as (data, costs):
             costs.require_room(files=True)
             if how.labels:
-                return how.swept(engine, settings, *train, *test)
-            (known, labels), (n, features) = train, train[0].shape
-            run.announce(engine, settings, n, features, labels, costs.driver_bytes)
-            rows, classes = test
-            return run.classified(known, labels, rows, classes, engine, settings)
+                return how.swept(engine, settings, data)
+            run.announce(engine, settings, data.train.shape[1], data.train_y, costs.driver_bytes)
+            return run.classified(data, engine, settings)
 
     about = {"metric": how.metric, "mirrored": mirrored}
     return Evaluation(as_table((asking.model, "z")), judge, plan, about=about)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from smtdist.errors import DataError
 from smtdist.evaluate.cosine_rows import Comparer, Part, Sets
 from smtdist.evaluate.kernel_ridge import decision_bytes, fit_kernel_ridge, planned_bytes
-from smtdist.evaluate.logistic import BLOCK_BYTES, MEMORY_BYTES, weight_bytes
-from smtdist.evaluate.svm import cross_validate, fit_svm, scale_of
+from smtdist.evaluate.linear import MEMORY_BYTES, cross_validate, fit_svm, scale_of
+from smtdist.evaluate.linear_rows import BLOCK_BYTES, Rows, weight_bytes
 from smtdist.kernels.threads import even_ranges
 
 Int64 = NDArray[np.int64]
@@ -88,11 +88,8 @@ def standardised(
      [ 0.6  0.8]]
     """
     train = train_z.reshape(len(train_z), -1)
-    mean = train.mean(axis=0, dtype=np.float64)
-    squares = np.zeros(train.shape[1])
-    for start, stop in even_ranges(len(train), BLOCK):
-        squares += np.square(train[start:stop] - mean).sum(axis=0)
-    deviation = np.sqrt(squares / len(train))
+    known, block = np.zeros(len(train), np.int64), 20 * BLOCK * train.shape[1]
+    mean, deviation = Rows(train, known, "training", MEMORY_BYTES, 1, block_bytes=block).moments
     if not each:
         deviation = np.full_like(deviation, np.sqrt(np.mean(deviation**2)))
     scale = scale_of(deviation)
@@ -112,10 +109,7 @@ def label_sweep(
     counts: Sequence[int],
     *,
     draws: int = 5,
-    grid: Sequence[float] = C_GRID,
     folds: int = 5,
-    seed: int = 0,
-    progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Return for each number of labels: mean accuracy over draws, its 95 % interval (Student's t), each draw, each C.
 
@@ -124,40 +118,43 @@ def label_sweep(
     where fewer have chosen one before.
     """
     known, asked = standardised(train_z, test_z)
-    results: list[dict[str, Any]] = []
-    last = None
+    last: float | None = None
+
+    def judged(count: int, draw: int) -> tuple[float, float]:
+        nonlocal last
+        C = last if count > MANY else None
+        found = judged_draw(known, train_y, asked, test_y, count, draw, C=C, folds=folds)
+        last = found[1] if draw == 0 else last
+        return found
+
+    return _swept(judged, counts, draws, "C")
+
+
+def _swept(
+    judged: Callable[[int, int], tuple[float, float]], counts: Sequence[int], draws: int, penalty: str
+) -> list[dict[str, Any]]:
+    """Return what each number of labels gives; `judged` returns the accuracy of a draw, and what it chose, called `penalty`."""
+    results = []
     for count in counts:
-        found: list[tuple[float, float]] = []
-        for draw in range(draws):
-            C = last if count > MANY else None
-            found.append(
-                judged_draw(
-                    known, train_y, asked, test_y, count, draw, C=C, grid=grid, folds=folds, seed=seed
-                )
-            )
-            last = found[0][1]
+        found = [judged(count, draw) for draw in range(draws)]
         accuracies, chosen = (list(each) for each in zip(*found, strict=True))
-        result = {"labels": int(count), **mean_interval(accuracies), "draws": accuracies, "C": chosen}
-        results.append(result)
-        if progress is not None:
-            progress(result)
+        results.append(
+            {"labels": int(count), **mean_interval(accuracies), "draws": accuracies, penalty: chosen}
+        )
     return results
 
 
 def sweep_bytes(n: int, n_asked: int, features: int, n_classes: int, counts: Sequence[int]) -> int:
     """Return the memory that `label_sweep` takes at most beside the representations."""
-    draw = max(_draw_bytes(count, n_asked, features, n_classes) for count in counts)
-    return 4 * features * (n + n_asked) + max(24 * BLOCK * features, draw)
-
-
-def _draw_bytes(count: int, n_asked: int, features: int, n_classes: int) -> int:
-    """Return the memory of one draw: rows in their span and those who turn them, or a fit of as many features."""
-    turned = count < features and count <= MANY
-    size = min(count, features) if turned else features
-    turning = 4 * count * features + (24 * features * count + 8 * BLOCK * features if turned else 0)
-    rows = 8 * size * (count + n_asked) if turned else 0
-    fitting = weight_bytes(n_classes, size) + 16 * size * count + BLOCK_BYTES
-    return turning + rows + fitting
+    most = 24 * BLOCK * features
+    for count in counts:
+        # rows in their span and those who turn them, or a fit of as many features
+        turned = count < features and count <= MANY
+        size = min(count, features) if turned else features
+        turning = 4 * count * features + (24 * features * count + 8 * BLOCK * features if turned else 0)
+        rows = 8 * size * (count + n_asked) if turned else 0
+        most = max(most, turning + rows + weight_bytes(n_classes, size) + 16 * size * count + BLOCK_BYTES)
+    return 4 * features * (n + n_asked) + most
 
 
 def kernel_sweep_bytes(
@@ -188,25 +185,20 @@ def kernel_sweep(
     *,
     temperature: float = 0.5,
     draws: int = 5,
-    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Return what `label_sweep` returns, by kernel ridge regression on cosines; `penalty` in place of C.
 
     Features are scaled by all training images, whose labels play no part in that; the penalty is chosen within each draw.
     """
     comparer = Comparer.of(known, temperature)
-    results = []
-    for count in counts:
-        accuracies, chosen = [], []
-        for draw in range(draws):
-            rows = draw_labelled(train_y, count, seed, draw)
-            few = [[part.of(rows) for part in parts] for parts in known]
-            fitted = fit_kernel_ridge(few, train_y[rows], comparer=comparer, seed=seed)
-            accuracies.append(float((fitted.predict(asked) == test_y).mean()))
-            chosen.append(fitted.penalty)
-        result = {"labels": int(count), **mean_interval(accuracies), "draws": accuracies, "penalty": chosen}
-        results.append(result)
-    return results
+
+    def judged(count: int, draw: int) -> tuple[float, float]:
+        rows = draw_labelled(train_y, count, 0, draw)
+        few = [[part.of(rows) for part in parts] for parts in known]
+        fitted = fit_kernel_ridge(few, train_y[rows], comparer=comparer)
+        return float((fitted.predict(asked) == test_y).mean()), fitted.penalty
+
+    return _swept(judged, counts, draws, "penalty")
 
 
 def judged_draw(
@@ -218,29 +210,25 @@ def judged_draw(
     draw: int,
     *,
     C: float | None = None,
-    grid: Sequence[float] = C_GRID,
     folds: int = 5,
-    seed: int = 0,
 ) -> tuple[float, float]:
     """Return the accuracy of one draw of `count` labels, and its C; rows as `standardised` leaves them.
 
     Without a C it is chosen by cross-validation within the labelled rows, with as many folds as the
     smallest class has labels, `folds` at most; a single label a class cannot validate, so that C is then
-    `PLAIN_C`. Up to `MANY` rows are rotated into their span, where the streamed SVM needs a tenth of the
-    steps and of LinearSVC's time.
+    `PLAIN_C`. Up to `MANY` rows are rotated into their span, where the SVM needs a tenth of the steps.
     """
-    rows = draw_labelled(train_y, count, seed, draw)
+    rows = draw_labelled(train_y, count, 0, draw)
     labels = train_y[rows]
     near: NDArray[Any] = known[rows]
     far: NDArray[Any] = asked
     if len(near) < near.shape[1] and len(near) <= MANY:
         near, far = in_span(near, far)
     few = min(folds, int(np.unique(labels, return_counts=True)[1].min()))
-    how: dict[str, Any] = {"standardise": False, "solver": "stream"}
-    if C is None and few > 1 and len(grid) > 1:
-        path = cross_validate(near, labels, grid, few, seed, tolerance=ROUGH, **how)
+    if C is None and few > 1:
+        path = cross_validate(near, labels, C_GRID, few, tolerance=ROUGH, standardise=False)
         C = max(path, key=lambda one: one["top1"])["C"]
-    fitted = fit_svm(near, labels, C=C or PLAIN_C, **how)
+    fitted = fit_svm(near, labels, C=C or PLAIN_C, standardise=False)
     return float((fitted.predict(far) == test_y).mean()), fitted.C
 
 

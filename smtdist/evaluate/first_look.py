@@ -53,8 +53,8 @@ def first_look(
         votes = encoder.votes
         known = known.and_mirrored() if votes.mirrored_votes else known
         settings = knn.SoftNeighbours.of(votes, k=min(votes.n_neighbors, len(known.labels)))
-        found = run.evaluated(encoder, known, asked, quiet, settings)
-        found = judging.with_pixels(found, encoder, known, asked, quiet, settings)
+        compared = run.Comparison(encoder, known, asked, settings)
+        found = judging.with_pixels(compared.found(quiet), compared, quiet)
         return Look(found, votes.mirrored_votes)
     except (MissingDatasetError, MemoryBudgetError):
         return None

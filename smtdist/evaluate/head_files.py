@@ -1,4 +1,4 @@
-"""What files of all heads have in common; `smtdist.models.store` writes and reads them.
+"""What files of all heads have in common, and of their predictions; `smtdist.models.store` writes and reads them.
 
 The root has the classes, and as attributes the settings as JSON, what the rows are (`identity`, `parts`), and
 versions. `/path` has the penalties that were tried, `/audit` the rows that came and went; the rest is of each kind of head.
@@ -6,16 +6,20 @@ versions. `/path` has the penalties that were tried, `/audit` the rows that came
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.netcdf import Group
+from smtdist.data.writing import whole_file
 from smtdist.evaluate.cosine_rows import Comparer, Scale
 from smtdist.models import readout, store
 from smtdist.models.store import Array, alike
@@ -23,6 +27,9 @@ from smtdist.models.store import Array, alike
 _LABELS: Final = ("i", "u", "f", "b", "U")
 """Types of labels: numbers, booleans and strings."""
 ROOT: Final = {"label": Array(("class",)), "name": Array(("class",), optional=True)}
+PREDICTIONS: Final = {"label": Array(("sample",)), "probability": Array(("sample", "class"), dtype="f8")}
+Pieces = Iterable[tuple[int, NDArray[Any], NDArray[np.float64]]]
+"""(first row, labels (m,), probabilities (m, c)), in order."""
 PATH: Final = alike(("penalty", "error", "top1"), "candidate", dtype="f8")
 
 
@@ -181,3 +188,42 @@ def _named(scales: Sequence[Sequence[Scale]]) -> Iterator[tuple[int, str, Scale]
         for part, scale in enumerate(row):
             yield place, f"{number}_{part}", scale
             place += 1
+
+
+def save_predictions(
+    path: str | os.PathLike[str],
+    pieces: Pieces,
+    n_samples: int,
+    classes: NDArray[Any],
+    attributes: dict[str, Any],
+    *,
+    names: Sequence[str] = (),
+    overwrite: bool = False,
+) -> int:
+    """Write `label(sample)` and `probability(sample, class)` piece by piece; return the file's bytes. Memory: one piece.
+
+    names : what labels mean that are numbers, by these numbers; they become `classes`, as in files of images.
+    """
+    kind = "" if classes.dtype.kind == "U" else classes.dtype.str
+    return store.save_rows(
+        path,
+        {**PREDICTIONS, "label": PREDICTIONS["label"]._replace(dtype=kind)},
+        {"sample": np.arange(n_samples), "class": classes},
+        pieces,
+        {**store.version("predictions"), **attributes},
+        names=names,
+        overwrite=overwrite,
+    )
+
+
+def save_csv(
+    path: str | os.PathLike[str], pieces: Pieces, classes: NDArray[Any], *, overwrite: bool = False
+) -> int:
+    """Write a line for each row: its number, its label, and the probability of each class; return the file's bytes."""
+    with whole_file(path, overwrite) as temporary, open(temporary, "w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["sample", "label", *(f"probability_{one}" for one in classes.tolist())])
+        for first, labels, shares in pieces:
+            rows = zip(labels.tolist(), shares.tolist(), strict=True)
+            lines.writerows([first + place, label, *share] for place, (label, share) in enumerate(rows))
+    return Path(path).stat().st_size

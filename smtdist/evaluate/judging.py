@@ -17,12 +17,11 @@ from smtdist.data.source import Source
 from smtdist.data.views import EncodedSettings
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.events import EventStream
-from smtdist.engine.execution import Execution
 from smtdist.engine.passes import Engine
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, option
 from smtdist.evaluate import knn, run
 from smtdist.evaluate.classes import Named
-from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import joined, loading, readout
 from smtdist.models.readout import ImageTransform, OnAnother, ReadoutSettings
 from smtdist.models.represent import Representer
@@ -174,27 +173,25 @@ class Asked(ReadoutSettings):
             settings = run.Kernel(settings.temperature, readout.layout_of(seen))
         return Seen(seen, settings, mirrored)
 
-    def swept(
-        self, engine: Engine, settings: run.Settings, near: Any, near_y: Any, far: Any, far_y: Any
-    ) -> list[dict[str, Any]]:
+    def swept(self, engine: Engine, settings: run.Settings, data: run.Data) -> list[dict[str, Any]]:
         """Classify representations by few labelled ones, several draws of them; of the kernel they may lie in a file."""
         from smtdist.evaluate import few_labels
 
-        needed = run.sweep_bytes(settings, near, far, near_y, self.labels)
-        draws, n_classes = self.draws or DRAWS, len(np.unique(near_y))
+        needed = run.judging_bytes(settings, data, self.labels)
+        draws, n_classes = self.draws or DRAWS, len(np.unique(data.train_y))
         for count in (one for one in self.labels if one < n_classes):
             engine.note(
                 f"With {count:,} labels {n_classes - count:,} of the {n_classes:,} classes have none, so none of their "
                 f"samples can be classified correctly"
             )
-        with run.in_pass(engine, "few labels", len(near), run.projected(needed)):
+        with run.in_pass(engine, "few labels", len(data.train), run.projected(needed)):
             if isinstance(settings, run.Kernel):
-                sets = settings.sets(near), near_y, settings.sets(far), far_y
+                data = data._replace(train=settings.sets(data.train), test=settings.sets(data.test))
                 return few_labels.kernel_sweep(
-                    *sets, self.labels, temperature=settings.temperature, draws=draws
+                    *data, self.labels, temperature=settings.temperature, draws=draws
                 )
             folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
-            return few_labels.label_sweep(near, near_y, far, far_y, self.labels, draws=draws, folds=folds)
+            return few_labels.label_sweep(*data, self.labels, draws=draws, folds=folds)
 
 
 @dataclass(frozen=True)
@@ -212,6 +209,14 @@ class Seen:
         run.require_neighbours(self.settings, len(known.labels))
         return known
 
+    def compared(self, known: run.Labelled, asked: run.Labelled, how: Asked) -> run.Comparison:
+        """Return what is compared; labels that no draw has are refused before an image is coded."""
+        if how.labels:
+            from smtdist.evaluate import few_labels
+
+            few_labels.draw_labelled(known.labels, max(how.labels), 0, 0)
+        return run.Comparison(self.model, known, asked, self.settings, how.directions, how.labels)
+
 
 def refuse_idle(metric: str, **given: object) -> None:
     """Refuse options that another metric would heed; one that was not given is None."""
@@ -223,29 +228,24 @@ def refuse_idle(metric: str, **given: object) -> None:
 
 
 def judged(
-    seen: Seen,
-    known: run.Labelled,
-    asked: run.Labelled,
-    engine: Engine,
-    how: Asked,
+    seen: Seen, known: run.Labelled, asked: run.Labelled, engine: Engine, how: Asked
 ) -> run.Found | list[dict[str, Any]]:
     """Represent both groups and classify the second by the first; with `labels` by few of them: a list, a number each.
 
     What a classifier finds has raw pixels beside it, but for the SVM and for kernels of many images.
     """
-    both = seen.model, known, asked
+    compared = seen.compared(known, asked, how)
     if same_samples(known.source, asked.source):
         engine.note(
             f"{known.source.name} is evaluated on its own samples, which says nothing about new ones; give another group to "
             f"judge by"
         )
     if not how.labels:
-        found = run.evaluated(*both, engine, seen.settings, how.directions)
-        return with_pixels(found, *both, engine, seen.settings, mirrored=seen.mirrored)
-    costs = planned(seen, known, asked, engine, how)
+        return with_pixels(compared.found(engine), compared, engine, mirrored=seen.mirrored)
+    costs = compared.planned(engine)
     costs.require_room()
-    with run.represented(costs, *both, engine, None) as (near, far):
-        return how.swept(engine, seen.settings, near, known.labels, far, asked.labels)
+    with compared.represented(costs, engine) as (near, far):
+        return how.swept(engine, seen.settings, run.Data(near, known.labels, far, asked.labels))
 
 
 def same_samples(known: Source, asked: Source) -> bool:
@@ -257,46 +257,23 @@ def same_samples(known: Source, asked: Source) -> bool:
 
 
 def with_pixels(
-    found: Found,
-    model: ImageTransform,
-    known: run.Labelled,
-    asked: run.Labelled,
-    engine: Engine,
-    settings: run.Settings,
-    *,
-    mirrored: bool = False,
+    found: Found, compared: run.Comparison, engine: Engine, *, mirrored: bool | None = False
 ) -> Found:
     """Return what a classifier found with what it finds by raw pixels beside it, where that takes little beside the rest."""
-    raw: ImageTransform = RawPixels(model, known.source.shape[1:])
+    source, settings = compared.known.source, compared.settings
+    raw: ImageTransform = RawPixels(compared.model, source.shape[1:])
     if isinstance(settings, run.Svm):
         return found
     if isinstance(settings, run.Kernel):
-        if known.source.n_samples > RAW_KERNEL_SAMPLES:
+        if source.n_samples > RAW_KERNEL_SAMPLES:
             return found
-        raw = readout.with_readout(raw, None, mirrored=mirrored)
+        raw = readout.with_readout(raw, None, mirrored=bool(mirrored))
         settings = run.Kernel(settings.temperature, readout.layout_of(raw))
     engine.note("The same with raw pixels")
     with suppress(MemoryBudgetError):  # what was asked for is there
-        return replace(found, raw_pixels=run.evaluated(raw, known, asked, engine, settings))
+        pixels = replace(compared, model=raw, settings=settings, directions=None)
+        return replace(found, raw_pixels=pixels.found(engine))
     return found
-
-
-def planned(
-    seen: Seen,
-    known: run.Labelled,
-    asked: run.Labelled,
-    engine: Engine,
-    how: Asked,
-    *,
-    timed: bool = False,
-) -> EvaluationPlan:
-    """Return what `judged` will take; `timed` as in `smtdist.evaluate.run.planned`."""
-    if how.labels:
-        from smtdist.evaluate import few_labels
-
-        few_labels.draw_labelled(known.labels, max(how.labels), 0, 0)  # refused before an image is coded
-    beside = how.directions, how.labels
-    return run.planned(seen.model, known, asked, engine, seen.settings, *beside, timed=timed)
 
 
 def evaluate(
@@ -319,7 +296,7 @@ def evaluate(
             theirs = ours.matched(Named.of(test[1], len(far), "the test samples"))
             settings = how.settings(Configuration())
             run.require_neighbours(settings, len(near))
-            return run.classified(near, ours.labels, far, theirs.labels, engine, settings)
+            return run.classified(run.Data(near, ours.labels, far, theirs.labels), engine, settings)
         seen, shape = how.of_images(model), getattr(estimator, "image_shape", None)
         known, far_images = (labelled(*part, seen.model.scaling, shape) for part in (train, test))
         return judged(seen, seen.taken(known), known.matched(far_images), engine, how)

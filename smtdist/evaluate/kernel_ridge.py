@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -100,22 +101,20 @@ class KernelTiles:
         right = np.ascontiguousarray(rows, np.float32)
         found = np.zeros(right.shape)
         for start, stop, tile in self:
-            self._add(found, tile, right, start, stop)
+
+            def across(first: int, last: int, start: int = start, tile: Float32 = tile) -> None:
+                found[start + first : start + last] += tile[first:last] @ right[start:]
+
+            def down(
+                first: int, last: int, start: int = start, stop: int = stop, tile: Float32 = tile
+            ) -> None:
+                below = tile[:, stop - start + first : stop - start + last]
+                found[stop + first : stop + last] += below.T @ right[start:stop]
+
+            with single_blas():
+                run_ranges(across, even_ranges(stop - start, PIECE))
+                run_ranges(down, even_ranges(tile.shape[1] - (stop - start), PIECE))
         return found
-
-    @staticmethod
-    def _add(found: Float64, tile: Float32, right: Float32, start: int, stop: int) -> None:
-        def across(first: int, last: int) -> None:
-            found[start + first : start + last] += tile[first:last] @ right[start:]
-
-        def down(first: int, last: int) -> None:
-            found[stop + first : stop + last] += (
-                tile[:, stop - start + first : stop - start + last].T @ right[start:stop]
-            )
-
-        with single_blas():
-            run_ranges(across, even_ranges(stop - start, PIECE))
-            run_ranges(down, even_ranges(tile.shape[1] - (stop - start), PIECE))
 
     def diagonal_mean(self) -> float:
         """Return the mean of the diagonal."""
@@ -370,7 +369,7 @@ def _direct(kernel: KernelTiles, targets: Float64, places: Int64, shifts: dict[f
         duals = vectors @ (weights[:, None] * moved)
         decision = targets - duals / (squares @ weights)[:, None]
         path.append(_judged(penalty, decision, targets, places))
-        if found is None or _wins(path):
+        if path[-1] is min(path, key=itemgetter("error")):  # the largest penalty of equals
             found = penalty, duals, decision
     assert found is not None
     penalty, duals, decision = found
@@ -412,7 +411,7 @@ def _iterated(
         for (penalty, _), columns in zip(tried, even_ranges(solved.shape[1], n_classes), strict=True):
             start, decision = solved[:, slice(*columns)], decisions[:, slice(*columns)] + mean
             path.append(_judged(penalty, decision, targets[held], places[held]))
-            if found is None or _wins(path):
+            if path[-1] is min(path, key=itemgetter("error")):  # the largest penalty of equals
                 found = penalty, start, decision
     assert found is not None
     penalty, start, decision = found
@@ -420,11 +419,6 @@ def _iterated(
     last = conjugate.solve(kernel.product, whole, shifts[penalty], before, start=start, tolerance=TOLERANCE)
     residual = float(last.residuals.max())
     return _Found(last.rows, penalty, path, decision, places[held], "held out", last.steps, residual)
-
-
-def _wins(path: Sequence[dict[str, float]]) -> bool:
-    """Tell whether the last of a path has a smaller error than all before it."""
-    return path[-1]["error"] < min(one["error"] for one in path[:-1])
 
 
 def _judged(penalty: float, decision: Float64, targets: Float64, places: Int64) -> dict[str, float]:

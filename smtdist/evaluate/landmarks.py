@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -110,7 +111,7 @@ class LandmarkFeatures:
 
     def __call__(self, rows: NDArray[np.generic]) -> Float64:
         """Return φ of rows (n, F), (n, m)."""
-        near = self._near()
+        near = self._near
         found = np.empty((len(rows), self.size))
         for start, stop in even_ranges(len(rows), ROWS):
             views = self.comparer.views(parts_of(rows[start:stop], self.layout), slice(None))
@@ -118,16 +119,13 @@ class LandmarkFeatures:
             self._whiten(kernel, found[start:stop])
         return found
 
+    @cached_property
     def _near(self) -> list[Near]:
-        """Return the views of the landmarks; kept, and made anew where the features have travelled."""
-        kept: list[Near] | None = self.__dict__.get("_views")
-        if kept is None:
-            kept = ready(self.comparer.views(parts_of(self.landmarks, self.layout), slice(None)))
-            self.__dict__["_views"] = kept
-        return kept
+        """The views of the landmarks, made anew where the features have travelled."""
+        return ready(self.comparer.views(parts_of(self.landmarks, self.layout), slice(None)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_views", "_blocks")}
+        return {name: value for name, value in vars(self).items() if name not in ("_near", "_inverses")}
 
     def _whiten(self, kernel: Float32, out: Float64) -> None:
         """Solve φ R = k in pieces of fixed size on all threads.
@@ -135,7 +133,7 @@ class LandmarkFeatures:
         Block by block of columns, by products alone: SciPy's triangular solvers hold the interpreter lock, so that
         threads would wait for each other.
         """
-        for (first, last), inverse in zip(even_ranges(self.size, BLOCK), self._inverses(), strict=True):
+        for (first, last), inverse in zip(even_ranges(self.size, BLOCK), self._inverses, strict=True):
             before = Ordered(self.root[:first, first:last])
 
             def work(
@@ -152,17 +150,14 @@ class LandmarkFeatures:
 
             run_ranges(work, even_ranges(len(kernel), PIECE))
 
+    @cached_property
     def _inverses(self) -> list[Ordered]:
-        """Return the inverses of the blocks on R's diagonal; kept, as the views of the landmarks are."""
-        kept: list[Ordered] | None = self.__dict__.get("_blocks")
-        if kept is None:
-            cuts = [slice(*one) for one in even_ranges(self.size, BLOCK)]
-            kept = [
-                Ordered(scipy.linalg.solve_triangular(self.root[cut, cut], np.eye(cut.stop - cut.start)))
-                for cut in cuts
-            ]
-            self.__dict__["_blocks"] = kept
-        return kept
+        """The inverses of the blocks on R's diagonal."""
+        cuts = [slice(*one) for one in even_ranges(self.size, BLOCK)]
+        return [
+            Ordered(scipy.linalg.solve_triangular(self.root[cut, cut], np.eye(cut.stop - cut.start)))
+            for cut in cuts
+        ]
 
     def working_bytes(self, rows: int) -> int:
         """Return what φ of so many rows takes: itself, a block of views and of the kernel, and the views of the landmarks."""

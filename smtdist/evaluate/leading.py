@@ -64,15 +64,6 @@ class Leading:
                 )
         return found
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return how the directions were found as plain JSON types."""
-        return {
-            "directions": self.directions.shape[1],
-            "whiten": self.whiten,
-            "variance_share": self.share,
-            "rows": self.rows,
-        }
-
 
 def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
     """Return what turns z into x = Λ^(-whiten / 2) Uᵀ (z / |z| - m), for cosines and classifiers to be taken of x.

@@ -106,7 +106,7 @@ class Tally:
         self.size = int(max(known.max(initial=0), asked.max())) + 1
         self._first = self._five = self._rows = 0
         self._confusion = np.zeros((self.size, self.size), np.int64)
-        self._n_classes = occurring(known, asked)
+        self._n_classes = len(np.unique(np.concatenate([known, asked])))  # numbers may have gaps
 
     def add(self, scores: Scores, labels: Labels, classes: Labels | None = None) -> None:
         """Count some rows of scores, those of `classes` alone where these are given: others are never chosen."""
@@ -162,15 +162,6 @@ def hits(scores: Scores, labels: Labels, first: int) -> npt.NDArray[np.bool_]:
     return np.asarray((rank < first) & (own[:, 0] > -np.inf))
 
 
-def top1(scores: Scores, labels: Labels) -> float:
-    """Return the share of rows whose label has the highest score; ties go to the lowest class.
-
-    >>> top1(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))
-    0.5
-    """
-    return float(hits(scores, labels, 1).mean())
-
-
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Return the 95 % Wilson score interval of a share.
 
@@ -203,15 +194,6 @@ def confusion_matrix(predicted: Labels, labels: Labels, n_classes: int) -> Label
 def confusion_bytes(n_classes: int) -> int:
     """Return the memory of a confusion matrix while counts are added to it: three times its own."""
     return 24 * n_classes * n_classes
-
-
-def occurring(*labels: Labels) -> int:
-    """Return how many classes occur in any of some labels, whose numbers may have gaps.
-
-    >>> occurring(np.array([0, 5, 5]), np.array([5, 900]))
-    3
-    """
-    return len(np.unique(np.concatenate(labels)))
 
 
 def label_array(y: Any) -> npt.NDArray[Any]:

@@ -59,14 +59,14 @@ def of_rows(asking: Asking) -> Evaluation:
             for source in sources
         )
         making = max(fitted.embedding_bytes(source) for source in sources)
-        return run.planned_files(near, y[0], far, y[1], settings, making=making)
+        return run.planned_files(run.Data(near, y[0], far, y[1]), settings, making=making)
 
     def judge(engine: Engine) -> Any:
         y = labelled()
         planned(engine, y).require_room()
         z = [rows.in_memory(fitted, source, engine, np.float32) for source in sources]
         z = [one.reshape(len(one), -1) for one in z]
-        return run.classified(z[0], y[0], z[1], y[1], engine, settings)
+        return run.classified(run.Data(z[0], y[0], z[1], y[1]), engine, settings)
 
     return Evaluation(
         sources[0],

@@ -60,7 +60,7 @@ class EvaluationPlan:
     ----------
     transforms : what representing the images takes, those to learn from first; none of stored representations.
     held : whether representations stay in memory; else they go to a temporary file.
-    stages : in order. judging : least and most CPU seconds of the classifier, None where that is not known.
+    stages : in order. judging : least and most seconds of the classifier, None where that is not known.
     """
 
     transforms: tuple[transform.TransformPlan, ...]

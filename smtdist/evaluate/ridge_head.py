@@ -111,16 +111,13 @@ class LeftOut(Statistic):
             state["error"] += missed.sum(axis=(1, 2))
             state["hits"] += (found.argmax(axis=2) == own).sum(axis=1)
             chosen = np.flatnonzero((first_sample + np.arange(start, stop)) % self.stride == 0)
-            self._add_losses(state["loss"], found, own, chosen)
+            for place, decision in enumerate(found):
+                finite = chosen[np.isfinite(decision[chosen]).all(axis=1)]
+                for heat, factor in enumerate(HEATS):
+                    right = softmax(factor * decision[finite])[np.arange(len(finite)), own[finite]]
+                    state["loss"][place, heat] -= np.log(np.maximum(right, 1e-300)).sum()
         state["n_samples"] += len(rows)
         return len(rows)
-
-    def _add_losses(self, losses: Float64, found: Float64, own: Int64, chosen: NDArray[np.intp]) -> None:
-        for place, decision in enumerate(found):
-            seen = chosen[np.isfinite(decision[chosen]).all(axis=1)]
-            for heat, factor in enumerate(HEATS):
-                right = softmax(factor * decision[seen])[np.arange(len(seen)), own[seen]]
-                losses[place, heat] -= np.log(np.maximum(right, 1e-300)).sum()
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: a block of rows in float64 along the eigenvectors, and their squares."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import h5py
 import numpy as np
@@ -26,6 +26,7 @@ from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, option
+from smtdist.evaluate import linear
 from smtdist.evaluate.classes import Named
 from smtdist.evaluate.cosine_rows import Part, parts_of
 from smtdist.evaluate.kernel_ridge import (
@@ -38,11 +39,9 @@ from smtdist.evaluate.kernel_ridge import (
 )
 from smtdist.evaluate.knn import BLOCK_BYTES, SoftNeighbours, knn_bytes
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
+from smtdist.evaluate.linear_rows import few_rows
 from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_bytes
 from smtdist.evaluate.plan import EvaluationPlan, Shape, Stage, multiplied, stages_of
-from smtdist.evaluate.probe import C_GRID as PROBE_GRID
-from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, few_rows, probe_bytes
-from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
 from smtdist.models import readout
 from smtdist.models.readout import ImageTransform
 from smtdist.models.transform import as_planned
@@ -95,15 +94,15 @@ class Labelled:
 class Linear:
     """Settings of the linear probe."""
 
-    validation: float = 0.1
+    validation: float = linear.VALIDATION
 
 
 @dataclass(frozen=True)
 class Svm:
     """Settings of the linear L2-SVM: costs C of which cross-validation over k folds chooses."""
 
-    C: tuple[float, ...] = C_GRID
-    folds: int = 5
+    C: tuple[float, ...] = linear.SVM_GRID
+    folds: int = linear.FOLDS
 
 
 @dataclass(frozen=True)
@@ -131,9 +130,9 @@ class Directions:
 
 Settings = SoftNeighbours | Linear | Svm | Kernel
 NAMES: Final[dict[type, str]] = {SoftNeighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
-LINEAR_STEPS: Final = 10, 60
-"""Passes over the rows that a linear probe takes for each penalty, least and most."""
-Found = Evaluation | LinearEvaluation | KernelEvaluation
+STEPS: Final[dict[type, tuple[int, int]]] = {Linear: (10, 60), Svm: (10, 200)}
+"""Passes over the rows that a linear classifier takes for each penalty, least and most."""
+Found = Evaluation | linear.LinearEvaluation | KernelEvaluation
 Pieces = Iterator[tuple[int, NDArray[Any]]]
 
 
@@ -142,7 +141,7 @@ _THROUGH: Final = {"landmarks": "kernel ridge through landmarks"}
 
 def classifier(found: Found) -> str:
     """Return what a table calls the classifier."""
-    if isinstance(found, LinearEvaluation):
+    if isinstance(found, linear.LinearEvaluation):
         return f"{found.metric} (C = {found.C:g})"
     if isinstance(found, KernelEvaluation) and found.temperature is None:
         return f"{found.metric} (penalty {found.penalty:g})" if found.path else found.metric
@@ -152,134 +151,128 @@ def classifier(found: Found) -> str:
     return f"k-NN (k = {found.k}, {found.vote} vote{heat})"
 
 
-def planned(
-    model: ImageTransform,
-    known: Labelled,
-    asked: Labelled,
-    engine: Engine,
-    settings: Settings,
-    directions: Directions | None = None,
-    counts: Sequence[int] = (),
-    *,
-    timed: bool = False,
-) -> EvaluationPlan:
-    """Return what `evaluated` will take, or of `counts` labels a sweep; what cannot be is refused, room is not asked for.
+class Data(NamedTuple):
+    """Representations and labels, to learn from and to judge by; in a plan what has their shapes and types."""
 
-    Kernels and libraries are loaded, here and on a worker, so that what they take is known. timed : whether some
-    images are represented, and a product is made, to tell the time.
+    train: Any
+    train_y: NDArray[np.int64]
+    test: Any
+    test_y: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Samples that are classified by others, as a model represents them.
+
+    directions : in which the classifier sees representations; None: as they are. counts : numbers of labels of a sweep.
     """
-    n_known, n_asked = len(known.labels), asked.source.n_samples
-    _require(settings, n_known, known.labels)
-    if directions is not None:
-        features = math.prod(model.representation_shape())
-        require_directions(n_known, features, directions.count, directions.whiten)
-    loaded(NAMES[type(settings)])
-    near, far = (planned_transform(part.seen_by(model), part.source, engine) for part in (known, asked))
-    if timed:
-        near = near.timed(known.source, engine)
-        far = replace(far, pace=near.pace) if known.views == 1 else far.timed(asked.source, engine)
-    dtype = np.dtype(model.dtype)
-    held = bool(counts) or _held(near.size_bytes + far.size_bytes)
-    shapes = [(n_known, far.features), (n_asked, far.features)]
-    along = None
-    if directions is not None:
-        result = 4 * directions.count * (n_known + n_asked)
-        along = leading_bytes(n_known, far.features, directions.count), result
-        shapes, dtype = [(n, directions.count) for n, _ in shapes], np.dtype(np.float32)
-    stored = not held and directions is None
-    train, test = (
-        Shape(shape, dtype, chunks_of(shape, dtype.itemsize))
-        if stored
-        else np.broadcast_to(dtype.type(0), shape)
-        for shape in shapes
-    )
-    needed = (
-        sweep_bytes(settings, train, test, known.labels, counts)
-        if counts
-        else judging_bytes(settings, train, test, known.labels, asked.labels)
-    )
-    return EvaluationPlan(
-        transforms=(near, far),
-        held=held,
-        stages=stages_of((near, far), held, NAMES[type(settings)], needed, along),
-        judging=judging_seconds(settings, train, test, known.labels) if timed and not counts else None,
-    )
+
+    model: ImageTransform
+    known: Labelled
+    asked: Labelled
+    settings: Settings
+    directions: Directions | None = None
+    counts: Sequence[int] = ()
+
+    def planned(self, engine: Engine, *, timed: bool = False) -> EvaluationPlan:
+        """Return what `found` will take, or of `counts` a sweep; what cannot be is refused, room is not asked for.
+
+        Kernels and libraries are loaded, here and on a worker, so that what they take is known. timed : whether some
+        images are represented, and a product is made, to tell the time.
+        """
+        model, known, asked, directions = self.model, self.known, self.asked, self.directions
+        n_known, n_asked = len(known.labels), asked.source.n_samples
+        _require(self.settings, n_known, known.labels)
+        if directions is not None:
+            features = math.prod(model.representation_shape())
+            require_directions(n_known, features, directions.count, directions.whiten)
+        loaded(NAMES[type(self.settings)])
+        near, far = (planned_transform(part.seen_by(model), part.source, engine) for part in (known, asked))
+        if timed:
+            near = near.timed(known.source, engine)
+            far = replace(far, pace=near.pace) if known.views == 1 else far.timed(asked.source, engine)
+        dtype, along = np.dtype(model.dtype), None
+        # in memory where both fit a part of it
+        held = bool(self.counts) or near.size_bytes + far.size_bytes <= memory_limit() // MEMORY_SHARE
+        shapes = [(n_known, far.features), (n_asked, far.features)]
+        if directions is not None:
+            result = 4 * directions.count * (n_known + n_asked)
+            along = leading_bytes(n_known, far.features, directions.count), result
+            shapes, dtype = [(n, directions.count) for n, _ in shapes], np.dtype(np.float32)
+        stored = not held and directions is None
+        train, test = (
+            Shape(shape, dtype, chunks_of(shape, dtype.itemsize))
+            if stored
+            else np.broadcast_to(dtype.type(0), shape)
+            for shape in shapes
+        )
+        data = Data(train, known.labels, test, asked.labels)
+        needed = judging_bytes(self.settings, data, self.counts)
+        stages = stages_of((near, far), held, NAMES[type(self.settings)], needed, along)
+        timed = timed and not self.counts
+        seconds = judging_seconds(self.settings, data) if timed else None
+        return EvaluationPlan((near, far), held, stages, seconds)
+
+    def found(self, engine: Engine) -> Found:
+        """Represent both groups and classify the second by the first.
+
+        Refused before an image is coded where this process has no memory for it (MemoryBudgetError): see `planned`.
+        """
+        plan = self.planned(engine)
+        plan.require_room()
+        with self.represented(plan, engine) as (train_z, test_z):
+            if (wanted := self.directions) is not None:  # in memory: a few hundred numbers a row
+                (n, features), rows = train_z.shape, len(train_z) + len(test_z)
+                needed = leading_bytes(n, features, wanted.count) + 4 * wanted.count * rows
+                with in_pass(engine, "directions", n, projected(needed)):
+                    found = leading_directions(train_z, wanted.count, wanted.whiten)
+                    train_z, test_z = found.of(train_z), found.of(test_z)
+                engine.note(
+                    f"Compared in {wanted.count:,} of {features:,} directions, which have {found.share:.1%} of the "
+                    f"variance of {found.rows:,} training representations"
+                )
+            data = Data(train_z, self.known.labels, test_z, self.asked.labels)
+            return classified(data, engine, self.settings)
+
+    @contextmanager
+    def represented(self, plan: EvaluationPlan, engine: Engine) -> Iterator[tuple[Any, Any]]:
+        """Yield the representations of both groups, (n, F), as planned: in memory, or in a temporary file."""
+        features, labels = plan.transforms[1].features, self.known.labels
+        engine.events.emit("planned", driver_bytes=plan.driver_bytes, worker_bytes=plan.worker_bytes)
+        if not self.counts:
+            announce(engine, self.settings, features, labels, plan.driver_bytes)
+        with _room(plan, features, np.dtype(self.model.dtype), engine) as both:
+            held = 0
+            for part, how, z in zip((self.known, self.asked), plan.transforms, both, strict=True):
+                held += how.size_bytes if plan.held else 0
+                seen = part.seen_by(self.model)
+                pieces = as_planned(how, seen.positions, part.source, engine, held)
+                views = [[(0, features)]]
+                if part.views > 1:
+                    layout = readout.layout_of(seen)
+                    views = [readout.column_runs(layout, mirrored) for mirrored in (False, True)]
+                _fill(z, pieces, views)
+            del z  # what the caller drops goes
+            yield both.pop(0), both.pop(0)
 
 
 def planned_files(
-    train_z: Any,
-    train_y: NDArray[np.int64],
-    test_z: Any,
-    test_y: NDArray[np.int64],
-    settings: Settings,
-    counts: Sequence[int] = (),
-    making: int | None = None,
+    data: Data, settings: Settings, counts: Sequence[int] = (), making: int | None = None
 ) -> EvaluationPlan:
     """Return what classifying stored representations will take; what cannot be is refused, room is not asked for.
 
     making : bytes that this process takes to make them first, in memory; then their shapes are enough.
     """
-    _require(settings, len(train_y), train_y)
+    _require(settings, len(data.train_y), data.train_y)
     name = NAMES[type(settings)]
     loaded(name)
-    if counts:
-        needed = sweep_bytes(settings, train_z, test_z, train_y, counts)
-    else:
-        needed = judging_bytes(settings, train_z, test_z, train_y, test_y)
-    judging = None if counts else judging_seconds(settings, train_z, test_z, train_y)
+    needed = judging_bytes(settings, data, counts)
+    judging = None if counts else judging_seconds(settings, data)
     if making is None:
         return EvaluationPlan((), True, stages_of((), False, name, needed), judging)
-    held = sum(math.prod(one.shape) * one.dtype.itemsize for one in (train_z, test_z))
+    held = sum(math.prod(one.shape) * one.dtype.itemsize for one in (data.train, data.test))
     stages = Stage("transform", projected(held + making)), Stage(name, projected(held + needed))
     return EvaluationPlan((), True, stages, judging)
-
-
-def evaluated(
-    model: ImageTransform,
-    known: Labelled,
-    asked: Labelled,
-    engine: Engine,
-    settings: Settings,
-    directions: Directions | None = None,
-) -> Found:
-    """Represent both groups and classify the second by the first.
-
-    Refused before an image is coded where this process has no memory for it (MemoryBudgetError): see `planned`.
-    """
-    plan = planned(model, known, asked, engine, settings, directions)
-    plan.require_room()
-    with represented(plan, model, known, asked, engine, settings) as (train_z, test_z):
-        if directions is not None:
-            train_z, test_z = _in_directions(directions, train_z, test_z, engine)
-        return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
-
-
-@contextmanager
-def represented(
-    plan: EvaluationPlan,
-    model: ImageTransform,
-    known: Labelled,
-    asked: Labelled,
-    engine: Engine,
-    settings: Settings | None,
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the representations of both groups, (n, F), as planned: in memory, or in a temporary file."""
-    features = plan.transforms[1].features
-    engine.events.emit("planned", driver_bytes=plan.driver_bytes, worker_bytes=plan.worker_bytes)
-    announce(engine, settings, len(known.labels), features, known.labels, plan.driver_bytes)
-    with _room(plan, features, np.dtype(model.dtype), engine) as both:
-        held = 0
-        for part, how, z in zip((known, asked), plan.transforms, both, strict=True):
-            held += how.size_bytes if plan.held else 0
-            seen = part.seen_by(model)
-            pieces = as_planned(how, seen.positions, part.source, engine, held)
-            if part.views == 1:
-                _fill(z, pieces, [[(0, features)]])
-            else:
-                layout = readout.layout_of(seen)
-                _fill(z, pieces, [readout.column_runs(layout, mirrored) for mirrored in (False, True)])
-        del z  # what the caller drops goes
-        yield both.pop(0), both.pop(0)
 
 
 def _fill(z: Any, pieces: Pieces, views: list[list[tuple[int, int]]]) -> None:
@@ -295,31 +288,27 @@ def _fill(z: Any, pieces: Pieces, views: list[list[tuple[int, int]]]) -> None:
 
 
 def announce(
-    engine: Engine,
-    settings: Settings | None,
-    n: int,
-    features: int,
-    labels: NDArray[np.int64],
-    driver_bytes: int,
+    engine: Engine, settings: Settings, features: int, labels: NDArray[np.int64], driver_bytes: int
 ) -> None:
     """Say before it starts what an SVM takes, and what takes less; other classifiers are fast."""
     if not isinstance(settings, Svm):
         return
-    low, high = judging_seconds(settings, np.broadcast_to(np.float32(0), (n, features)), None, labels)
+    n = len(labels)
+    rows = np.broadcast_to(np.float32(0), (n, features))
+    low, high = judging_seconds(settings, Data(rows, labels, rows[:0], labels[:0]))
     what = (
         f"{n:,} images x {features:,} features, {len(np.unique(labels))} classes and {settings.folds} folds"
     )
-    engine.events.emit(
-        "note",
-        text=f"The SVM on {what} takes about {low:,.0f} to {high:,.0f} CPU seconds and up to {readable(driver_bytes)} of "
-        f"memory; {option('metric', 'kernel')} takes less, and so do fewer features ({option('pool')})",
+    engine.note(
+        f"The SVM on {what} takes about {low:,.0f} to {high:,.0f} seconds and up to {readable(driver_bytes)} of "
+        f"memory; {option('metric', 'kernel')} takes less, and so do fewer features ({option('pool')})"
     )
 
 
 def _require(settings: Settings, n_known: int, labels: NDArray[np.int64]) -> None:
     """Refuse what cannot be judged, whatever the representations are."""
     if isinstance(settings, Svm):
-        require_folds(n_known, settings.folds)
+        linear.require_folds(n_known, settings.folds)
     if isinstance(settings, Kernel):
         require_classes(labels)
     require_neighbours(settings, n_known)
@@ -334,56 +323,45 @@ def require_neighbours(settings: Settings, n_known: int) -> None:
         )
 
 
-def judging_bytes(
-    settings: Settings, train: Any, test: Any, train_y: NDArray[np.int64], test_y: NDArray[np.int64]
-) -> int:
-    """Return the memory that `judged` takes at most beside the representations, of which shapes and types alone matter."""
-    budget = memory_limit() // MEMORY_SHARE
-    if isinstance(settings, Linear):
-        return probe_bytes(train, test, train_y, budget)
-    if isinstance(settings, Svm):
-        return svm_bytes(train, test, train_y, budget)
-    if isinstance(settings, Kernel):
-        sets, n_classes = (settings.sets(train), settings.sets(test)), len(np.unique(train_y))
-        size = int(max(train_y.max(), test_y.max(initial=0))) + 1
-        judging = decision_bytes(*sets, n_classes) + _vote_room(len(test), size)
-        return max(planned_bytes(sets[0], n_classes, budget), judging)
+def judging_bytes(settings: Settings, data: Data, counts: Sequence[int] = ()) -> int:
+    """Return the memory that `judged` takes at most beside the representations, of which shapes and types alone matter.
+
+    counts : of a sweep over so many labels each, in place of it.
+    """
+    train, train_y, test, test_y = data
+    budget, n_classes = memory_limit() // MEMORY_SHARE, len(np.unique(train_y))
+    if counts:
+        from smtdist.evaluate import few_labels  # SciPy's statistics: other judges need not wait
+
+        if isinstance(settings, Kernel):
+            sets = settings.sets(train), settings.sets(test)
+            return few_labels.kernel_sweep_bytes(*sets, n_classes, counts, train.dtype.itemsize)
+        return few_labels.sweep_bytes(len(train), len(test), train.shape[1], n_classes, counts)
+    if isinstance(settings, Linear | Svm):
+        return linear.linear_bytes(train, test, train_y, budget, svm=isinstance(settings, Svm))
     size = int(max(train_y.max(initial=0), test_y.max(initial=0))) + 1
+    if isinstance(settings, Kernel):
+        sets = settings.sets(train), settings.sets(test)
+        # the scores of all classes, while they are ranked, and the confusion matrix
+        judging = decision_bytes(*sets, n_classes) + 16 * len(test) * size + confusion_bytes(size)
+        return max(planned_bytes(sets[0], n_classes, budget), judging)
     return knn_bytes(train, test, settings.k, size, block_bytes=min(BLOCK_BYTES, budget))
 
 
-def _vote_room(n_test: int, n_classes: int) -> int:
-    """Return the memory of the scores of all classes, while they are ranked, and of the confusion matrix."""
-    return 16 * n_test * n_classes + confusion_bytes(n_classes)
-
-
-def sweep_bytes(
-    settings: Settings, train: Any, test: Any, train_y: NDArray[np.int64], counts: Sequence[int]
-) -> int:
-    """Return the memory of classifiers that learn from few labels each, at most, beside the representations."""
-    from smtdist.evaluate import few_labels  # SciPy's statistics: other judges need not wait
-
-    n_classes = len(np.unique(train_y))
-    if isinstance(settings, Kernel):
-        sets = settings.sets(train), settings.sets(test)
-        return few_labels.kernel_sweep_bytes(*sets, n_classes, counts, train.dtype.itemsize)
-    return few_labels.sweep_bytes(len(train), len(test), train.shape[1], n_classes, counts)
-
-
-def judging_seconds(
-    settings: Settings, train: Any, test: Any, train_y: NDArray[np.int64]
-) -> tuple[float, float]:
-    """Return how long `judged` takes, least and most: CPU seconds of the SVM, else seconds."""
-    (n, features), n_classes = train.shape, len(np.unique(train_y))
-    if isinstance(settings, Svm):
-        return svm_seconds(n, features, n_classes, n_fits(settings.C, settings.folds))
-    if isinstance(settings, Linear):
-        few = few_rows(train, n_classes, memory_limit() // MEMORY_SHARE)
+def judging_seconds(settings: Settings, data: Data) -> tuple[float, float]:
+    """Return how many seconds `judged` takes, least and most."""
+    (n, features), n_classes = data.train.shape, len(np.unique(data.train_y))
+    if isinstance(settings, Linear | Svm):
+        few = isinstance(settings, Linear) and few_rows(
+            data.train, n_classes, memory_limit() // MEMORY_SHARE
+        )
         width = 2 * n if few else features  # in float64
-        low, high = multiplied(2.0 * n * width * n_classes * (1 + len(PROBE_GRID)))
+        tried = len(settings.C) * (settings.folds - 1) if isinstance(settings, Svm) else len(linear.C_GRID)
+        low, high = multiplied(2.0 * n * width * n_classes * (1 + tried))
         made = multiplied(float(n) * n * features) if few else (0.0, 0.0)
-        return LINEAR_STEPS[0] * low + made[0], LINEAR_STEPS[1] * high + made[1]
-    work = float(n) * len(test) * features
+        least, most = STEPS[type(settings)]
+        return least * low + made[0], most * high + made[1]
+    work = float(n) * len(data.test) * features
     if isinstance(settings, Kernel):
         work += kernel_work(n, features, n_classes)
     return multiplied(work)
@@ -400,27 +378,7 @@ def loaded(name: str) -> None:
         "svm": Svm((1.0,), 2),
         "kernel": Kernel(),
     }
-    judged(z, y, z, y, few[name])
-
-
-def _held(size: int) -> bool:
-    """Return whether representations of so many bytes stay in memory."""
-    return size <= memory_limit() // MEMORY_SHARE
-
-
-def _in_directions(wanted: Directions, train_z: Any, test_z: Any, engine: Engine) -> tuple[Any, Any]:
-    """Return both representations in the leading directions of the first, in memory: a few hundred numbers a row."""
-    features, rows = train_z.shape[1], len(train_z) + len(test_z)
-    needed = leading_bytes(len(train_z), features, wanted.count) + 4 * wanted.count * rows
-    with in_pass(engine, "directions", len(train_z), projected(needed)):
-        found = leading_directions(train_z, wanted.count, wanted.whiten)
-        seen = found.of(train_z), found.of(test_z)
-    engine.events.emit(
-        "note",
-        text=f"Compared in {wanted.count:,} of {features:,} directions, which have {found.share:.1%} of the variance of "
-        f"{found.rows:,} training representations",
-    )
-    return seen
+    judged(Data(z, y, z, y), few[name])
 
 
 def projected(needed: int) -> int:
@@ -448,42 +406,26 @@ def in_pass(
     engine.events.emit("pass_finished", **{"pass": name}, n_samples=total, **about)
 
 
-def classified(
-    train_z: Any,
-    train_y: NDArray[np.int64],
-    test_z: Any,
-    test_y: NDArray[np.int64],
-    engine: Engine,
-    settings: Settings,
-) -> Found:
+def classified(data: Data, engine: Engine, settings: Settings) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
     name = NAMES[type(settings)]
-    total = len(test_y if isinstance(settings, SoftNeighbours) else train_y)
+    total = len(data.test_y if isinstance(settings, SoftNeighbours) else data.train_y)
     loaded(name)
-    needed = judging_bytes(settings, train_z, test_z, train_y, test_y)
-    with in_pass(engine, name, total, projected(needed)) as progress:
-        return judged(train_z, train_y, test_z, test_y, settings, progress)
+    with in_pass(engine, name, total, projected(judging_bytes(settings, data))) as progress:
+        return judged(data, settings, progress)
 
 
-def judged(
-    train_z: Any,
-    train_y: NDArray[np.int64],
-    test_z: Any,
-    test_y: NDArray[np.int64],
-    settings: Settings,
-    progress: Callable[[int, int], None] | None = None,
-) -> Found:
+def judged(data: Data, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Found:
     """Classify within a share of the memory limit."""
     budget = memory_limit() // MEMORY_SHARE
-    data = train_z, train_y, test_z, test_y
     if isinstance(settings, Linear):
         share = settings.validation
-        return evaluate_linear(*data, validation=share, memory_bytes=budget, progress=progress)
+        return linear.evaluate_linear(*data, validation=share, memory_bytes=budget, progress=progress)
     if isinstance(settings, Svm):
         C, folds = settings.C, settings.folds
-        return evaluate_svm(*data, C=C, folds=folds, memory_bytes=budget, progress=progress)
+        return linear.evaluate_svm(*data, C=C, folds=folds, memory_bytes=budget, progress=progress)
     if isinstance(settings, Kernel):
-        data = settings.sets(train_z), train_y, settings.sets(test_z), test_y
+        data = data._replace(train=settings.sets(data.train), test=settings.sets(data.test))
         heat = settings.temperature
         return evaluate_kernel_ridge(*data, temperature=heat, memory_bytes=budget, progress=progress)
     return replace(settings, block_bytes=min(BLOCK_BYTES, budget))(*data, progress)
@@ -499,9 +441,8 @@ def _room(plan: EvaluationPlan, features: int, dtype: np.dtype[Any], engine: Eng
     descriptor, path = tempfile.mkstemp(prefix="smtdist-evaluate-", suffix=".h5")
     os.close(descriptor)
     try:
-        engine.events.emit(
-            "note",
-            text=f"The representations take {readable(plan.size_bytes)}; they go to {path}, which is deleted at the end",
+        engine.note(
+            f"The representations take {readable(plan.size_bytes)}; they go to {path}, which is deleted at the end"
         )
         with lenient(path) as raw, h5py.File(raw, "w") as file:
             yield [

@@ -94,19 +94,18 @@ class _Views:
 
     def __getitem__(self, chosen: slice) -> NDArray[Any]:
         start, stop, _ = chosen.indices(len(self))
-        found, n, at = np.empty((max(0, stop - start), self.shape[1]), self.dtype), len(self.rows), 0
+        found, n, row = np.empty((max(0, stop - start), self.shape[1]), self.dtype), len(self.rows), 0
         for first, last, mirrored in ((start, min(stop, n), False), (max(start, n) - n, stop - n, True)):
-            if first < last:
-                self._read(found[at : at + last - first], first, last, mirrored)
-                at += last - first
+            if first >= last:
+                continue
+            here, column = np.s_[row : row + last - first], 0
+            # straight to where they belong: a block is as large as was asked for
+            for left, right in readout.column_runs(self.layout, mirrored):
+                there = np.s_[column : column + right - left]
+                self.rows.read_direct(found, np.s_[first:last, left:right], (here, there))
+                column += right - left
+            row += last - first
         return found
-
-    def _read(self, found: NDArray[Any], start: int, stop: int, mirrored: bool) -> None:
-        """Read rows straight to where they belong: a block is as large as was asked for."""
-        at = 0
-        for first, last in readout.column_runs(self.layout, mirrored):
-            self.rows.read_direct(found, np.s_[start:stop, first:last], np.s_[:, at : at + last - first])
-            at += last - first
 
 
 def representation_of(source: Source) -> tuple[str, ...] | None:
@@ -175,13 +174,7 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
     layout = readout.layout_from(json.loads(about["parts"]))
     if not layout or not all(layout) or readout.width(layout) != z.shape[1]:
         raise ValueError(f"its parts do not make up its {z.shape[1]} columns")
-    return StoredFeatures(
-        name, z, labels, names or (), layout, _votes(str(about["configuration"])), _asked(file)
-    )
-
-
-def _votes(text: str) -> Configuration:
-    """Return settings of a transform of images; those of other models say nothing of votes."""
-    plain = json.loads(text)
-    voting = Configuration.stored_names(VOTING)
-    return Configuration().replace(**{name: plain[name] for name in voting if name in plain})
+    # settings of other models than transforms of images say nothing of votes
+    plain, voting = json.loads(str(about["configuration"])), Configuration.stored_names(VOTING)
+    votes = Configuration().replace(**{name: plain[name] for name in voting if name in plain})
+    return StoredFeatures(name, z, labels, names or (), layout, votes, _asked(file))

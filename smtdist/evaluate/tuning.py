@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.showing import Shown, html_table
-from smtdist.engine.execution import Execution
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.passes import Engine
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError, DataError, rendered
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.run import Labelled
@@ -73,17 +73,8 @@ class Tuned(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain JSON types."""
-        return {
-            "metric": str(self.metric),
-            "n_train": self.n_train,
-            "mirrored": self.mirrored,
-            "n_validation": self.n_validation,
-            "grid": self.grid,
-            "best": self.trials[0].to_dict(),
-            "trials": [row.to_dict() for row in self.trials],
-            "configuration": self.configuration,
-            "seconds": self.seconds,
-        }
+        trials = [row.to_dict() for row in self.trials]
+        return {**vars(self), "best": trials[0], "trials": trials}
 
 
 @dataclass(frozen=True)
@@ -157,7 +148,7 @@ class Trials:
 
 
 def _probe(train_z: Any, train_y: Any, test_z: Any, test_y: Any) -> run.Found:
-    return run.judged(train_z, train_y, test_z, test_y, run.Linear())
+    return run.judged(run.Data(train_z, train_y, test_z, test_y), run.Linear())
 
 
 def tune(

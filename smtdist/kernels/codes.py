@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from smtdist.kernels.cpu import codes as cpu
 from smtdist.kernels.cpu import marked as cpu_marked
 from smtdist.kernels.cpu.codes import PatchSource
 from smtdist.kernels.cpu.dictionary import dictionary_of
+from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.unit_patches import digits_of, fits, unit_patches
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
@@ -183,19 +184,32 @@ def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | No
     return source
 
 
-def encode(images: Array, encoder: Encoder, mirror: bool) -> Codes:
-    """Return the codes of raw images (B, H, W[, C]), as `encode_pieces` does; with `mirror`, of their mirror images.
+def noting_source(
+    images: Array, encoders: Sequence[Encoder], mirror: bool, at: Array | None
+) -> tuple[PatchSource, Array]:
+    """Return a `patch_source` that notes which patches are constant in an array, bool (N,), empty where nobody asks."""
+    whitener = encoders[0].whitener
+    n = whitener.geometry.positions if at is None else at.shape[1]
+    asked = any(keeps(one.constant_patch, one.zero_code) for one in encoders)
+    constants = np.empty(len(images) * n if asked else 0, np.bool_)
+    patches = patch_source(images, whitener, mirror, at)
 
-    Memory: see `smtdist.kernels.memory`; `encode_pieces` bounds it whatever the images hold.
-    """
-    (_, _, codes), *_ = _on_grid(images, encoder, mirror, None)
-    return codes
+    def source(first: int, last: int) -> tuple[Array, Array]:
+        grid, constant = patches(first, last)
+        if asked:
+            constants[first * n : last * n] = constant
+        return grid, constant
+
+    return source, constants
 
 
 def encode_pieces(
     images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None = None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Yield (first image, images, codes) of whole images in order, each with at most `capacity` entries.
+
+    images : raw, (B, H, W[, C]); with `mirror`, the codes are those of their mirror images. Memory: see
+    `smtdist.kernels.memory`.
 
     The codes are of all n patches of an image; those that are not on the stride of the encoder's sampling
     have no entry, and cost nothing but 8 bytes. With `at`, ascending positions int32 (B, m), the codes are
@@ -210,24 +224,15 @@ def encode_pieces(
             f"One image can have {worst:,} active entries, but the buffer for codes holds {capacity:,}; "
             "enlarge it, or use fewer atoms or smaller images."
         )
-    if at is None:
-        yield from _on_grid(images, encoder, mirror, capacity)
-    else:
-        yield from _pieces(images, encoder, mirror, capacity, at)
-
-
-def _on_grid(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int | None
-) -> Iterator[tuple[int, int, Codes]]:
-    """Codes of all positions, those off the stride empty."""
-    at = lattice_positions(encoder.whitener, len(images))
-    n = encoder.whitener.geometry.positions
-    for first, count, codes in _pieces(images, encoder, mirror, capacity, at):
-        yield first, count, codes if at is None else on_grid(codes, at[first : first + count], n)
+    chosen = lattice_positions(encoder.whitener, len(images)) if at is None else at
+    for first, count, codes in _pieces(images, encoder, mirror, capacity, chosen):
+        if at is None and chosen is not None:  # those off the stride are empty
+            codes = on_grid(codes, chosen[first : first + count], encoder.whitener.geometry.positions)
+        yield first, count, codes
 
 
 def _pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
     if encoder.form == "bits" and is_host(images):
         yield from _host_pieces(images, encoder, mirror, capacity, at)
@@ -253,7 +258,7 @@ def _pieces(
 
 
 def _host_pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Slices of images go from pixels to bits without ever meeting."""
     atoms = encoder.atoms
@@ -265,18 +270,7 @@ def _host_pieces(
         encoder.constant_patch == "activate_best",
         encoder.zero_code == "activate_best",
     )
-    constants = np.empty(
-        len(images) * n if keeps(encoder.constant_patch, encoder.zero_code) else 0, np.bool_
-    )
-
-    patches = patch_source(images, encoder.whitener, mirror, at)
-
-    def source(first: int, last: int) -> tuple[Array, Array]:
-        grid, constant = patches(first, last)
-        if len(constants):
-            constants[first * n : last * n] = constant
-        return grid, constant
-
+    source, constants = noting_source(images, [encoder], mirror, at)
     bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
     own = sites(indptr, constants, encoder.constant_patch, encoder.zero_code)
     whole = Codes(indptr, None, len(atoms), bits, own)
@@ -284,10 +278,10 @@ def _host_pieces(
         yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
 
 
-def image_cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[int, int]]:
-    """Return ranges of whole images, in order, with at most `capacity` entries each; one range where None."""
-    if capacity is None or images == 0:
-        return [(0, images)]
+def image_cuts(indptr: Array, images: int, capacity: int) -> list[tuple[int, int]]:
+    """Return ranges of whole images, in order, with at most `capacity` entries each."""
+    if images == 0:
+        return [(0, 0)]
     ends = to_host(indptr[:: (len(indptr) - 1) // images])
     cuts, start = [], 0
     while start < images:
@@ -296,3 +290,20 @@ def image_cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[i
         cuts.append((start, stop))
         start = stop
     return cuts
+
+
+@compiled
+def add_label_sums(counts: Array, sums: Array, labels: Array, grid: Array) -> None:
+    """Add every patch to the sum of its label, and one to its count; label -1 is left out.
+
+    `counts` (K,) and `sums` (K, p) are int64 and change in place; `labels` is (N,), `grid` (p, N) holds
+    integers.
+    """
+    pixels, patches = grid.shape
+    for start in range(0, patches, 256):  # blocks: the grid is pixel-major, the sums are atom-major
+        stop = min(start + 256, patches)
+        for i in range(start, stop):
+            if labels[i] >= 0:
+                counts[labels[i]] += 1
+                for j in range(pixels):
+                    sums[labels[i], j] += np.int64(grid[j, i])

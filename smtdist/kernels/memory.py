@@ -19,7 +19,7 @@ from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.positions import DRAW_POSITIONS
 from smtdist.kernels.scatter import deviation_rows
 from smtdist.kernels.threads import threads
-from smtdist.kernels.types import ALL_POSITIONS, Geometry, Sampling
+from smtdist.kernels.types import ALL_POSITIONS, Geometry, Sampling, Whitener
 from smtdist.kernels.whitening import MOMENT_SLICE
 
 
@@ -63,26 +63,27 @@ def code_capacity(
 
 
 def batch_bytes(
-    geometry: Geometry,
+    whitener: Whitener,
     n_atoms: int,
     form: str,
     images: int,
     *,
     components: int = 0,
     pooled: int = 0,
-    raw_bytes: int = 1,
     context: int | None = None,
     second_order: bool = False,
-    sampling: Sampling = ALL_POSITIONS,
 ) -> BatchBytes:
     """Return the peak working memory of each stage for a batch of images, on the present number of threads.
 
-    components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context,
-    second_order : of the neighbourhood, for the stage of the sums; sampling : which patches are coded.
+    components : L; pooled : pooled positions per image; context, second_order : of the neighbourhood, for the
+    stage of the sums.
 
-    >>> batch_bytes(Geometry(32, 32, 3, 6), 2048, "bits", 8).whitening > 8 * 729 * 108 * 8
+    >>> from smtdist.kernels.types import PixelScale
+    >>> whitener = Whitener(Geometry(32, 32, 3, 6), PixelScale(0.0, 255.0, False), False, "patch", 1, None, 1.0, None)
+    >>> batch_bytes(whitener, 2048, "bits", 8).whitening > 8 * 729 * 108 * 8
     True
     """
+    geometry, sampling, raw_bytes = whitener.geometry, whitener.sampling, whitener.scale.raw_bytes
     n, p = sampling.drawn(geometry), geometry.pixels
     patches = images * n
     numbers = images * geometry.height * geometry.width * geometry.channels

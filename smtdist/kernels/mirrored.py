@@ -65,7 +65,13 @@ def mirrored_codes(codes: Codes, columns: int) -> Codes:
     begins = xp.concatenate([xp.zeros(1, xp.int64), xp.cumsum(counts)])
     sites = None if codes.sites is None else reversed_rows(codes.sites)
     if is_host(codes.indptr):
-        found = _mirrored_lists(codes.indptr, codes.indices, columns, codes.n_atoms, begins)
+        lists, found = (codes.indptr, codes.indices), np.empty(len(codes.indices), np.uint16)
+        run_ranges(
+            lambda start, stop: _write_mirrored(
+                *lists, columns, codes.n_atoms // 2, begins, found, start, stop
+            ),
+            even_ranges(codes.n_patches // columns, IMAGES * columns),
+        )
         return Codes(begins, found, codes.n_atoms, sites=sites)
     indices, half = codes.indices.astype(xp.int64), codes.n_atoms // 2
     firsts = reversed_rows(codes.indptr[:-1])
@@ -77,19 +83,6 @@ def mirrored_codes(codes: Codes, columns: int) -> Codes:
     taken = indices[firsts[patch] + (place + low[patch]) % counts[patch]]
     found = xp.where(taken < half, taken + half, taken - half).astype(xp.uint16)
     return Codes(begins, found, codes.n_atoms, sites=sites)
-
-
-def _mirrored_lists(indptr: Array, indices: Array, columns: int, n_atoms: int, begins: Array) -> Array:
-    """Return the atoms of all patches of mirror images, which begin at `begins`."""
-    found = np.empty(len(indices), np.uint16)
-    rows = (len(indptr) - 1) // columns
-    run_ranges(
-        lambda start, stop: _write_mirrored(
-            indptr, indices, columns, n_atoms // 2, begins, found, start, stop
-        ),
-        even_ranges(rows, IMAGES * columns),
-    )
-    return found
 
 
 @compiled

@@ -12,8 +12,7 @@ from smtdist.kernels.codes import (
     encode_pieces,
     image_cuts,
     image_slices,
-    keeps,
-    patch_source,
+    noting_source,
     sites,
 )
 from smtdist.kernels.cpu import codes as cpu
@@ -86,17 +85,7 @@ def nested_pieces(
         )
         for one in encoders
     ]
-    some_kept = any(keeps(one.constant_patch, one.zero_code) for one in encoders)
-    constants = np.empty(len(images) * n if some_kept else 0, np.bool_)
-
-    patches = patch_source(images, longest.whitener, mirror, at)
-
-    def source(first: int, last: int) -> tuple[Array, Array]:
-        grid, constant = patches(first, last)
-        if some_kept:
-            constants[first * n : last * n] = constant
-        return grid, constant
-
+    source, constants = noting_source(images, encoders, mirror, at)
     marked = _mark_all_nested(source, image_slices(len(images), n), n, len(images) * n, rules)
     together = sum(indptr for _, indptr in marked)
     for start, stop in image_cuts(together, len(images), capacity * len(encoders)):

@@ -1,15 +1,24 @@
-"""From codes to the representation of an image: embed every patch, normalise, pool."""
+"""From codes to the representation of an image: embed every patch, normalise, pool.
+
+S3C (section 6) pools on grids that do not overlap, 2 x 2, 3 x 3, or several side by side: means, and counts of atoms.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import representation as cpu
+from smtdist.kernels.cpu import slices as cpu_slices
 from smtdist.kernels.cpu.table import Table, columns_of, table_of
-from smtdist.kernels.device import array_module, is_host, like
+from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.gpu import representation as gpu
-from smtdist.kernels.types import Array, Codes
+from smtdist.kernels.types import Array, Codes, Geometry
 
 
 def embed(codes: Codes, components_t: Array | Table, half: int | None = None) -> Array:
@@ -192,6 +201,17 @@ def pool(embedded: Array, images: int, rows: int, columns: int, size: int, strid
     return body.pool(grid, shape, size, stride)
 
 
+def unit_rows(values: Array) -> Array:
+    """Return float32 (..., L) with rows of unit length; squares are added in float64 in the order of L."""
+    xp = array_module(values)
+    total = xp.zeros(values.shape[:-1], dtype=xp.float64)
+    for component in range(values.shape[-1]):
+        wide = values[..., component].astype(xp.float64)
+        total += wide * wide
+    norm = xp.where(total > 0, xp.sqrt(total), 1.0)
+    return (values / norm[..., None]).astype(xp.float32)
+
+
 def _pooled(patches: int, images: int, rows: int, columns: int, size: int, stride: int) -> tuple[int, int]:
     """Return rows and columns after pooling; raise ConfigurationError where the patches are not those of the images."""
     if patches != images * rows * columns:
@@ -199,3 +219,146 @@ def _pooled(patches: int, images: int, rows: int, columns: int, size: int, strid
             f"{patches} embedded patches do not fill {images} images of {rows} x {columns} positions."
         )
     return pooled_shape(rows, columns, size, stride)
+
+
+def edges(length: int, parts: int) -> list[int]:
+    """Return where the parts of a side begin and end: the larger ones first, ⌈length / parts⌉ or ⌊length / parts⌋.
+
+    >>> edges(27, 2), edges(27, 3)
+    ([0, 14, 27], [0, 9, 18, 27])
+    """
+    if not 1 <= parts <= length:
+        raise ConfigurationError(
+            f"A pooling grid of {parts} does not fit into {length} positions; use a smaller grid or patch."
+        )
+    sizes = [length // parts + (part < length % parts) for part in range(parts)]
+    return [0, *np.cumsum(sizes).tolist()]
+
+
+def grid_pool(maps: Array, grids: Sequence[int]) -> Array:
+    """Return means over the cells of each g x g grid, (images, cells, channels): grids in order, cells row, column.
+
+    maps : (images, rows, columns, channels).
+
+    >>> grid_pool(np.arange(4.0).reshape(1, 2, 2, 1), (1, 2)).ravel().tolist()
+    [1.5, 0.0, 1.0, 2.0, 3.0]
+    """
+    xp = array_module(maps)
+    rows, columns = maps.shape[1:3]
+    cells = []
+    for grid in grids:
+        down, across = edges(rows, grid), edges(columns, grid)
+        for top, bottom in itertools.pairwise(down):
+            for left, right in itertools.pairwise(across):
+                cells.append(maps[:, top:bottom, left:right].mean(axis=(1, 2)))
+    return xp.stack(cells, axis=1)
+
+
+def n_cells(grids: Sequence[int]) -> int:
+    """Return the cells of all grids.
+
+    >>> n_cells((1, 2, 3))
+    14
+    """
+    return sum(grid * grid for grid in grids)
+
+
+def cells(rows: int, columns: int, grid: int) -> NDArray[np.int64]:
+    """Return the cell of each position, (rows, columns), numbered row by row.
+
+    >>> cells(2, 3, 2).tolist()
+    [[0, 0, 1], [2, 2, 3]]
+    """
+    cell = np.empty((rows, columns), np.int64)
+    down, across = itertools.pairwise(edges(rows, grid)), list(itertools.pairwise(edges(columns, grid)))
+    for row, (top, bottom) in enumerate(down):
+        for column, (left, right) in enumerate(across):
+            cell[top:bottom, left:right] = row * grid + column
+    return cell
+
+
+def pooled_counts(codes: Codes, images: int, rows: int, columns: int, grid: int) -> NDArray[np.float32]:
+    """Return how many patches of each cell have each atom, float32 (images, grid, grid, K).
+
+    Cells are those of `edges`. Codes of patches run image by image, row by row; those on a device are taken
+    to the host. Memory: the result, and 8 bytes for each active atom of one image.
+
+    >>> codes = Codes(np.array([0, 2, 2, 3, 4]), np.array([0, 1, 1, 1], np.uint16), 2)
+    >>> pooled_counts(codes, 1, 2, 2, 1).ravel().tolist(), pooled_counts(codes, 1, 2, 2, 2)[0, 0].tolist()
+    ([1.0, 3.0], [[1.0, 1.0], [0.0, 0.0]])
+    """
+    first_of_cell = cells(rows, columns, grid).ravel() * codes.n_atoms
+    counts = np.empty((images, grid, grid, codes.n_atoms), np.float32)
+    positions, indptr, indices = rows * columns, to_host(codes.indptr), to_host(codes.indices)
+    for image in range(images):
+        bounds = indptr[image * positions : (image + 1) * positions + 1]
+        entries = np.repeat(first_of_cell, np.diff(bounds))
+        entries += indices[bounds[0] : bounds[-1]]
+        counts[image] = np.bincount(entries, minlength=grid * grid * codes.n_atoms).reshape(
+            counts.shape[1:]
+        )
+    return counts
+
+
+def slice_places(slices: Sequence[tuple[int, int]], pooled: int, images: int) -> NDArray[np.int64]:
+    """Return where the representations of each slice begin, and where the last ends, one slice after the other.
+
+    pooled : pooled positions of an image.
+
+    >>> slice_places([(0, 2), (1, 2)], 3, 10).tolist()
+    [0, 60, 90]
+    """
+    sizes = [images * pooled * (stop - start) for start, stop in slices]
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def pooled_slices(
+    codes: Codes,
+    images: int,
+    geometry: Geometry,
+    components_t: Array | Table,
+    slices: Sequence[tuple[int, int]],
+    size: int,
+    stride: int,
+    out: NDArray[np.floating[Any]],
+    places: NDArray[np.int64],
+) -> None:
+    """Write `pool(embed(codes, components_t[:, start:stop]))` of every slice to `out`, on the host or where codes are.
+
+    A patch is embedded once, P a at full length; the squares of its components are added once for all
+    slices; each slice then normalises and pools by itself, its 1 / ‖·‖ being the weight of the patch in its
+    windows. It equals the separate results but for the rounding of float32.
+
+    components_t : float32 (K, L), where codes are, or its `table_of`; slices : (start, stop) within L; out : flat, the
+    representation of image i and slice s going to out[places[s] + i f :] with its f features.
+    Memory (CPU): 8 L bytes a position and thread; other modules and other types of `out` take a slice at a
+    time.
+
+    >>> codes, out = Codes(np.array([0, 2]), np.array([0, 1], np.uint16), 2), np.empty(3, np.float32)
+    >>> components_t, slices = np.array([[3, 1], [0, 3]], np.float32), [(0, 2), (1, 2)]
+    >>> pooled_slices(codes, 1, Geometry(1, 1, 1, 1), components_t, slices, 1, 1, out, slice_places(slices, 1, 1))
+    >>> out.round(1)
+    array([0.6, 0.8, 1. ], dtype=float32)
+    """
+    rows, columns = geometry.rows, geometry.columns
+    length = components_t.shape[1]
+    if not slices or any(not 0 <= start < stop <= length for start, stop in slices):
+        raise ConfigurationError(f"The slices {list(slices)} do not lie within {length} components.")
+    shape = pooled_shape(rows, columns, size, stride)
+    if codes.n_patches != images * rows * columns or components_t.shape[0] != codes.n_atoms:
+        raise ConfigurationError(
+            f"Codes of {codes.n_patches} patches over {codes.n_atoms} atoms meet {images} images of {rows} x {columns} "
+            f"positions and components of shape {components_t.shape}."
+        )
+    if is_host(codes.indptr) and out.dtype == np.float32:
+        window = (rows, *shape, columns, size, stride)
+        cpu_slices.pooled_slices(
+            codes, images, window, table_of(components_t), list(slices), places[: len(slices)], out
+        )
+        return
+    columns_t = columns_of(components_t)
+    for (start, stop), place in zip(slices, places, strict=False):
+        features = shape[0] * shape[1] * (stop - start)
+        part = embed(codes, columns_t[:, start:stop])
+        values = like(out, pool(part, images, rows, columns, size, stride))
+        out[place : place + images * features] = values.reshape(-1)

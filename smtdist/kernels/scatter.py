@@ -81,7 +81,10 @@ def image_counts(codes: Codes, images: int) -> Array:
     >>> image_counts(Codes(np.array([0, 2, 3]), np.array([0, 1, 1], np.uint16), 2), 1).tolist()
     [[1, 2]]
     """
-    _positions(codes, images)
+    if images < 1 or codes.n_patches % images:
+        raise ConfigurationError(
+            f"Codes of {codes.n_patches} patches are not those of {images} whole images."
+        )
     body = cpu if is_host(codes.indptr) else gpu
     return body.image_counts(codes, images)
 
@@ -208,14 +211,6 @@ def mirror_upper(upper: Array) -> Array:
         block = upper[start:stop, start:stop]
         block[...] = xp.triu(block) + xp.triu(block, 1).T
     return upper
-
-
-def _positions(codes: Codes, images: int) -> int:
-    if images < 1 or codes.n_patches % images:
-        raise ConfigurationError(
-            f"Codes of {codes.n_patches} patches are not those of {images} whole images."
-        )
-    return codes.n_patches // images
 
 
 def _check_out(out: Array, codes: Codes) -> None:

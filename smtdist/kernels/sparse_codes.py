@@ -1,12 +1,15 @@
-"""Codes by one look at all products: OMP-1 and soft thresholds, with signs split (Coates and Ng 2011); a dictionary's step."""
+"""Codes by looks at all products: matching pursuit and thresholds, with signs split (Coates and Ng 2011); a dictionary's step."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.device import array_module, like
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import active_set
+from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.products import each_tile
+from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.types import Array
 
 Float64 = NDArray[np.float64]
@@ -77,3 +80,72 @@ def dictionary_step(atoms: Float64, second: Float64, cross: Float64, sweeps: int
             moved = fresh[unit] + (cross[unit] - second[unit] @ fresh) / own
             fresh[unit] = moved / max(float(np.linalg.norm(moved)), 1e-12)
     return fresh
+
+
+def omp_codes(dictionary: Array, x: Array, k: int) -> Array:
+    """Return codes of at most k atoms by orthogonal matching pursuit (Pati et al. 1993), (N, K); signed.
+
+    dictionary : (D, K), atoms of unit length. Each step takes the atom of largest absolute product with the
+    rest (`omp1`; ties to the lowest), then all atoms taken so far are fitted by least squares. A rest of no
+    length takes no more atoms. Memory: the codes, and N k D numbers a tile.
+
+    >>> omp_codes(np.eye(3), np.array([[1.0, -3.0, 0.5]]), 2).tolist()
+    [[1.0, -3.0, 0.0]]
+    """
+    xp = array_module(x)
+    kind = x.dtype if x.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    x = xp.ascontiguousarray(x, dtype=kind)
+    atoms = xp.ascontiguousarray(like(x, dictionary).astype(kind).T)
+    if not 1 <= k <= min(atoms.shape):
+        raise ConfigurationError(
+            f"k is {k}; a code of {atoms.shape[0]} atoms of {atoms.shape[1]} numbers takes 1 to {min(atoms.shape)}."
+        )
+    codes = xp.zeros((len(x), len(atoms)), kind)
+    for start, stop in even_ranges(len(x), 256):
+        codes[start:stop] = _omp_tile(atoms, x[start:stop], k)
+    return codes
+
+
+def _omp_tile(atoms: Array, x: Array, k: int) -> Array:
+    xp = array_module(x)
+    codes, rest = xp.zeros((len(x), len(atoms)), x.dtype), x
+    chosen = xp.empty((len(x), 0), np.int64)
+    at = xp.arange(len(x))
+    floor = 64 * float(np.finfo(x.dtype).eps) * xp.sqrt((x * x).sum(axis=1))
+    for _ in range(k):
+        index, value = omp1(rest, atoms)
+        # an atom that is taken already has no product with the rest but rounding
+        live = (xp.abs(value) > floor[at]) & ~(chosen == index[:, None]).any(axis=1)
+        if not bool(live.all()):
+            at, chosen, index, rest = at[live], chosen[live], index[live], rest[live]
+        if len(at) == 0:
+            break
+        chosen = xp.concatenate([chosen, index[:, None]], axis=1)
+        fitted, rest = _least_squares(x[at], atoms, chosen)
+        codes[at] = 0
+        codes[at[:, None], chosen] = fitted
+    return codes
+
+
+def _least_squares(rows: Array, atoms: Array, chosen: Array) -> tuple[Array, Array]:
+    """Return the values of the chosen atoms, (n, k), that are nearest to each row, and what is left of it."""
+    xp = array_module(rows)
+    if is_host(rows):
+        fitted, rest = np.empty(chosen.shape, rows.dtype), np.empty(rows.shape, rows.dtype)
+        active_set.least_squares(rows, atoms, chosen, fitted, rest)
+        return fitted, rest
+    taken, wide = atoms[chosen].astype(np.float64), rows.astype(np.float64)
+    fitted = xp.linalg.solve(taken @ taken.swapaxes(1, 2), taken @ wide[:, :, None])[:, :, 0]
+    rest = wide - (fitted[:, None, :] @ taken)[:, 0]
+    return fitted.astype(rows.dtype), rest.astype(rows.dtype)
+
+
+def linear_features(dictionary: Array, x: Array, threshold: float, *, positive: bool = True) -> Array:
+    """Return thresholded linear features max(0, Φᵀx - threshold), or shrunk by it on both sides, (N, K).
+
+    >>> linear_features(np.eye(2), np.array([[1.0, -3.0]]), 0.5).tolist()
+    [[0.5, 0.0]]
+    """
+    xp = array_module(x)
+    shrunk = soft_threshold(x, like(x, dictionary).T, threshold)
+    return xp.maximum(shrunk, 0) if positive else shrunk

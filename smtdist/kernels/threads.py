@@ -20,7 +20,7 @@ class _State:
     """What the module remembers; a forked child starts without the parent's threads."""
 
     def __init__(self) -> None:
-        self.count = _available()
+        self.count = available_cores()
         self.pool: ThreadPoolExecutor | None = None
         self.pool_key = (0, 0)
         self.blas: list[Any] | None = None
@@ -29,10 +29,9 @@ class _State:
         self.blas_before: list[int] = []
 
 
-def _available() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def available_cores() -> int:
+    """Return the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _state = _State()

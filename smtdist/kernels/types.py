@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 Array = Any
@@ -168,6 +168,11 @@ class Whitener:
         Array | None
     )  # (p, p) float64 with integer values, from `integer_whitening`; None: not whitened yet
     sampling: Sampling = ALL_POSITIONS
+
+    @property
+    def undrawn(self) -> Whitener:
+        """The same, without a draw of patches."""
+        return replace(self, sampling=self.sampling.undrawn)
 
     @property
     def lattice(self) -> tuple[int, int]:

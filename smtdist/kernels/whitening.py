@@ -11,7 +11,6 @@ import numpy as np
 from smtdist.errors import DataError
 from smtdist.kernels.cpu import whitening as cpu
 from smtdist.kernels.device import array_module, is_host, like, to_host
-from smtdist.kernels.generic import whitening as generic
 from smtdist.kernels.gpu import patches as gpu
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, PixelScale
@@ -144,9 +143,17 @@ def atoms_to_grid(vectors: Array) -> Array:
     bad = np.flatnonzero(~to_host(xp.isfinite(largest) & (largest > 0)))
     if len(bad):
         raise DataError(f"Atom {bad[0]} of the dictionary is zero or not finite; leave it out.")
-    squares = generic.square_sum(values)
+    squares = square_sum(values)
     rounded = xp.rint(grid_scale(vectors.shape[1]) * (values / xp.sqrt(squares))) + 0.0  # no negative zeros
     return xp.ascontiguousarray(rounded.T, dtype=xp.float32)
+
+
+def square_sum(values: Array) -> Array:
+    """Return Σ_j values[j]², added in the order of j: the same bits on every machine."""
+    total = values[0] * values[0]
+    for row in values[1:]:
+        total += row * row
+    return total
 
 
 def threshold_cut(t: float, p: int) -> int:

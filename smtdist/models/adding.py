@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smtdist.engine.execution import Execution
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import jobs, loading, store
 from smtdist.models import merge as merging

@@ -33,8 +33,7 @@ from smtdist.models.fit import whitening_of
 from smtdist.models.model import whitened
 from smtdist.models.plan import Step
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 

@@ -20,8 +20,7 @@ from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.provenance import best_of
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
 
 CANDIDATES_PER_ATOM = 16
 """A diverse dictionary chooses among this many random patches for each atom it is to have, unless settings say how many."""

@@ -23,8 +23,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smtdist.engine import folder
 from smtdist.engine.events import EventStream
-from smtdist.engine.execution import Execution
 from smtdist.engine.passes import Engine
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError
 from smtdist.models import adding, store
 from smtdist.settings import (

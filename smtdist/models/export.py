@@ -34,8 +34,8 @@ from smtdist.kernels import patches, representation
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.generic.codes import square_norms
-from smtdist.kernels.grid_pool import cells
 from smtdist.kernels.patches import Average
+from smtdist.kernels.representation import cells
 from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.models import loading, readout, store
 from smtdist.models.jobs import require_verb

@@ -20,7 +20,7 @@ from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
 from smtdist.engine import forecast, session
 from smtdist.engine.calibration import Calibration, Deadline
-from smtdist.engine.executor import TaskLost, available_cores
+from smtdist.engine.executor import TaskLost
 from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
@@ -28,6 +28,7 @@ from smtdist.engine.plan import WorkerLimits
 from smtdist.engine.reduction import POLL_SECONDS
 from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError, counted, option
 from smtdist.kernels.cpu.dictionary import in_use
+from smtdist.kernels.threads import available_cores
 from smtdist.kernels.types import Encoder
 from smtdist.models.calibrate import Asked, Measured, measured, probed
 from smtdist.models.image_jobs import Images

@@ -16,21 +16,21 @@ from smtdist.data.source import Source
 from smtdist.data.views import chunk_subset
 from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
-from smtdist.engine.executor import SerialExecutor, available_cores
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import PassCost, Traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker_limit
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan, WorkerLimits
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import whitening as whitening_kernels
+from smtdist.kernels.threads import available_cores
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_of, sketch_size
 from smtdist.models.model import make_encoder, sums_of, whitener_for
 from smtdist.models.solving import SOLVE, solve_way, spill_bytes, spills
 from smtdist.models.summing import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.statistics.base import Statistic
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 

@@ -20,8 +20,8 @@ from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
 from smtdist.kernels.cpu.table import Table, table_of
 from smtdist.kernels.device import gpu_available, place, to_host
-from smtdist.kernels.grid_pool import pooled_counts
 from smtdist.kernels.mirrored import mirrored_codes
+from smtdist.kernels.representation import pooled_counts
 from smtdist.kernels.types import Array, Codes, Encoder
 
 BATCH_BYTES = 256 * 1024**2
@@ -181,14 +181,12 @@ def representer(model: Any, source: Source, engine: Engine) -> Represent:
 
     def needed(images: int) -> int:
         stages = memory.batch_bytes(
-            geometry,
+            encoder.whitener.undrawn,
             len(encoder.atoms),
             encoder.form,
             images,
             components=count,
             pooled=rows * columns,
-            raw_bytes=encoder.whitener.scale.raw_bytes,
-            sampling=encoder.whitener.sampling.undrawn,
         )
         return reading + max(stages.encoding, stages.embedding)
 

@@ -35,7 +35,7 @@ from smtdist.kernels.triangle import tile_height
 from smtdist.models.provenance import Record
 from smtdist.solve import generalized, pencil
 from smtdist.solve.blocks import BlockFiles, factor_bytes, remove_blocks
-from smtdist.solve.mirrored import smallest_mirrored, smallest_mirrored_of_tiles
+from smtdist.solve.generalized import smallest_mirrored, smallest_mirrored_of_tiles
 from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
@@ -223,7 +223,7 @@ FOLDER: Final = "solve"
 """Of the blocks of a factor, in a checkpoint folder."""
 ABOUT: Final = "about.json"
 PARTS: Final = ("even", "odd")
-"""What `solve.mirrored` calls the two halves of a problem."""
+"""What `smallest_mirrored_of_tiles` calls the two halves of a problem."""
 
 
 def solve(

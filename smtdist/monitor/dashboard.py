@@ -48,9 +48,9 @@ class SmtdistPage(SchedulerPlugin):  # type: ignore[misc]
         except Exception:  # semi-private parts of Dask and Bokeh
             _log.warning("the dashboard has no page /smtdist", exc_info=True)
         try:
-            from smtdist.monitor.metrics import expose_scheduler
+            from smtdist.monitor import metrics
 
-            expose_scheduler(self)
+            metrics.expose(metrics.of_scheduler, self)
         except Exception:
             _log.warning("the scheduler has no metrics of runs", exc_info=True)
 
@@ -64,20 +64,10 @@ class SmtdistPage(SchedulerPlugin):  # type: ignore[misc]
         if self.state.status != "running" or getattr(scheduler.status, "name", "") != "running":
             return
         self.losses += 1
-        text = f"worker {worker} left the cluster"
-        scheduler.log_event(
-            TOPIC,
-            {
-                "kind": "lost",
-                "run": self.state.run,
-                "time": time.time(),
-                "pass": self._pass(),
-                "text": text,
-            },
-        )
-
-    def _pass(self) -> str:
-        return next((name for name, one in self.state.passes.items() if one["status"] == "running"), "")
+        under_way = (name for name, one in self.state.passes.items() if one["status"] == "running")
+        about = {"pass": next(under_way, ""), "text": f"worker {worker} left the cluster"}
+        event = {"kind": "lost", "run": self.state.run, "time": time.time(), **about}
+        scheduler.log_event(TOPIC, event)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the run, with each worker's limit and whether it is there."""
@@ -92,19 +82,15 @@ class SmtdistPage(SchedulerPlugin):  # type: ignore[misc]
         for worker in found["workers"]:
             state = present.get(worker["name"])
             worker["address"] = worker["name"]
-            worker["name"] = worker["name"] if state is None else _named(state)
             worker["present"] = state is not None
             worker["limit_bytes"] = state.memory_limit if state is not None else 0
             if state is not None:
+                if str(state.name) != state.address:
+                    worker["name"] = f"{state.name}: {state.address}"
                 worker["memory_bytes"] = int(state.memory.process)
                 worker["gpu"] = state.metrics.get("gpu", {}).get("utilization")
         found["lost_workers"] = self.losses
         return found
-
-
-def _named(worker: Any) -> str:
-    """Return a worker's address, and its name where it has one."""
-    return worker.address if str(worker.name) == worker.address else f"{worker.name}: {worker.address}"
 
 
 def install(cluster: Any) -> str | None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from smtdist.engine.events import DONE
-
 WORKER: Final = {
     "n_samples": ("samples", "Samples that this worker has added to sums."),
     "n_positions": ("patches", "Patches that this worker has added to sums."),
@@ -26,56 +24,40 @@ PASS: Final = {
     "rate": ("patches_per_second", "Patches a second."),
     "projected_bytes": ("projected_bytes", "Memory that the plan allows a worker."),
 }
-_exposed: dict[str, Any] = {}
+_exposed: dict[Callable[[Any], Iterator[Any]], Any] = {}
 
 
-class _Collector:
-    """Asks for the figures when they are scraped, never before."""
-
-    def __init__(self, collect: Callable[[Any], Iterator[Any]], source: Any) -> None:
-        self.source = source
-        self._collect = collect
-
-    def describe(self) -> list[Any]:
-        """Return nothing: names are known without asking."""
-        return []
-
-    def collect(self) -> Iterator[Any]:
-        """Return the figures."""
-        yield from self._collect(self.source)
-
-
-def expose_worker() -> bool:
-    """Serve what this process does as a worker; False without prometheus_client."""
-    return _expose("worker", _of_worker, DONE)
-
-
-def expose_scheduler(page: Any) -> bool:
-    """Serve what the scheduler's page knows; False without prometheus_client."""
-    return _expose("scheduler", _of_scheduler, page)
-
-
-def _expose(side: str, collect: Callable[[Any], Iterator[Any]], source: Any) -> bool:
+def expose(figures: Callable[[Any], Iterator[Any]], source: Any) -> bool:
+    """Serve what `of_worker` or `of_scheduler` says of a source when it is asked; False without prometheus_client."""
     try:
         from prometheus_client import REGISTRY
     except ImportError:
         return False
-    if side in _exposed:  # a second scheduler or worker in this process
-        _exposed[side].source = source
-    else:
-        _exposed[side] = _Collector(collect, source)
-        REGISTRY.register(_exposed[side])
+    known = figures in _exposed
+    _exposed[figures] = source  # or of a second scheduler or worker in this process
+    if not known:
+
+        class Collector:
+            def describe(self) -> list[Any]:  # names are known without asking
+                return []
+
+            def collect(self) -> Iterator[Any]:
+                return figures(_exposed[figures])
+
+        REGISTRY.register(Collector())
     return True
 
 
-def _of_worker(done: Any) -> Iterator[Any]:
+def of_worker(done: Any) -> Iterator[Any]:
+    """Yield what this process has done as a worker."""
     from prometheus_client.core import CounterMetricFamily
 
     for key, (name, text) in WORKER.items():
         yield CounterMetricFamily(f"smtdist_worker_{name}", text, value=done.totals[key])
 
 
-def _of_scheduler(page: Any) -> Iterator[Any]:
+def of_scheduler(page: Any) -> Iterator[Any]:
+    """Yield what the scheduler's page knows."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     found = page.snapshot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any, Final
 
@@ -52,20 +53,15 @@ def document(snapshot: Snapshot, extra: dict[str, Any], doc: Any) -> None:
     page.update(snapshot())
     doc.add_root(page.root)
     doc.title = "smtdist"
-    _framed(doc, extra)
-    doc.add_periodic_callback(lambda: page.update(snapshot()), MILLISECONDS)
-
-
-def _framed(doc: Any, extra: dict[str, Any]) -> None:
-    """Put the dashboard's navigation around the page, where Dask still has it."""
-    try:
+    with suppress(
+        ImportError, AttributeError, LookupError
+    ):  # the dashboard's navigation, where Dask still has it
         from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
         doc.template = env.get_template("simple.html")
         doc.template_variables.update(extra)
         doc.theme = BOKEH_THEME
-    except (ImportError, AttributeError, LookupError):
-        return
+    doc.add_periodic_callback(lambda: page.update(snapshot()), MILLISECONDS)
 
 
 class Page:
@@ -115,38 +111,7 @@ class Page:
     def update(self, found: dict[str, Any]) -> None:
         """Draw a snapshot."""
         self.head.text = _head(found)
-        self._draw_passes(found["passes"])
-        self._draw_workers(found["workers"])
-        self._draw_tree(found)
-        self._draw_rates(found)
-        preview = found["preview"] or {}
-        if preview.get(
-            "spectrum"
-        ):  # the last one stays while a pass has none, such as that of a dictionary
-            self._draw_spectrum(preview)
-
-    def _draw_rates(self, found: dict[str, Any]) -> None:
-        plot, values = self.figures["rates"], found["rates"]
-        unit, length = _unit(values[-1][0] if values else 0.0)
-        at = [seconds / length for seconds, _ in values]
-        self.rates.data = {"at": at, "rate": [rate for _, rate in values]}
-        plot.x_range.start = at[0] if at else 0
-        _reach(plot, x=at[-1] if at else 1, y=1.1 * max(self.rates.data["rate"], default=1.0))
-        plot.xaxis.axis_label = TIME.format(unit)
-        units = [one["unit"] for one in found["passes"] if one.get("positions")]
-        plot.yaxis.axis_label = f"{units[-1] if units else 'patches'} a second"
-
-    def _draw_spectrum(self, preview: dict[str, Any]) -> None:
-        spectrum, plot = preview["spectrum"], self.figures["spectrum"]
-        self.spectrum.data = {"at": list(range(1, len(spectrum) + 1)), "value": spectrum}
-        _reach(plot, x=len(spectrum) + 1, y=1.1 * max(spectrum))
-        plot.title.text = preview_title(preview).capitalize()
-        atoms = ""
-        if "atoms_in_use" in preview:
-            atoms = f"; {preview['atoms_in_use']:,} of {counted(preview['atoms'], 'atom')} in use"
-        plot.xaxis.axis_label = f"component{atoms}"
-
-    def _draw_passes(self, passes: Sequence[dict[str, Any]]) -> None:
+        passes, workers = found["passes"], found["workers"]
         names = [one["name"] for one in passes]
         _set_rows(self.figures["passes"], names)
         self.passes.data = {
@@ -155,8 +120,6 @@ class Page:
             "colour": [COLOURS[one["status"]] for one in passes],
             "label": [_pass_label(one) for one in passes],
         }
-
-    def _draw_workers(self, workers: Sequence[dict[str, Any]]) -> None:
         names = [one["name"] or "driver" for one in workers]
         colours = [HERE if one.get("present", True) else GONE for one in workers]
         for key in ("workers", "memory"):
@@ -177,8 +140,6 @@ class Page:
         }
         most = max(max(self.memory.data[key], default=0) for key in ("used", "projected"))
         _reach(self.figures["memory"], x=1.05 * most)
-
-    def _draw_tree(self, found: dict[str, Any]) -> None:
         pieces = [(*piece, row) for row, one in enumerate(found["sums"]) for piece in one["covers"]]
         self.tree.data = {
             "left": [start for start, _, _ in pieces],
@@ -186,14 +147,32 @@ class Page:
             "sum": [row for _, _, row in pieces],
             "colour": [Category20_20[row % 20] for _, _, row in pieces],
         }
-        covered = sum(one["leaves"] for one in found["sums"])
-        total = next((one["n_leaves"] for one in found["passes"] if one["status"] == "running"), 0)
-        _reach(self.figures["tree"], x=total, y=max(4, len(found["sums"])))
+        covered, many = sum(one["leaves"] for one in found["sums"]), len(found["sums"])
+        total = next((one["n_leaves"] for one in passes if one["status"] == "running"), 0)
+        _reach(self.figures["tree"], x=total, y=max(4, many))
+        under_way = tasks(found["running"])
         self.figures["tree"].title.text = (
-            f"{len(found['sums'])} partial sums over {covered:,} of {total:,} leaves{tasks(found['running'])}"
-            if total
-            else SUMS
+            f"{many} partial sums over {covered:,} of {total:,} leaves{under_way}" if total else SUMS
         )
+        plot, values = self.figures["rates"], found["rates"]
+        unit, length = _unit(values[-1][0] if values else 0.0)
+        at = [seconds / length for seconds, _ in values]
+        self.rates.data = {"at": at, "rate": [rate for _, rate in values]}
+        plot.x_range.start = at[0] if at else 0
+        _reach(plot, x=at[-1] if at else 1, y=1.1 * max(self.rates.data["rate"], default=1.0))
+        plot.xaxis.axis_label = TIME.format(unit)
+        units = [one["unit"] for one in passes if one.get("positions")]
+        plot.yaxis.axis_label = f"{units[-1] if units else 'patches'} a second"
+        preview, plot = found["preview"] or {}, self.figures["spectrum"]
+        # the last one stays while a pass has none, such as that of a dictionary
+        if spectrum := preview.get("spectrum"):
+            self.spectrum.data = {"at": list(range(1, len(spectrum) + 1)), "value": spectrum}
+            _reach(plot, x=len(spectrum) + 1, y=1.1 * max(spectrum))
+            plot.title.text = preview_title(preview).capitalize()
+            atoms = ""
+            if "atoms_in_use" in preview:
+                atoms = f"; {preview['atoms_in_use']:,} of {counted(preview['atoms'], 'atom')} in use"
+            plot.xaxis.axis_label = f"component{atoms}"
 
 
 def _plot(title: str, across: str, up: str, **options: Any) -> Any:

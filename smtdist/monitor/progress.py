@@ -97,20 +97,14 @@ class ProgressView:
             )
             self._bars.stop_task(self._tasks[name])
         else:
-            unit = self._units[name]
-            line = _line(name, event, seconds, unit, memory, resumed=self._already[name] > 0)
-            self._console.print(line, highlight=False, soft_wrap=True)
-
-
-def _line(name: str, event: Event, seconds: float, unit: str, memory: str, resumed: bool) -> str:
-    parts = [f"{seconds:.1f} s"]
-    if event.get("n_samples"):
-        parts.insert(0, counted(event["n_samples"], "sample"))
-    if event.get("n_positions") and not resumed:  # the time is that of this run, what was counted is of all
-        parts.append(f"{rate(event['n_positions'], seconds)} {unit}/s")
-    if memory:
-        parts.append(f"{memory} projected")
-    return f"{name}: {', '.join(parts)}"
+            parts = [counted(event["n_samples"], "sample")] if event.get("n_samples") else []
+            parts.append(f"{seconds:.1f} s")
+            # the time is that of this run, what was counted is of all
+            if event.get("n_positions") and not self._already[name]:
+                parts.append(f"{rate(event['n_positions'], seconds)} {self._units[name]}/s")
+            if memory:
+                parts.append(f"{memory} projected")
+            self._console.print(f"{name}: {', '.join(parts)}", highlight=False, soft_wrap=True)
 
 
 class _WholeBars(Progress):

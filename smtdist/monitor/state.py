@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 from smtdist.engine.events import Event
@@ -189,12 +190,20 @@ class RunState:
             "silent": max(0.0, (end or 0.0) - self.updated) if self.updated is not None else 0.0,
             "passes": passes,
             "workers": self._workers(end),
-            "sums": [{"covers": covers, "leaves": _count(covers)} for covers in self.covers],
+            "sums": [
+                {"covers": covers, "leaves": sum(stop - start for start, stop in covers)}
+                for covers in self.covers
+            ],
             "running": self.running,
             "losses": list(self.losses),
             "preview": self.preview,
             "notes": list(self.notes),
-            "rates": self._rates(),
+            # seconds since the run began, and positions a second there, between the latest reports: a small curve
+            "rates": [
+                [b[0] - (self.started or 0.0), (b[1] - a[1]) / (b[0] - a[0])]
+                for a, b in pairwise(self.history)
+                if b[0] > a[0]
+            ],
         }
 
     def _pass(self, one: dict[str, Any], now: float | None) -> dict[str, Any]:
@@ -234,12 +243,6 @@ class RunState:
                 ]
         return []
 
-    def _rates(self) -> list[list[float]]:
-        """Return seconds since the run began, and positions a second there, between the latest reports: a small curve."""
-        begun = self.started or 0.0
-        pairs = zip(self.history, self.history[1:], strict=False)
-        return [[b[0] - begun, (b[1] - a[1]) / (b[0] - a[0])] for a, b in pairs if b[0] > a[0]]
-
 
 def share(one: dict[str, Any]) -> float:
     """Return how much of a pass is done, from 0 to 1."""
@@ -255,7 +258,3 @@ def total_share(passes: list[dict[str, Any]]) -> float:
     0.5
     """
     return sum(map(share, passes)) / len(passes) if passes else 0.0
-
-
-def _count(covers: list[list[int]]) -> int:
-    return sum(stop - start for start, stop in covers)

@@ -1,18 +1,137 @@
-"""Tables for people: what passes will cost, what they took, what a model holds."""
+"""The console that all lines and tables go through, and tables: what passes will cost, what they took, what a model holds.
+
+What names hold is shown, and never obeyed. Where a table is too wide, columns are left out, or go into a table below.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
 from rich import box
-from rich.console import Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from smtdist.data import retry
 from smtdist.engine.memory import readable
 from smtdist.errors import counted, visible
-from smtdist.monitor.console import Sheet
+
+BETWEEN: Final = 2  # characters between two columns
+FRAME: Final = 2
+
+
+class VisibleConsole(Console):
+    """A console of rich that writes out control characters, and takes square brackets and colons for what they are."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print; what a file has in one line (`soft_wrap`) a terminal wraps between words, and a path stays whole."""
+        if soft_wrap and self.is_terminal:
+            how: Any = {"width": self.width, "break_long_words": False, "break_on_hyphens": False}
+            objects = tuple(
+                "\n".join(textwrap.fill(line, **how) for line in one.split("\n"))
+                if isinstance(one, str)
+                else one
+                for one in objects
+            )
+        super().print(*objects, soft_wrap=soft_wrap, **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield what is written; rich's own control codes are segments apart."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                lines = (visible(line) for line in segment.text.split("\n"))
+                yield Segment("\n".join(lines), segment.style)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows of texts under named columns, the first to the left and all others to the right.
+
+    No word and no figure is cut. Where the columns do not fit, the first is wrapped between words. If that
+    is not enough, those of `spare` are left out, in their order. If that is not enough either, all columns
+    are shown in several tables, one below the other, each with the first column. Only a text that is longer
+    than half a line is broken.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    spare: Sequence[str] = ()
+
+    @cached_property
+    def _widths(self) -> list[int]:
+        cells = zip(self.columns, *self.rows, strict=True)
+        return [max(map(cell_len, column)) for column in cells]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the title and the tables."""
+        if self.title:
+            yield Text(self.title, style="bold")
+        for columns, first in self._parts(options.max_width - FRAME):
+            yield self._drawn(columns, first, options.max_width)
+
+    def _parts(self, width: int) -> list[tuple[list[int], int]]:
+        """Return the tables that fit a width: the columns beside the first, and the width of the first."""
+        words = [word for row in (self.columns, *self.rows) for word in row[0].split()]
+        least = min(max(map(cell_len, words), default=0), width // 2)
+        every = list(range(1, len(self.columns)))
+        shown, spare = every, list(self.spare)
+        while spare and self._across(shown) > width - least:
+            name = spare.pop(0)
+            shown = [column for column in shown if self.columns[column] != name]
+        if self._across(shown) > width - least:
+            shown = every
+        groups = self._groups(shown, width - least)
+        # where a column leaves little room for the first, a path say, it is the first that is broken
+        return [
+            (group, min(self._widths[0], max(width - self._across(group), min(least, width // 4))))
+            for group in groups
+        ]
+
+    def _groups(self, columns: list[int], width: int) -> list[list[int]]:
+        """Return as few groups of columns as fit a width, and of about one width."""
+        groups = self._cut(columns, width)
+        fewer = groups
+        while len(fewer) == len(groups) > 1:
+            groups, width = fewer, width - 1
+            fewer = self._cut(columns, width)
+        return groups
+
+    def _cut(self, columns: list[int], width: int) -> list[list[int]]:
+        groups: list[list[int]] = [[]]
+        for column in columns:
+            if groups[-1] and self._across([*groups[-1], column]) > width:
+                groups.append([])
+            groups[-1].append(column)
+        return groups
+
+    def _across(self, columns: Sequence[int]) -> int:
+        return sum(self._widths[column] + BETWEEN for column in columns)
+
+    def _drawn(self, columns: Sequence[int], first: int, width: int) -> Table:
+        result = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        result.add_column(self.columns[0], width=first, overflow="fold")
+        room = width - FRAME - first - BETWEEN
+        for column in columns:
+            fits = self._widths[column] <= room
+            result.add_column(self.columns[column], justify="right", no_wrap=fits, overflow="fold")
+        for row in self.rows:
+            result.add_row(row[0], *(row[column] for column in columns))
+        return result
+
 
 WIDE = 100
 """Characters from which four columns of text can be read."""
@@ -30,7 +149,22 @@ def passes_table(records: Iterable[Mapping[str, Any]]) -> Sheet:
     records = list(records)
     unit = unit_of(record.get("unit", "patches") for record in records if record["n_positions"])
     columns = ("pass", "samples", unit, "seconds", f"{unit}/s", "read", "peak", "projected")
-    return table("What the fit took", columns, [_record_row(record) for record in records], ("read",))
+    rows = []
+    for record in records:
+        samples, sites = record["n_samples"], record["n_positions"]
+        rounds = record.get("rounds", 1)
+        rows.append(
+            [
+                f"{record['name']} (in {counted(rounds, 'pass')})" if rounds > 1 else record["name"],
+                number(samples),
+                number(sites),
+                f"{record['seconds']:.1f}",
+                # the time is that of this run, what was counted is of all runs
+                rate(0 if record.get("resumed_leaves") else sites, record["seconds"]),
+                *(size(record[name]) for name in ("read_bytes", "peak_bytes", "projected_bytes")),
+            ]
+        )
+    return table("What the fit took", columns, rows, ("read",))
 
 
 def unit_of(units: Iterable[str]) -> str:
@@ -41,23 +175,6 @@ def unit_of(units: Iterable[str]) -> str:
     """
     found = set(units) or {"patches"}
     return found.pop() if len(found) == 1 else "units"
-
-
-def _record_row(record: Mapping[str, Any]) -> list[str]:
-    samples, sites = record["n_samples"], record["n_positions"]
-    rounds = record.get("rounds", 1)
-    name = f"{record['name']} (in {counted(rounds, 'pass')})" if rounds > 1 else record["name"]
-    return [
-        name,
-        number(samples),
-        number(sites),
-        f"{record['seconds']:.1f}",
-        # the time is that of this run, what was counted is of all runs
-        rate(0 if record.get("resumed_leaves") else sites, record["seconds"]),
-        size(record["read_bytes"]),
-        size(record["peak_bytes"]),
-        size(record["projected_bytes"]),
-    ]
 
 
 def plan_table(
@@ -72,47 +189,39 @@ def plan_table(
     costs = list(costs)
     columns = ["pass", "samples", "leaves", "tasks", "depth", "read", "network"]
     columns += [*(["written"] if checkpointed else []), "time"]
-    work = [_work_row(cost, checkpointed) for cost in costs]
     columns_of_memory = ("pass", "batch", "sum", "before", "peak", "driver", "disk at once")
-    memory = [_memory_row(cost) for cost in costs]
+    work, memory = [], []
+    for cost in costs:
+        rounds = cost["rounds"]
+        row = [
+            cost["name"] if rounds == 1 else f"{cost['name']} (up to {rounds})",
+            number(cost["n_samples"]),
+        ]
+        row += [number(rounds * cost["n_leaves"]), number(rounds * (cost["n_tasks"] + cost["n_merges"]))]
+        row += [
+            number(cost["depth"]),
+            *(size(cost.get(f"{name}_bytes", 0)) for name in ("read", "network")),
+        ]
+        row += [size(cost.get("written_bytes", 0))] if checkpointed else []
+        work.append([*row, duration(cost.get("seconds"))])
+        # without samples nothing is left to workers
+        sizes = [
+            cost[f"{name}_bytes"] * bool(cost["n_samples"]) for name in ("state", "baseline", "projected")
+        ]
+        sizes += [cost[f"{name}_bytes"] for name in ("driver", "checkpoint")]
+        memory.append([cost["name"], number(cost["batch"]), *map(size, sizes)])
     if total is not None:
         row = [f"in all, {counted(total['passes'], 'pass')}", "", number(total["leaves"])]
         row += [number(total["tasks"] + total["merges"]), number(total["depth"])]
         row += [size(total[f"{name}_bytes"]) for name in ("read", "network")]
         row += [size(total["written_bytes"])] if checkpointed else []
         work.append([*row, duration(total["seconds"])])
-        sizes = (size(total[f"{name}_bytes"]) for name in ("worker_peak", "driver_peak", "checkpoint"))
-        memory.append(["in all", "", "", "", *sizes])
+        peaks = (size(total[f"{name}_bytes"]) for name in ("worker_peak", "driver_peak", "checkpoint"))
+        memory.append(["in all", "", "", "", *peaks])
     return Group(
         table("What the fit will cost", columns, work, ("depth", "leaves")),
         table("Memory it will take", columns_of_memory, memory),
     )
-
-
-def _work_row(cost: Mapping[str, Any], checkpointed: bool) -> list[str]:
-    rounds = cost["rounds"]
-    row = [
-        cost["name"] if rounds == 1 else f"{cost['name']} (up to {rounds})",
-        number(cost["n_samples"]),
-        number(rounds * cost["n_leaves"]),
-        number(rounds * (cost["n_tasks"] + cost["n_merges"])),
-        number(cost["depth"]),
-        *(size(cost.get(name, 0)) for name in ("read_bytes", "network_bytes")),
-    ]
-    row += [size(cost.get("written_bytes", 0))] if checkpointed else []
-    return [*row, duration(cost.get("seconds"))]
-
-
-def _memory_row(cost: Mapping[str, Any]) -> list[str]:
-    # without samples nothing is left to workers
-    sizes = ("state_bytes", "baseline_bytes", "projected_bytes") if cost["n_samples"] else ()
-    found = [size(cost[name]) for name in sizes] or [size(0)] * 3
-    return [
-        cost["name"],
-        number(cost["batch"]),
-        *found,
-        *(size(cost[name]) for name in ("driver_bytes", "checkpoint_bytes")),
-    ]
 
 
 def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -> Sheet:

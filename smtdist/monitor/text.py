@@ -11,9 +11,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from smtdist.errors import counted
-from smtdist.monitor.console import Sheet, VisibleConsole
 from smtdist.monitor.state import ENDED, SILENT_SECONDS, share
-from smtdist.monitor.tables import number, rate, size, table, unit_of
+from smtdist.monitor.tables import Sheet, VisibleConsole, number, rate, size, table, unit_of
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 WIDTH: Final = 100
@@ -29,7 +28,11 @@ def rendered(snapshot: dict[str, Any]) -> RenderableType:
     if snapshot["workers"] and snapshot["status"] == "running":
         parts.append(_workers(snapshot["workers"]))
     if snapshot["sums"] and snapshot["status"] == "running":
-        parts.append(_sums(snapshot))
+        total = next((one["n_leaves"] for one in snapshot["passes"] if one["status"] == "running"), 0)
+        covered = sum(one["leaves"] for one in snapshot["sums"])
+        many = counted(len(snapshot["sums"]), "partial sum")
+        line = f"{many} over {covered} of {total} leaves{tasks(snapshot['running'])}"
+        parts.append(Text(line, style="dim"))
     if snapshot["preview"] is not None:
         parts.append(_preview(snapshot["preview"]))
     parts += [Text(f"lost: {one['text']}", style="yellow") for one in snapshot["losses"][-3:]]
@@ -67,6 +70,7 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
             rows.append([one["name"], "waiting", "", "", "", "", ""])
             continue
         left = "" if one["left"] is None else f"{clock(one['left'])} left"
+        full = round(12 * share(one))
         memory = (
             f"{size(one['peak_bytes'])} of {size(one['projected_bytes'])}"
             if one["peak_bytes"]
@@ -75,7 +79,7 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
         rows.append(
             [
                 one["name"],
-                _bar(share(one)) if one["status"] == "running" else one["status"],
+                f"{'█' * full:░<12}" if one["status"] == "running" else one["status"],
                 f"{one['samples']:,}/{one['n_samples']:,}" if one["n_samples"] else "",
                 f"{one['leaves']:,}/{one['n_leaves']:,}" if one["n_leaves"] else "",
                 rate(one["positions"], one["seconds"]),
@@ -101,14 +105,6 @@ def _workers(workers: Sequence[dict[str, Any]]) -> Sheet:
     columns = ("worker", "leaves", "memory", "GPU", "")
     said = [at for at in range(len(columns)) if any(row[at] for row in rows)]
     return table("", [columns[at] for at in said], [[row[at] for at in said] for row in rows])
-
-
-def _sums(snapshot: dict[str, Any]) -> Text:
-    current = next((one for one in snapshot["passes"] if one["status"] == "running"), None)
-    total = current["n_leaves"] if current else 0
-    covered = sum(one["leaves"] for one in snapshot["sums"])
-    many = counted(len(snapshot["sums"]), "partial sum")
-    return Text(f"{many} over {covered} of {total} leaves{tasks(snapshot['running'])}", style="dim")
 
 
 def tasks(running: int) -> str:
@@ -150,11 +146,6 @@ def sparkline(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in values)
-
-
-def _bar(done: float, width: int = 12) -> str:
-    full = round(width * done)
-    return "█" * full + "░" * (width - full)
 
 
 def clock(seconds: float | None) -> str:

@@ -15,14 +15,14 @@ from typing import Any, Final
 import h5py
 
 from smtdist.data import hdf5
-from smtdist.engine import clusters, lock, outlets
+from smtdist.engine import clusters
 from smtdist.engine import folder as folders
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.dask_executor import TOPIC
-from smtdist.engine.events import Event
+from smtdist.engine.events import EVENTS, Event
 from smtdist.errors import CheckpointError, ConfigurationError, SmtdistError, option
+from smtdist.monitor.run import View
 from smtdist.monitor.state import RunState
-from smtdist.monitor.view import View
 
 POLL_SECONDS: Final = 0.5
 RUN: Final = "run.json"
@@ -104,10 +104,10 @@ class WatchedFolder(Watched):
         super().__init__()
         self.folder = folder
         self.where = str(folder)
-        self._lines = _Tail(folder / outlets.EVENTS)
-        if not (folder / outlets.EVENTS).exists() and not (folder / RUN).exists():
+        self._lines = _Tail(folder / EVENTS)
+        if not (folder / EVENTS).exists() and not (folder / RUN).exists():
             raise CheckpointError(
-                f"{folder} holds no run: it has neither {outlets.EVENTS} nor {RUN}; give the folder of a fit's checkpoint, or "
+                f"{folder} holds no run: it has neither {EVENTS} nor {RUN}; give the folder of a fit's checkpoint, or "
                 f"the address of a scheduler (tcp://host:8786)."
             )
         self._over = threading.Event()
@@ -151,25 +151,23 @@ class WatchedFolder(Watched):
     def _look(self) -> None:
         """Read what is new, and tell of a driver that can tell nothing any more."""
         self.refresh()
-        record = None if self._state.ended else lock.killed(self.folder)
+        record = None if self._state.ended else folders.killed(self.folder)
         if record is None:
             return
         self.refresh()  # its last words, where it came to them
         if not self._state.ended:
+            way_on = "start its program again, which continues from this folder"
+            if (self.folder / RUN).exists():
+                way_on = f"continue with smtdist resume {self.folder}"
             self.take(
                 {
                     "kind": "run_failed",
                     "time": self._state.updated or time.time(),
                     "run": self._state.run,
-                    "text": f"its process {record['pid']} on {record['host']} was killed or crashed; {self._way_on()}.",
+                    "text": f"its process {record['pid']} on {record['host']} was killed or crashed; {way_on}.",
                     "stopped": False,
                 }
             )
-
-    def _way_on(self) -> str:
-        if (self.folder / RUN).exists():
-            return f"continue with smtdist resume {self.folder}"
-        return "start its program again, which continues from this folder"
 
 
 class _Tail:
@@ -194,7 +192,7 @@ class _Tail:
                         if isinstance(event, dict) and "kind" in event:
                             yield event
             if len(line) == MOST_BYTES:
-                raise ValueError(f"{outlets.EVENTS} has a line that does not end")
+                raise ValueError(f"{EVENTS} has a line that does not end")
 
 
 def stored_passes(folder: Path) -> list[dict[str, Any]]:
@@ -247,8 +245,9 @@ class WatchedCluster(Watched):
         client.subscribe_topic(TOPIC, self._receive)
         known = [event for _, event in client.get_events(TOPIC)]
         newest = max((event.get("time", 0.0) for event in known), default=0.0)
-        for event in _latest_run_last(known):
-            self.take(event)
+        for event in known:
+            if event.get("run") == known[-1].get("run"):  # the run that spoke last
+                self.take(event)
         early, self._early = self._early or [], None
         for event in early:
             if event.get("time", 0.0) > newest:
@@ -265,9 +264,3 @@ class WatchedCluster(Watched):
         """Leave the scheduler."""
         self.closed = True
         self._connection.close()
-
-
-def _latest_run_last(events: list[Event]) -> list[Event]:
-    """Return the events of the run that spoke last."""
-    last = next((event.get("run") for event in reversed(events)), None)
-    return [event for event in events if event.get("run") == last]

@@ -54,11 +54,16 @@ def as_pictures(images: Any) -> NDArray[np.uint8]:
     >>> as_pictures(np.array([[[0.0, 0.5, 1.0]] * 3])).shape
     (1, 3, 3, 3)
     """
-    values = np.asarray(images)
-    if values.dtype != np.uint8:
-        low, high = float(values.min()), float(values.max())
-        values = np.rint(255 * (values - low) / ((high - low) or 1)).astype(np.uint8)
+    values = as_bytes(np.asarray(images))
     return coloured(values[..., None] if values.ndim == 3 else values)
+
+
+def as_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return numbers as uint8; those of another type are stretched from the least to the largest of all."""
+    if values.dtype == np.uint8:
+        return values
+    low, high = float(values.min()), float(values.max())
+    return np.rint(255 * (values - low) / ((high - low) or 1)).astype(np.uint8)
 
 
 def sheet(pictures: NDArray[np.uint8], columns: int | None = None, ground: int = 128) -> NDArray[np.uint8]:
@@ -79,20 +84,13 @@ def sheet(pictures: NDArray[np.uint8], columns: int | None = None, ground: int =
     return whole
 
 
-def filter_sheet(filters: NDArray[Any], columns: int | None = None) -> NDArray[np.uint8]:
-    """Return filters (N, side, side, channels) on one sheet, each scaled to its own range around grey, uint8 (H, W, 3).
-
-    >>> filter_sheet(np.zeros((4, 2, 2, 1))).shape
-    (5, 5, 3)
-    """
-    reach = np.abs(filters).reshape(len(filters), -1).max(axis=1)
-    shown = filters / np.where(reach > 0, reach, 1)[:, None, None, None] * 127 + 128
-    return sheet(coloured(np.clip(np.rint(shown), 0, 255).astype(np.uint8)), columns, ground=255)
-
-
 def save_filters(filters: NDArray[Any], path: str | os.PathLike[str], most: int = 1024) -> None:
-    """Write a PNG of the first `most` filters, (N, side, side, channels)."""
-    image = Image.fromarray(filter_sheet(filters[:most]))
+    """Write a PNG of the first `most` filters, (N, side, side, channels), each scaled to its own range around grey."""
+    some = filters[:most]
+    reach = np.abs(some).reshape(len(some), -1).max(axis=1)
+    shown = some / np.where(reach > 0, reach, 1)[:, None, None, None] * 127 + 128
+    pictures = coloured(np.clip(np.rint(shown), 0, 255).astype(np.uint8))
+    image = Image.fromarray(sheet(pictures, ground=255))
     times = SMALLEST if filters.shape[1] < 16 else 1
     image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST).save(
         os.fspath(path)

@@ -7,13 +7,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from smtdist.data.writing import check_target, whole_file
-from smtdist.engine.execution import Execution
+from smtdist.engine.session import Execution
 from smtdist.errors import ConfigurationError, without_folders
 from smtdist.evaluate import judging
 from smtdist.models import loading, store
@@ -125,8 +124,8 @@ def write_report(
 
 def _own(kind: str, path: Path) -> list[Section]:
     """Return the sections of a kind of file beside those that all have."""
-    module, _, name = looks_of(kind).sections.partition(":")
-    own: list[Section] = getattr(import_module(f"smtdist.report.{module}"), name)(path) if name else []
+    name = looks_of(kind).sections
+    own: list[Section] = getattr(sections, name)(path) if name else []
     return own
 
 

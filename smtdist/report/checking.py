@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from smtdist.data import checksums, hdf5
-from smtdist.engine import lock, stored
+from smtdist.engine import folder as folders
+from smtdist.engine import stored
 from smtdist.errors import SmtdistError, masked
 
 WHOLE: Final = "whole"
@@ -31,7 +32,7 @@ def checked(path: Path) -> Iterator[Verdict]:
         inside = sorted(
             one
             for one in path.rglob("*")
-            if one.suffix in (".h5", ".json") and one.is_file() and one.name != lock.RECORD
+            if one.suffix in (".h5", ".json") and one.is_file() and one.name != folders.RECORD
         )
         if not inside:
             yield Verdict(str(path), WRONG, "a folder without files of smtdist")

@@ -14,23 +14,20 @@ import numpy as np
 from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, look, opening
 from smtdist.data.encoded import EncodedLook, is_encoded
+from smtdist.data.showing import n_samples
 from smtdist.data.zarr_source import is_zarr
 from smtdist.engine.manifest import NAME as RECORD
 from smtdist.errors import DataError, ModelError, counted
+from smtdist.evaluate import head_files
 from smtdist.kernels import convergence
-from smtdist.models import kinds, store, transform
+from smtdist.models import coded, kinds, store, transform
 from smtdist.monitor import tables
-from smtdist.report.coder_facts import (
-    coder_facts,
-    coder_readable,
-    video_facts,
-    video_readable,
-)
-from smtdist.report.head_facts import head_facts, head_readable, prediction_facts, prediction_readable
 
 Facts = dict[str, Any]
 MOST_GROUPS = 100
 """Groups of images that are looked at in a file that has more."""
+LISTED: Final = 20
+"""Classes of a head that are named in a table."""
 MOST_OBJECTS = 1000
 """Objects of a file among which images are looked for below its top."""
 
@@ -38,7 +35,7 @@ MOST_OBJECTS = 1000
 class Kind(NamedTuple):
     """A kind of file: its facts as plain JSON, and those that a person wants to see.
 
-    sections : "module:function" of `smtdist.report` that returns what a report shows beside them; it draws.
+    sections : the function of `smtdist.report.sections` that returns what a report shows beside them; it draws.
     """
 
     described: Callable[[Path], Facts]
@@ -237,9 +234,7 @@ def _words(path: Path) -> Facts:
         )
         pairs = 0 if sums is None else int(sums["column"].shape[0])
     facts: Facts = {
-        "configuration": json.loads(model.settings.to_json()),
-        "provenance": model.provenance,
-        "audit": model.provenance.get("audit", []),
+        **_told(model),
         "n_words": len(model.vocabulary),
         "most_frequent": list(model.vocabulary.words[:10]),
         "n_pairs": pairs,
@@ -322,7 +317,10 @@ def _concepts(path: Path) -> Facts:
 
 
 def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
-    members = facts["members"]
+    members, ended = facts["members"], "converged"
+    if not facts.get("converged", True):
+        gap = facts["gap"]
+        ended = f"not converged: the last sweep lowered the objective by {gap:.1g} of it; raise sweeps"
     return [
         (
             "concepts",
@@ -331,14 +329,91 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
         ("members", f"{members['fewest']:,} to {members['most']:,}, median {members['median']:,.0f}"),
         ("alignment", f"{facts['cka']:.4f}"),
         ("loss", f"{facts['loss']:.4g} after {facts.get('n_iter', facts['sweeps']):,} sweeps"),
-        *([("search", _ending_readable(facts))] if "converged" in facts else []),
+        *([("search", ended)] if "converged" in facts else []),
     ]
 
 
-def _ending_readable(facts: Facts) -> str:
-    if facts["converged"]:
-        return "converged"
-    return f"not converged: the last sweep lowered the objective by {facts['gap']:.1g} of it; raise sweeps"
+def _coder(path: Path) -> Facts:
+    """Return the facts about a coder of patches, or a manifold transform on one, as plain JSON types."""
+    found = store.load(path, statistics=False)
+    coder: Any = found.coder
+    units, pixels = coder.basis.shape
+    facts: Facts = {
+        "configuration": json.loads(coder.settings.to_json()),
+        "provenance": coder.provenance,
+        "audit": [],
+        "shape": list(coder.shape),
+        "n_units": int(units),
+        "n_pixels": int(pixels),
+        "rounds": len(coder.trace),
+        "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
+        **convergence.facts_of(coder.ending),
+    }
+    if hasattr(coder, "active"):
+        facts["active"] = coder.active
+    if found is not coder and found.embedding is not None:
+        values = found.embedding.eigenvalues
+        facts |= {
+            "configuration": coded.named_settings(found),
+            "provenance": {**coder.provenance, **store.without_audit(found.provenance)},
+            "audit": found.provenance.get("audit", []),
+            "embedding": found.settings.to_dict(),
+            "n_dead": found.embedding.n_dead,
+            "rank": found.embedding.rank,
+            "n_components_stored": len(values),
+            "eigenvalues": [float(values[0]), float(values[-1])],
+        }
+    return facts
+
+
+def _coder_readable(facts: Facts) -> list[tuple[str, str]]:
+    rows = [
+        ("images", " x ".join(str(length) for length in facts["shape"])),
+        ("units", f"{facts['n_units']:,} over {facts['n_pixels']:,} values of a patch"),
+        ("rounds", f"{facts['rounds']:,}"),
+    ]
+    if facts["objective"]:
+        first, last = facts["objective"]
+        rows.append(("objective of a patch", f"{first:.4g} to {last:.4g}"))
+        rows.append(("learning", convergence.told(facts)))
+    if "active" in facts:
+        rows.insert(2, ("active", f"{facts['active']:.1f} atoms a patch"))
+    if "eigenvalues" in facts:
+        low, high = facts["eigenvalues"]
+        rows += [
+            ("fingerprint", str(facts["provenance"].get("fingerprint", "not kept"))),
+            ("dead", f"{facts['n_dead']:,} units never fire"),
+            # files of earlier versions do not say it
+            *([("rank", f"{facts['rank']:,}")] if facts["rank"] else []),
+            ("components", f"{facts['n_components_stored']:,} stored, eigenvalues {low:.4g} to {high:.4g}"),
+        ]
+    return rows
+
+
+def _video(path: Path) -> Facts:
+    model = store.load(path)
+    layers = [
+        {
+            "n_atoms": int(layer.components.shape[1]),
+            "n_components": int(layer.components.shape[0]),
+            "eigenvalues": [float(layer.eigenvalues[0]), float(layer.eigenvalues[-1])],
+            **layer.ended(),
+        }
+        for layer in model.layers
+    ]
+    return {**_told(model), "layers": layers}
+
+
+def _video_readable(facts: Facts) -> list[tuple[str, str]]:
+    rows = []
+    for number, layer in enumerate(facts["layers"], 1):
+        low, high = layer["eigenvalues"]
+        sizes = f"{counted(layer['n_atoms'], 'atom')}, {counted(layer['n_components'], 'component')}"
+        rows.append((f"layer {number}", f"{sizes}, eigenvalues {low:.4g} to {high:.4g}"))
+        for what, ended in (("dictionary", layer), ("mini-batches", layer["mini_batches"])):
+            if ended:
+                rows.append((f"{what} {number}", convergence.told(ended)))
+    return rows
 
 
 def _representation(path: Path) -> Facts:
@@ -367,6 +442,90 @@ def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
         ("type", facts["dtype"]),
         *((name.replace("_", " "), value) for name, value in facts["provenance"].items()),
     ]
+
+
+def _head(path: Path) -> Facts:
+    """Return the facts about a head as plain JSON types; of its arrays only the shapes are looked at."""
+    with store.opened(path, "head") as file:
+        about = head_files.about_of(file)
+        facts: Facts = {
+            "configuration": about.settings,
+            "provenance": {"versions": dict(about.versions)},
+            "audit": [dict(entry) for entry in about.audit],
+            "head": about.kind,
+            "n_samples": n_samples({"audit": about.audit}),
+            "n_features": about.n_features,
+            "n_classes": len(about.classes),
+            "classes": about.classes.tolist(),
+            "names": head_files.names_of(about.classes, about.names),
+            "mirrored": about.mirrored,
+            "numbers": about.numbers,
+            "path": head_files.finite_path(about.path),
+        }
+        if about.representation is not None:
+            facts["provenance"]["identity"] = about.representation[0]
+        if "training" in file:
+            rows = file["training"]["rows"]
+            facts["training"] = {"shape": list(rows.shape), "dtype": rows.dtype.name, "bytes": rows.nbytes}
+        landmarks = file.get("landmarks")
+        if landmarks is not None:
+            facts["n_landmarks"] = int(landmarks["rows"].shape[0])
+        return facts
+
+
+def _head_readable(facts: Facts) -> list[tuple[str, str]]:
+    numbers, names = facts["numbers"], [str(one) for one in facts["names"] or facts["classes"]]
+    share, top = head_files.chosen(facts["numbers"], facts["path"], facts["audit"])
+    rows = [
+        ("head", _head_named(facts)),
+        ("rows", f"{facts['n_samples']:,} of {facts['n_features']:,} numbers"),
+    ]
+    if facts["mirrored"]:
+        rows.append(("mirror images", "inside the kernel"))
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    rows.append(("classes", f"{len(names):,}: {' '.join(names[:LISTED])}{more}"))
+    if facts["path"]:
+        judged = "" if top is None else f", with top-1 of {tables.percent(top)} on rows left out"
+        unit = "mean diagonal of the kernel" if facts["head"] == "kernel" else "mean eigenvalue"
+        rows.append(("penalty", f"{share:g} of the {unit}{judged}"))
+        rows.append(("probabilities", f"soft-max of {numbers['heat']:.3g} f, fitted on rows left out"))
+    if "training" in facts:
+        training = facts["training"]
+        rows.append(("training rows", f"{training['dtype']}, {tables.size(training['bytes'])} of the file"))
+    versions = facts["provenance"]["versions"]
+    rows.append(("written with", ", ".join(f"{name} {number}" for name, number in versions.items())))
+    return rows
+
+
+def _head_named(facts: Facts) -> str:
+    """Return what a head is, in words."""
+    if "temperature" not in facts["configuration"]:  # the head of a package
+        return str(facts["head"])
+    kernel = f"with exp((cosine - 1) / {facts['configuration']['temperature']:g})"
+    if facts["head"] == "kernel":
+        return f"exact kernel ridge regression {kernel}"
+    if "n_landmarks" in facts:
+        return f"ridge regression through {counted(facts['n_landmarks'], 'landmark')} {kernel}, from exact sums"
+    return "ridge regression, from exact sums"
+
+
+def _predictions(path: Path) -> Facts:
+    with store.opened(path, "predictions") as file:
+        sizes, about = store.require(file, {"": head_files.PREDICTIONS}), file.attrs
+        return {
+            "configuration": {},
+            "provenance": {name: str(about[name]) for name in ("head", "source") if name in about},
+            "audit": [],
+            "n_samples": sizes["sample"],
+            "n_classes": sizes["class"],
+        }
+
+
+def _predictions_readable(facts: Facts) -> list[tuple[str, str]]:
+    rows = [
+        ("predictions", f"{counted(facts['n_samples'], 'sample')}, {counted(facts['n_classes'], 'class')}")
+    ]
+    return rows + [(name, value) for name, value in facts["provenance"].items()]
 
 
 def _images(path: Path) -> Facts:
@@ -451,27 +610,26 @@ def _several_sizes(path: Path, name: str) -> str | None:
 
 
 def _images_readable(facts: Facts) -> list[tuple[str, str]]:
-    return [(group["name"], _group_readable(group)) for group in facts["groups"]]
-
-
-def _group_readable(group: Facts) -> str:
-    problem = f"; {group['problem']}" if group["problem"] else ""
-    if not group["shape"]:
-        return f"images that cannot be read{problem}"
-    shape = " x ".join(f"{length:,}" for length in group["shape"])
-    shape += " images" if len(group["shape"]) == 1 else f" {group['dtype']}"
-    return f"{shape}, {tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}{problem}"
+    rows = []
+    for group in facts["groups"]:
+        problem = f"; {group['problem']}" if group["problem"] else ""
+        shape = " x ".join(f"{length:,}" for length in group["shape"])
+        shape += " images" if len(group["shape"]) == 1 else f" {group['dtype']}"
+        labelled = "labelled" if group["labelled"] else "no labels"
+        told = f"{shape}, {tables.size(group['bytes'])}, {labelled}"
+        rows.append((group["name"], (told if group["shape"] else "images that cannot be read") + problem))
+    return rows
 
 
 # by their names in `smtdist.models.kinds.KINDS`
-WORDS: Final = Kind(_words, _words_readable, "sections:of_words")
-KERNEL: Final = Kind(_other, _kernel_readable, "kernels:kernel_sections")
-CONCEPTS: Final = Kind(_concepts, _concepts_readable, "sections:of_concepts")
-CODERS: Final = Kind(coder_facts, coder_readable, "sections:of_coder")
-VIDEO: Final = Kind(video_facts, video_readable, "video:video_sections")
-HEAD: Final = Kind(head_facts, head_readable)
-PREDICTIONS: Final = Kind(prediction_facts, prediction_readable)
+WORDS: Final = Kind(_words, _words_readable, "of_words")
+KERNEL: Final = Kind(_other, _kernel_readable, "of_kernel")
+CONCEPTS: Final = Kind(_concepts, _concepts_readable, "of_concepts")
+CODERS: Final = Kind(_coder, _coder_readable, "of_coder")
+VIDEO: Final = Kind(_video, _video_readable, "of_video")
+HEAD: Final = Kind(_head, _head_readable)
+PREDICTIONS: Final = Kind(_predictions, _predictions_readable)
 REPRESENTATION: Final = Kind(_representation, _representation_readable)
 IMAGES: Final = Kind(_images, _images_readable)
-JOINED: Final = Kind(_joined, _joined_readable, "sections:of_joined")
-TRANSFORMS: Final = Kind(_model, _model_readable, "sections:of_images")
+JOINED: Final = Kind(_joined, _joined_readable, "of_joined")
+TRANSFORMS: Final = Kind(_model, _model_readable, "of_images")

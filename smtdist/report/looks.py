@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.models.transform import represented
 from smtdist.models.tuning import split as splitting
+from smtdist.plot.sheets import as_bytes
 
 NEIGHBOURS: Final = 8
 """Neighbours that are shown."""
@@ -47,13 +48,14 @@ class Looked:
     names: tuple[str, ...] = ()
 
 
-Labelled = tuple[Source, NDArray[np.int64]]
-
-
 def look_at_some(
     model: Any, known: run.Labelled, asked: run.Labelled, limit: int, engine: Engine
 ) -> Looked:
-    """Look at so many samples of each of two groups, drawn by the seed of the model; classes are matched by their names."""
+    """Judge some samples by their nearest neighbours among others, who vote as the model says; by raw pixels beside it.
+
+    So many of each are drawn by the seed of the model; classes are matched by their names. Memory: the representations and images
+    of both, and of mirror images if they vote.
+    """
 
     def some(whole: run.Labelled) -> run.Labelled:
         part = splitting.limited(whole.source, limit, model.settings.random_state)
@@ -61,62 +63,39 @@ def look_at_some(
 
     known = some(known)
     asked = known.matched(some(asked))
-    looked = look(model, (known.source, known.labels), (asked.source, asked.labels), engine)
-    return replace(looked, names=asked.names)
-
-
-def look(model: Any, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
-    """Represent both, and judge the second by its nearest neighbours among the first, who vote as the model says.
-
-    Raw pixels are judged by the same votes beside it. Memory: the representations and images of both, and of mirror
-    images if they vote.
-    """
-    votes, n, learnt = model.votes, known[0].n_samples, run.Labelled(*known)
+    votes, n, learnt, voters = model.votes, known.source.n_samples, known, known.source
     settings = SoftNeighbours(min(votes.n_neighbors, n), votes.temperature, votes.vote)
-    voters = known[0]
     if votes.mirrored_votes:
-        voters, learnt = AndMirrored(voters), learnt.and_mirrored()
-    z = [represented(model, source, engine).astype(np.float32, copy=False) for source in (voters, asked[0])]
+        voters, learnt = AndMirrored(voters), known.and_mirrored()
+    z = [represented(model, one, engine).astype(np.float32, copy=False) for one in (voters, asked.source)]
     flat = [one.reshape(len(one), -1) for one in z]
     nearest = knn.nearest(flat[1], flat[0], settings.k)
-    n_classes = int(max(known[1].max(), asked[1].max())) + 1
+    n_classes = int(max(known.labels.max(), asked.labels.max())) + 1
     scores = knn.vote(nearest[0], learnt.labels[nearest[1]], n_classes, settings.vote, settings.temperature)
-    found = scores.argmax(axis=1)
     shown = min(NEIGHBOURS, settings.k)
     cosines, rows = nearest[0][:, :shown], nearest[1][:, :shown]
     if votes.mirrored_votes:  # what is shown are images as they are
         cosines, rows = knn.nearest(flat[1], flat[0][:n], shown)
-    evaluation = judging.with_pixels(
-        knn.evaluation_of(*nearest, learnt.labels, asked[1], settings),
-        model,
-        learnt,
-        run.Labelled(*asked),
-        engine,
-        settings,
-    )
+    evaluation = knn.evaluation_of(*nearest, learnt.labels, asked.labels, settings)
     return Looked(
         model,
-        evaluation,
-        _pixels(known[0]),
-        known[1],
-        _pixels(asked[0]),
-        asked[1],
+        judging.with_pixels(evaluation, run.Comparison(model, learnt, asked, settings), engine),
+        _pixels(known.source),
+        known.labels,
+        _pixels(asked.source),
+        asked.labels,
         z[0][:n],
         z[1],
-        found,
+        scores.argmax(axis=1),
         rows,
         cosines,
+        asked.names,
     )
 
 
 def _pixels(source: Source) -> NDArray[np.uint8]:
-    """Return images as uint8; those of floats are taken to lie between their extremes."""
     with source.opened() as reader:
-        images = np.array(reader.read(0, source.n_samples))
-    if images.dtype == np.uint8:
-        return images
-    low, high = float(images.min()), float(images.max())
-    return np.rint(255 * (images - low) / ((high - low) or 1)).astype(np.uint8)
+        return as_bytes(np.array(reader.read(0, source.n_samples)))
 
 
 def matching_windows(looked: Looked, asked: int, known: int) -> list[tuple[tuple[int, int, int, int], ...]]:

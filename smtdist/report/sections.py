@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smtdist import plot
 from smtdist.concepts import drawing
 from smtdist.concepts.analogram import analogram
 from smtdist.concepts.model import ConceptModel
+from smtdist.data.video import Clip
 from smtdist.errors import ConfigurationError, DataError, counted
 from smtdist.evaluate import metrics
 from smtdist.models import store
+from smtdist.models.functional.video import VideoModel
+from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.monitor import tables
-from smtdist.plot import curve
+from smtdist.plot import curve, figures
 from smtdist.report.facts import looks_of
 from smtdist.report.looks import Looked, matching_windows
 from smtdist.report.page import Facts, Picture, Section, Table, Text, address, drawn
@@ -30,6 +34,12 @@ MAPPED: Final = 300
 WORDS: Final = 40
 """Frequent words whose neighbours are shown."""
 
+REMEMBERED: Final = 144
+"""Samples of a kernel model that are shown."""
+POINTS: Final = 2000
+"""The same on its map."""
+ATOMS: Final = 256
+"""Atoms of a transform of video that are shown."""
 LARGEST: Final = 6  # concepts of the analogram
 MOST_NODES: Final = 60  # of the analogram, more of which nobody can read
 
@@ -109,20 +119,21 @@ def _of_transform(model: Any) -> list[Section]:
         lambda: plot.atom_neighbours(model),
         plain=True,
     )
-    return [
-        Section("Dictionary", [mosaic, near]),
-        _spectrum(model, "; small ones vary slowly from patch to patch"),
-    ]
-
-
-def _spectrum(model: Any, more: str = "") -> Section:
     values = model.embedding.eigenvalues
-    picture = drawn(
-        f"Generalised eigenvalues of the {len(values):,} stored components{more}.",
-        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-        lambda: plot.spectrum(model),
+    caption = f"{_components(values)}; small ones vary slowly from patch to patch."
+    return [Section("Dictionary", [mosaic, near]), Section("Spectrum", [_spectrum(values, caption)])]
+
+
+def _components(values: NDArray[Any]) -> str:
+    return f"Generalised eigenvalues of the {len(values):,} stored components"
+
+
+def _spectrum(values: NDArray[Any], caption: str, across: str = "component") -> Picture:
+    return drawn(
+        caption,
+        f"A curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
+        lambda: curve(values, across, "eigenvalue"),
     )
-    return Section("Spectrum", [picture])
 
 
 def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
@@ -237,7 +248,9 @@ def of_words(path: Path) -> list[Section]:
     chosen = alive[len(alive) // 50 : len(alive) // 50 + WORDS]
     lines = [[word, ", ".join(near.word for near in model.nearest(word, 8))] for word in chosen]
     nearest = Table("Words and those nearest to them", ["word", "nearest"], lines)
-    return [Section("Neighbours of words", [nearest]), _spectrum(model)]
+    values = model.embedding.eigenvalues
+    spectrum = _spectrum(values, f"{_components(values)}.")
+    return [Section("Neighbours of words", [nearest]), Section("Spectrum", [spectrum])]
 
 
 def of_concepts(path: Path) -> list[Section]:
@@ -289,7 +302,7 @@ def sizes_picture(model: ConceptModel) -> Picture:
     return drawn(
         f"Members of each of the {counted(len(members), 'concept')} among {counted(model.points, 'point')}.",
         f"A falling curve of the sizes of {counted(len(members), 'concept')}.",
-        lambda: plot.curve(members, "concept, by size", "members"),
+        lambda: curve(members, "concept, by size", "members"),
     )
 
 
@@ -314,3 +327,103 @@ def analogram_block(model: ConceptModel) -> Picture | Text | None:
     )
     words = f"A graph of {len(graph)} nodes joined by edges in the colours of {counted(len(chosen), 'concept')}."
     return Picture(caption, words, picture)
+
+
+def of_kernel(path: Path) -> list[Section]:
+    """Return the spectrum of a kernel model, the samples it remembers and their embedding: what the file holds of them."""
+    model = store.load(path)
+    sections, spectra = list[Section](), list[Section]()
+    if (spectrum := model.spectrum) is not None:
+        caption = f"Eigenvalues: {spectrum.n_positive:,} positive, {spectrum.n_negative:,} negative."
+        spectra.append(Section("Spectrum", [_spectrum(spectrum.eigenvalues, caption, "number")]))
+    if not isinstance(model.encoder, KernelEncoder):  # one of explicit features keeps no rows
+        return spectra
+    rows, (height, width, channels) = model.encoder.rows, model.shape
+    if min(height, width) > 1 and rows.shape[1] == height * width * channels:
+        some = rows[:REMEMBERED].reshape(-1, height, width, channels)
+        mosaic = drawn(
+            f"The first {len(some):,} of {counted(len(rows), 'sample')} that the model remembers.",
+            "A sheet of the images that the model was fitted on.",
+            lambda: plot.filter_axes(some),
+            plain=True,
+        )
+        sections.append(Section("Remembered samples", [mosaic]))
+    shown = np.asarray(model.encoder(rows[:POINTS]), np.float64)
+    lines = [
+        [str(number), f"{one.mean():.4g}", f"{one.std():.4g}", f"{one.min():.4g} to {one.max():.4g}"]
+        for number, one in enumerate(shown.T)
+    ]
+    columns = ["component", "mean", "deviation", "range"]
+    blocks: list[Any] = [Table(f"Components over {len(shown):,} remembered samples", columns, lines)]
+    if shown.shape[1] >= 2:
+        caption = f"The first two components of {len(shown):,} remembered samples."
+        words = "A cloud of points in two dimensions."
+        blocks.insert(0, drawn(caption, words, lambda: _cloud(shown[:, :2])))
+    return [Section("Embedding", blocks), *sections, *spectra]
+
+
+def _cloud(points: NDArray[Any]) -> Any:
+    axes = figures.own_axes(None, (4.2, 4.2))
+    axes.scatter(*points.T, s=6, alpha=0.7)
+    axes.set_xlabel("component 0")
+    axes.set_ylabel("component 1")
+    axes.grid(alpha=0.4)
+    return axes
+
+
+def of_video(path: Path) -> list[Section]:
+    """Return what a transform of video holds, layer by layer: spectra, dictionary, and how straight codes and embedding run."""
+    layers = store.load(path).layers
+    spectra, mosaics, lines = [], [], []
+    for number, layer in enumerate(layers, 1):
+        values = layer.eigenvalues
+        caption = f"Layer {number}: generalised eigenvalues of its {len(values):,} components."
+        spectra.append(_spectrum(values, caption))
+        # the most active atoms as raw patches without the mean patch; of an upper layer by inverses
+        order = np.argsort(-layer.means.mean, kind="stable")[:ATOMS]
+        patches = layer.decode(np.eye(layer.coder.size)[order]) - layer.decode(
+            np.zeros((1, layer.coder.size))
+        )
+        side = layer.settings.patch_size
+        patches = patches.reshape(len(patches), side, side, 1)
+        mosaics.append(
+            drawn(
+                f"Layer {number}: {len(patches):,} of {layer.coder.size:,} atoms as patches, each on a scale of its own.",
+                "A mosaic of small patches, the atoms of the dictionary.",
+                lambda patches=patches: plot.filter_axes(patches),  # type: ignore[misc]
+                plain=True,
+            )
+        )
+        lines.append([str(number), *(f"{value:.4g}" for value in path_straightness(layer))])
+    what = "second differences" if layers[0].settings.difference_order == 2 else "steps"
+    told = Text(
+        f"Mean square of {what} over the variance, of the sequences that the transform was fitted on: 0 is at rest or, for "
+        f"second differences, straight and steady; points without any order have {1.5 if what != 'steps' else 2}."
+    )
+    columns = ["layer", "codes", "embedding", "codes / embedding"]
+    return [
+        Section("Straightness", [told, Table("How straight paths run", columns, lines)]),
+        Section("Dictionary", mosaics),
+        Section("Spectrum", spectra),
+    ]
+
+
+def path_straightness(model: VideoModel) -> tuple[float, float, float]:
+    """Return mean square differences over the variance, of the codes and of the embedding, and their ratio.
+
+    They follow from the sums in the file: tr(P C Pᵀ) over tr(P V Pᵀ), V about the mean, and C brought from
+    all positions to those that have a difference: of windows that overlap those of the shots of the fit. For
+    second differences it is `Straightness.second_difference` of those sequences.
+    """
+    settings, sums = model.settings, model.means
+    lengths = [settings.length]
+    read = model.provenance.get("source", {}).get("clips", ()) if settings.overlap else ()
+    if read:
+        clips = (Clip("", name, frames, 0, 0, 0.0, tuple(cuts)) for name, frames, cuts in read)
+        lengths = [last - first for clip in clips for first, last in clip.shots()]
+    differing = [length for length in lengths if length > settings.difference_order]
+    share = sum(differing) / (sum(differing) - settings.difference_order * len(differing))
+    codes = share * float(sums.scatter.trace() / sums.covariance.trace())
+    p = model.components
+    embedded = share * float(np.trace(p @ sums.scatter @ p.T) / np.trace(p @ sums.covariance @ p.T))
+    return codes, embedded, codes / embedded

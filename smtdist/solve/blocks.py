@@ -108,7 +108,7 @@ class BlockFiles:
     def write(self, place: Place, block: npt.NDArray[np.float64]) -> None:
         """Store a block; CheckpointError where the disk does not take it."""
         try:
-            write_block(self._path(place), block)
+            write_block(self.path(place), block)
         except OSError as error:
             raise CheckpointError(
                 f"The solve could not write to {self.folder} ({error.strerror or error}); free space, or give "
@@ -119,10 +119,10 @@ class BlockFiles:
         """Return a block."""
         rows, columns = (self.span(index) for index in place)
         try:
-            block: Float64 = read_block(self._path(place))
+            block: Float64 = read_block(self.path(place))
         except OSError as error:
             raise CheckpointError(
-                f"{self._path(place)} cannot be read ({error}); delete the folder and solve again."
+                f"{self.path(place)} cannot be read ({error}); delete the folder and solve again."
             ) from error
         assert block.shape == (rows.stop - rows.start, columns.stop - columns.start)
         return block
@@ -140,15 +140,12 @@ class BlockFiles:
             for known, block in waiting:
                 yield known, block.result()
 
-    def has_row(self, index: int) -> bool:
-        """Tell whether a row of blocks is there, whole."""
-        return all(self._path((index, column)).exists() for column in range(index, self.count))
-
     def clear(self) -> None:
         """Remove the blocks, and the folder where nothing else is in it."""
         remove_blocks(self.folder)
 
-    def _path(self, place: Place) -> Path:
+    def path(self, place: Place) -> Path:
+        """Return the file of a block."""
         return self.folder / f"factor-{place[0]:04}-{place[1]:04}.npy"
 
 
@@ -160,7 +157,8 @@ def factored(moment: Streamed, files: BlockFiles) -> BlockFactor | None:
     bytes are read.
     """
     for index in range(files.count):
-        if not (files.has_row(index) or _factored_row(moment, files, index)):
+        whole = all(files.path((index, column)).exists() for column in range(index, files.count))
+        if not (whole or _factored_row(moment, files, index)):
             return None
     return BlockFactor(files)
 

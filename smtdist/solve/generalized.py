@@ -1,20 +1,28 @@
-"""The eigenproblem that turns statistics into an embedding, dense and in float64."""
+"""The eigenproblem that turns statistics into an embedding, dense and in float64.
+
+Where a dictionary is closed under mirroring, and mirror images are in the sums, it is two problems of half the size: C
+and V do not change when the halves of the atoms are exchanged, so they are [[S, T], [T, S]]. Rows (p, p) / √2 of P then
+see S + T alone, and rows (p, -p) / √2 see S - T.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.threads import single_blas
 from smtdist.solve import lapack
 from smtdist.solve.lapack import all_eigenvectors, smallest_behind_factor, smallest_eigenvectors
 from smtdist.solve.pencil import Means, solve_streamed
-from smtdist.solve.solution import Float64, Solution
+from smtdist.solve.solution import Float64, Solution, fix_signs
 from smtdist.solve.streamed import Streamed
 from smtdist.solve.tiled import SAFE, Unsuitable, quality, solve_tiles, suits
 
@@ -28,8 +36,6 @@ NEGATIVE: Final = 1e-6
 """V is a moment of codes: eigenvalues below minus this share of the largest are not rounding."""
 WORST_RESIDUAL: Final = 1e-7
 """Above this the iterations have not found what they say, and the direct solver is asked."""
-TIE: Final = 1e-6
-"""Entries of a component that agree with its largest to this share: which is larger is rounding noise."""
 
 
 def smallest_components(
@@ -58,7 +64,16 @@ def smallest_components(
     >>> solution.components, solution.eigenvalues, solution.rank
     (array([[0. , 0.5, 0. ]]), array([0.25]), 2)
     """
-    n_atoms = _checked_size(context_scatter, moment)
+    n_atoms = len(context_scatter)
+    if (
+        n_atoms == 0
+        or context_scatter.shape != (n_atoms, n_atoms)
+        or moment.shape not in ((n_atoms,), context_scatter.shape)
+    ):
+        raise ModelError(
+            f"context_scatter has the shape {context_scatter.shape} and V {moment.shape}; they must be (K, K), and "
+            f"(K, K) or (K,), for the same K: take both from the same statistics."
+        )
     alive = _alive(moment if moment.ndim == 1 else np.diagonal(moment))
     tolerance = n_atoms * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
     solve = _solve_diagonal if moment.ndim == 1 else _solve_full
@@ -119,7 +134,7 @@ def _by_iterations(
 def _placed(vectors: Float64, kept: Indices, n_atoms: int) -> Float64:
     components = np.zeros((vectors.shape[1], n_atoms))
     components[:, kept] = vectors.T
-    _fix_signs(components)
+    fix_signs(components)
     return components
 
 
@@ -217,15 +232,12 @@ def _solve_full(
     # ascending order: the null space is the leading columns, and the rest is a view, not a copy
     whiten = whiten[:, first:]
     whiten /= np.sqrt(weights[first:])
-    quotient = _project(scatter, kept, whiten)
-    return kept, rank, whiten @ smallest_eigenvectors(quotient, n_components)
-
-
-def _project(scatter: Matrix, kept: Indices, whiten: Float64) -> Float64:
     scattered = np.empty_like(whiten, order="C")
     for rows, block in _row_blocks(scatter, kept, "context_scatter"):
         np.matmul(block, whiten, out=scattered[rows])
-    return whiten.T @ scattered
+    quotient = whiten.T @ scattered
+    del scattered
+    return kept, rank, whiten @ smallest_eigenvectors(quotient, n_components)
 
 
 def _row_blocks(matrix: Matrix, kept: Indices, name: str) -> Iterator[tuple[slice, Float64]]:
@@ -246,13 +258,6 @@ def _gather(matrix: Matrix, kept: Indices, name: str) -> Float64:
     for rows, block in _row_blocks(matrix, kept, name):
         gathered[rows] = block
     return gathered
-
-
-def _fix_signs(components: Float64) -> None:
-    for row in components:
-        size = np.abs(row)
-        if row[np.argmax(size >= (1 - TIE) * size.max())] < 0:
-            np.negative(row, out=row)
 
 
 def rayleigh(scatter: Matrix, moment: Matrix, components: Float64) -> tuple[Float64, Float64]:
@@ -281,20 +286,6 @@ def _diagonal_blocks(diagonal: Matrix) -> Iterator[tuple[slice, Float64]]:
     for start in range(0, len(diagonal), ROW_BLOCK):
         rows = slice(start, min(start + ROW_BLOCK, len(diagonal)))
         yield rows, diagonal[rows].astype(np.float64)
-
-
-def _checked_size(scatter: Matrix, moment: Matrix) -> int:
-    n_atoms = len(scatter)
-    if (
-        n_atoms == 0
-        or scatter.shape != (n_atoms, n_atoms)
-        or moment.shape not in ((n_atoms,), scatter.shape)
-    ):
-        raise ModelError(
-            f"context_scatter has the shape {scatter.shape} and V {moment.shape}; they must be (K, K), and "
-            f"(K, K) or (K,), for the same K: take both from the same statistics."
-        )
-    return n_atoms
 
 
 def _alive(entries: Matrix) -> npt.NDArray[np.bool_]:
@@ -330,3 +321,75 @@ def _require_rank(rank: int, wanted: int, alive: npt.NDArray[np.bool_]) -> None:
             f"atoms, of which {int((~alive).sum())} never fire); ask for at most {rank}, "
             f"or use more samples or atoms."
         )
+
+
+def smallest_mirrored(
+    context_scatter: NDArray[Any],
+    moment: NDArray[Any],
+    n_components: int,
+    *,
+    null_tolerance: float | None = None,
+) -> Solution:
+    """Solve the problem of `smallest_components`, (K, K) matrices as above, in a quarter of its time.
+
+    Components are even or odd: their second half is the first, or minus the first. Null spaces are those of
+    the two problems. Where one of these has too few dimensions the whole problem is solved.
+
+    >>> C, V = (np.kron(np.ones((2, 2)), np.diag(one)) + np.eye(4) for one in ([1.0, 3.0], [0.0, 0.0]))
+    >>> found = smallest_mirrored(C, V, 2)
+    >>> np.round(found.eigenvalues, 6).tolist(), np.round(found.components[0] ** 2, 6).tolist()
+    ([1.0, 1.0], [0.5, 0.0, 0.5, 0.0])
+    """
+    half, parts = len(moment) // 2, list[Solution]()
+    for sign in (1.0, -1.0):
+        scatter, own = (one[:half, :half] + sign * one[:half, half:] for one in (context_scatter, moment))
+        wanted = min(n_components, int((np.diagonal(own) > 0).sum()))
+        try:
+            if wanted:
+                parts.append(smallest_components(scatter, own, wanted, null_tolerance=null_tolerance))
+        except ConfigurationError:
+            break
+    if len(parts) < 2:
+        return smallest_components(context_scatter, moment, n_components, null_tolerance=null_tolerance)
+    return joined(parts[0], parts[1], n_components)
+
+
+def smallest_mirrored_of_tiles(
+    context_scatter: Streamed,
+    moment: Streamed,
+    n_components: int,
+    *,
+    null_tolerance: float | None = None,
+    means: Means | None = None,
+) -> Solution:
+    """Solve the problem of `smallest_components_of_tiles` for matrices as above, in a quarter to a half of its time.
+
+    Both halves keep a factor in files, if there are `means`. Raises Unsuitable where one of the two problems is.
+    """
+    even, odd = (
+        smallest_components_of_tiles(
+            context_scatter.half(sign),
+            moment.half(sign),
+            n_components,
+            null_tolerance=null_tolerance,
+            means=None if means is None else replace(means, files=partial(means.files, part=part)),
+        )
+        for sign, part in ((1.0, "even"), (-1.0, "odd"))
+    )
+    return joined(even, odd, n_components)
+
+
+def joined(even: Solution, odd: Solution, n_components: int) -> Solution:
+    """Return the solution of the whole problem from those of S + T and S - T."""
+    rows = np.concatenate(
+        [np.hstack([even.components, even.components]), np.hstack([odd.components, -odd.components])]
+    )
+    eigenvalues, residuals = (
+        np.concatenate([getattr(one, name) for one in (even, odd)]) for name in ("eigenvalues", "residuals")
+    )
+    first = np.argsort(eigenvalues, kind="stable")[:n_components]
+    # a row of V is zero in both or in the second alone, where an atom is its own mirror image
+    dead = np.tile(even.dead, 2)
+    return Solution(
+        rows[first] / np.sqrt(2), eigenvalues[first], residuals[first], even.rank + odd.rank, dead
+    )

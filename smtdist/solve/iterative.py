@@ -11,14 +11,13 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.solve.solution import Float64, Solution
+from smtdist.solve.solution import Float64, Solution, fix_signs
 
 Sparse: TypeAlias = Any  # csr_array, whose stubs differ between versions
 
 TOLERANCE: Final = 1e-8
 SPARE: Final = 2
 """Lanczos vectors kept for each component that is wanted."""
-TIE: Final = 1e-6
 ENTRIES: Final = 2**19
 """Entries of a matrix that are scaled, or whose magnitudes are added up, at a time."""
 
@@ -56,7 +55,11 @@ def smallest_components_sparse(
         )
     scale = 1.0 / np.sqrt(np.asarray(moment, np.float64)[kept])
     quotient = _scaled(context_scatter, kept, scale)
-    vectors = _largest(_shifted(quotient), n_components, tolerance) * scale[:, None]
+    # σ I - Q, with σ the largest sum of magnitudes in a row, in the memory of Q
+    bound = _row_sums(quotient).max()
+    quotient.data *= -1
+    quotient.setdiag(quotient.diagonal() + bound)
+    vectors = largest_eigenvectors(quotient, n_components, tolerance)[1] * scale[:, None]
     components = np.zeros((n_components, len(alive)))
     components[:, kept] = vectors.T
     return _judged(context_scatter, np.asarray(moment, np.float64), components, alive)
@@ -84,10 +87,6 @@ def largest_eigenvectors(
     return values[order], vectors[:, order]
 
 
-def _largest(matrix: Sparse, count: int, tolerance: float) -> Float64:
-    return largest_eigenvectors(matrix, count, tolerance)[1]
-
-
 def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
     part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
     # where things are is shared with the scatter, which stays as it is
@@ -102,14 +101,6 @@ def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Spar
         part.data[here] *= np.repeat(scale[start:stop], np.diff(part.indptr[start : stop + 1]))
         part.data[here] *= scale[part.indices[here]]
     return part
-
-
-def _shifted(quotient: Sparse) -> Sparse:
-    """Return σ I - Q, with σ the largest sum of magnitudes in a row, in the memory of Q."""
-    bound = _row_sums(quotient).max()
-    quotient.data *= -1
-    quotient.setdiag(quotient.diagonal() + bound)
-    return quotient
 
 
 def _row_sums(matrix: Sparse) -> Float64:
@@ -134,10 +125,7 @@ def _row_blocks(matrix: Sparse) -> Iterator[tuple[int, int, slice]]:
 def _judged(
     scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]
 ) -> Solution:
-    for row in components:
-        size = np.abs(row)
-        if row[np.argmax(size >= (1 - TIE) * size.max())] < 0:
-            np.negative(row, out=row)
+    fix_signs(components)
     moved = (scatter @ components.T).T
     eigenvalues = np.einsum("lk,lk->l", moved, components)
     moved -= eigenvalues[:, None] * (moment * components)

@@ -167,7 +167,10 @@ def _refined(
         # Ritz values lie inside the spectrum, so that its end is a little further out
         low = min(lowest, high - 1e-3 * abs(values[0]))
         low -= 0.05 * (high - low)
-        exact = filtered(product, exact, (low, high), _degree((2 * values[0] - high - low) / (high - low)))
+        # the degree at which a Chebyshev polynomial has grown to `SPREAD` at the end of the spectrum
+        end = max((2 * values[0] - high - low) / (high - low), 1 + 1e-6)
+        degree = int(np.clip(np.log(SPREAD) / np.arccosh(end), *DEGREES))
+        exact = filtered(product, exact, (low, high), degree)
     values, exact, residuals = _rayleigh_ritz(product, exact, count)
     if residuals.max() > tolerance:
         raise NotConverged(f"residual {residuals.max():.2g} after {REFINEMENTS} refinements")
@@ -185,11 +188,6 @@ def _rayleigh_ritz(product: Product, vectors: Float64, count: int) -> tuple[Floa
     left = to_host(array_module(moved).linalg.norm(moved[:, :count], axis=0))
     residuals = left / np.abs(values).max()
     return values, vectors, residuals
-
-
-def _degree(end: float) -> int:
-    """Return the degree at which a Chebyshev polynomial has grown to `SPREAD` at `end`."""
-    return int(np.clip(np.log(SPREAD) / np.arccosh(max(end, 1 + 1e-6)), *DEGREES))
 
 
 def filtered(product: Product, vectors: Float64, interval: tuple[float, float], degree: int) -> Float64:

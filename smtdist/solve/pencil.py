@@ -90,66 +90,17 @@ def disk_bytes(n_atoms: int, diagonal: bool, height: int) -> int:
     return 0 if diagonal else factor_bytes(n_atoms, height)
 
 
-class Pencil(Protocol):
-    """Q = U⁻ᵀ C U⁻¹ of a pencil (C, V = UᵀU), as products."""
+@dataclass(frozen=True)
+class Pencil:
+    """Q = U⁻ᵀ C U⁻¹ of a pencil (C, V = UᵀU): what multiplies by C, and what returns U⁻¹ X and U⁻ᵀ X, in the type of X."""
+
+    multiply: Callable[[Block], Block]
+    recovered: Callable[[Block], Block]
+    moved: Callable[[Block], Block]
 
     def product(self, block: Block) -> Block:
         """Return Q X, in the type of X."""
-
-    def recovered(self, block: Float64) -> Float64:
-        """Return U⁻¹ X."""
-
-
-@dataclass(frozen=True)
-class DiagonalPencil:
-    """V is diagonal; `scale` (K,) is U⁻¹."""
-
-    multiply: Callable[[Block], Block]
-    scale: Float64
-
-    def product(self, block: Block) -> Block:
-        """Return Q X."""
-        scale = self.scale[:, None].astype(block.dtype)
-        result: Block = self.multiply(scale * block)
-        result *= scale
-        return result
-
-    def recovered(self, block: Float64) -> Float64:
-        """Return U⁻¹ X."""
-        return block * self.scale[:, None]
-
-
-@dataclass(frozen=True)
-class FactoredPencil:
-    """V = UᵀU is full; each product solves with U twice."""
-
-    multiply: Callable[[Block], Block]
-    factor: BlockFactor
-
-    def product(self, block: Block) -> Block:
-        """Return Q X."""
-        return self.factor.forward_substituted(self.multiply(self.factor.back_substituted(block)))
-
-    def recovered(self, block: Float64) -> Float64:
-        """Return U⁻¹ X."""
-        found: Float64 = self.factor.back_substituted(block)
-        return found
-
-
-@dataclass(frozen=True)
-class InversePencil:
-    """V is full, and workers hold U⁻¹: three products, where solving with U would be done row by row."""
-
-    multiply: Callable[[Block], Block]
-    inverse: Multiplier
-
-    def product(self, block: Block) -> Block:
-        """Return Q X."""
-        return self.inverse.transposed(self.multiply(self.inverse.upper(block)))
-
-    def recovered(self, block: Float64) -> Float64:
-        """Return U⁻¹ X."""
-        return self.inverse.upper(block)
+        return self.moved(self.multiply(self.recovered(block)))
 
 
 def solve_streamed(
@@ -187,7 +138,17 @@ def _pencil(
     size, spread = len(kept), means.spread
     multiply = scatter.product if spread is None else spread(size, scatter.panel, None).symmetric
     if isinstance(moment, np.ndarray):
-        return DiagonalPencil(multiply, 1.0 / np.sqrt(moment[kept].astype(np.float64)))
+        scale = 1.0 / np.sqrt(moment[kept].astype(np.float64))[:, None]
+
+        def scaled(block: Block) -> Block:
+            result: Block = block * scale.astype(block.dtype)
+            return result
+
+        def scaled_in_place(block: Block) -> Block:
+            block *= scale.astype(block.dtype)
+            return block
+
+        return Pencil(multiply, scaled, scaled_in_place)
     files = means.files(size)
     inner = moment.of(kept)
     factor = factored(inner, files)
@@ -195,9 +156,10 @@ def _pencil(
         files.clear()
         raise Unsuitable("V has a null space")
     if spread is None:
-        return FactoredPencil(multiply, factor)
+        return Pencil(multiply, factor.back_substituted, factor.forward_substituted)
+    # workers hold U⁻¹: three products, where solving with U would be done row by row
     rows = spread(size, lambda start, stop: factor.inverse_rows(start // files.height), files.height)
-    return InversePencil(multiply, rows)
+    return Pencil(multiply, rows.upper, rows.transposed)
 
 
 def _share(moment: Streamed, factor: BlockFactor) -> float:

@@ -56,17 +56,15 @@ class Ridge:
         """
         along = (rows - self.mean) @ self.vectors
         squares = along**2
-        found = np.empty((len(penalties), *targets.shape))
+        found, values = np.empty((len(penalties), *targets.shape)), self.values
+        # without a penalty, eigenvalues that are rounding have no part
+        kept = values > values.max(initial=0.0) * len(values) * np.finfo(float).eps
         for place, penalty in enumerate(penalties):
-            weights = 1 / (self.values + penalty) if penalty else _inverse(self.values)
+            weights = np.divide(
+                1.0, values + penalty, out=np.zeros_like(values), where=kept | (penalty > 0)
+            )
             fitted = along @ (self.moved * weights[:, None]) + self.target_mean
             room = 1 - 1 / self.n - squares @ weights
             room[room < 1e-12] = np.nan
             found[place] = targets - (targets - fitted) / room[:, None]
         return found
-
-
-def _inverse(values: Float64) -> Float64:
-    """Return 1 / λ of eigenvalues that are not rounding, else 0."""
-    kept = values > values.max(initial=0.0) * len(values) * np.finfo(float).eps
-    return np.divide(1.0, values, out=np.zeros_like(values), where=kept)

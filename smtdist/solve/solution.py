@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Float64 = npt.NDArray[np.float64]
+
+TIE: Final = 1e-6
+"""Entries of a component that agree with its largest to this share: which is larger is rounding noise."""
+
+
+def fix_signs(components: Float64) -> None:
+    """Make the entry of largest magnitude of each row positive, in place."""
+    for row in components:
+        size = np.abs(row)
+        if row[np.argmax(size >= (1 - TIE) * size.max())] < 0:
+            np.negative(row, out=row)
 
 
 @dataclass(frozen=True, eq=False)

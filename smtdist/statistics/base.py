@@ -98,6 +98,16 @@ class Statistic(ABC):
         return self
 
 
+def prefixed(prefix: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return what is held by name under names that begin with a prefix: a part of a larger state."""
+    return {f"{prefix}{name}": value for name, value in state.items()}
+
+
+def part_of(state: State, prefix: str) -> State:
+    """Return the part of a state that `prefixed` has put there, sharing its arrays."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
 def check_state(state: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> bool:
     """Tell whether a stored state has the names, types and ranks of `like`."""
     return state.keys() == like.keys() and all(

@@ -1,8 +1,13 @@
-"""A seeded random sample of distinct patches, as a mergeable sketch: the patches with the smallest hashes."""
+"""What dictionaries are made from: a seeded random sample of distinct patches, and rounds of k-means.
+
+The sample is a mergeable sketch: the patches with the smallest hashes. A round (1-sparse dictionary learning, SMT 2023,
+appendix D) is who is nearest to whom, and the sums that follow.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +15,12 @@ from numpy.typing import NDArray
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import hashing, memory
 from smtdist.kernels import positions as lattices
+from smtdist.kernels.codes import add_label_sums
 from smtdist.kernels.device import like, place, to_host
 from smtdist.kernels.mirrored import mirrored_pixels
-from smtdist.kernels.types import Array, Whitener
-from smtdist.statistics.base import Layout, State, Statistic
+from smtdist.kernels.types import Array, Encoder, Whitener
+from smtdist.statistics.base import Layout, State, Statistic, part_of, prefixed
+from smtdist.statistics.patch_rows import drawn_views
 
 FEW = 4
 """Below one patch in so many of an image, they are whitened one by one instead of all together."""
@@ -157,13 +164,9 @@ class Candidates(Statistic):
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: whitened patches and their hashes, and two sketches while they are joined."""
-        geometry, sampling = self.whitener.geometry, self.whitener.sampling.undrawn
-        patches = images * sampling.drawn(geometry)
-        raw_bytes = self.whitener.scale.raw_bytes
-        encoding: int = memory.batch_bytes(
-            geometry, 0, "labels", images, sampling=sampling, raw_bytes=raw_bytes
-        ).encoding
-        return encoding + 40 * patches + self.merge_bytes()
+        whitener = self.whitener.undrawn
+        encoding: int = memory.batch_bytes(whitener, 0, "labels", images).encoding
+        return encoding + 40 * images * whitener.drawn + self.merge_bytes()
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: two sketches joined, in order, and made distinct."""
@@ -200,3 +203,88 @@ class _Rehearsal(Candidates):
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch four times, as different samples."""
         return sum(super(_Rehearsal, self).update(state, images, first_sample + at) for at in range(4))
+
+
+SPARE: Final = "spare_"
+"""How names begin in the state of the spares."""
+
+
+@dataclass(frozen=True)
+class Centroids(Statistic):
+    """Per atom: how many patches are nearest to it, and the integer sum of their grid vectors.
+
+    `spares` is a seeded random sample of the round's patches, to reseed atoms that nobody was nearest to.
+    Memory: 8 (pixels + 1) bytes an atom, plus the spares.
+    """
+
+    encoder: Encoder
+    flip: bool
+    spares: Candidates
+
+    def layout(self) -> Layout:
+        """Return the sums, and the spares that none is drawn for yet."""
+        n_atoms, pixels = self.encoder.atoms.shape
+        return {
+            "n_samples": ((), np.int64),
+            "n_positions": ((), np.int64),
+            "fit": ((), np.int64),
+            "counts": ((n_atoms,), np.int64),
+            "sums": ((n_atoms, pixels), np.int64),
+            **prefixed(SPARE, self.spares.layout()),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Assign the patches of a batch that a fit codes to their nearest atoms, but for constant ones."""
+        kept = 0
+        for mirror, at in drawn_views(self.encoder.whitener, images, self.flip):
+            kept += self._assign(state, images, mirror, at)
+        spare = part_of(state, SPARE)
+        self.spares.update(spare, images, first_sample)
+        state.update(prefixed(SPARE, spare))
+        state["n_samples"] += len(images)
+        state["n_positions"] += kept
+        return kept
+
+    def _assign(
+        self, state: State, images: NDArray[np.generic], mirror: bool, at: NDArray[np.int32] | None
+    ) -> int:
+        """Add one view; its patches are gone when it returns, before the spares are made."""
+        grid, constant = code_kernels.grid_patches(place(images), self.encoder.whitener, mirror, at)
+        labels, dots = code_kernels.nearest_atoms(
+            grid, self.encoder.atoms, self.encoder.euclidean, constant
+        )
+        labels, constant = to_host(labels), to_host(constant)
+        labels = np.where(constant, -1, labels)
+        add_label_sums(state["counts"], state["sums"], labels, to_host(grid))
+        state["fit"] += np.int64(to_host(dots)[~constant].sum(dtype=np.float64))
+        return int((~constant).sum())
+
+    def merge(self, left: State, right: State) -> State:
+        """Add `right` to `left`."""
+        for name in ("n_samples", "n_positions", "fit", "counts", "sums"):
+            left[name] += right[name]
+        left.update(prefixed(SPARE, self.spares.merge(part_of(left, SPARE), part_of(right, SPARE))))
+        return left
+
+    def state_bytes(self) -> int:
+        """Return the size of the sums and the spares."""
+        n_atoms, pixels = map(int, self.encoder.atoms.shape)
+        return 8 * n_atoms * (pixels + 1) + self.spares.state_bytes()
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch."""
+        whitener, n_atoms = self.encoder.whitener, len(self.encoder.atoms)
+        nearest = memory.batch_bytes(whitener, n_atoms, "labels", images)
+        return max(nearest.encoding, self.spares.batch_bytes(images))
+
+    def merge_bytes(self) -> int:
+        """Return the workspace of `merge`: that of the spares."""
+        return self.spares.merge_bytes()
+
+    def miniature(self) -> Centroids:
+        """Return the same round with few atoms."""
+        return replace(
+            self,
+            encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]),
+            spares=self.spares.miniature(),
+        )

@@ -342,14 +342,12 @@ class CodeSums(Statistic):
         """Return the workspace of a batch."""
         encoder = self.encoder
         needed = memory.batch_bytes(
-            encoder.whitener.geometry,
+            encoder.whitener,
             self.n_atoms,
             encoder.form,
             images,
             context=self._pixels,
             second_order=self.second_order,
-            sampling=encoder.whitener.sampling,
-            raw_bytes=encoder.whitener.scale.raw_bytes,
         )
         rest = 2 * (2 * self.capacity(images) + 8 * images * encoder.whitener.geometry.positions)
         return max(needed.encoding, needed.scatter + (rest if self.rows and self.rows[0] else 0))

@@ -66,17 +66,9 @@ class PatchMoment(Statistic):
         state["n_positions"] += positions
         return positions
 
-    def state_bytes(self) -> int:
-        """Return 16 bytes a pair of pixels."""
-        return 16 * self.whitener.geometry.pixels**2
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
-        whitener = self.whitener
-        sampling, raw_bytes = whitener.sampling, whitener.scale.raw_bytes
-        return memory.batch_bytes(
-            whitener.geometry, 0, "labels", images, sampling=sampling, raw_bytes=raw_bytes
-        ).whitening
+        return memory.batch_bytes(self.whitener, 0, "labels", images).whitening
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: the limbs' carries."""

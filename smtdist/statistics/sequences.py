@@ -47,10 +47,6 @@ class FrameMoments(Statistic):
             state["n"] += len(rows)
         return int(images.shape[0] * images.shape[1])
 
-    def state_bytes(self) -> int:
-        """Return the size of a state."""
-        return 8 * (self.width + 1) ** 2 + 8
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of two thousand rows and a product, whatever the batch."""
         return 16 * self.width * (self.width + ROWS) + 2**26

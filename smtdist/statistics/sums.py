@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeAlias
+from itertools import pairwise
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import DEVIATION, DIGITS, CodeSums, equal_sites
-from smtdist.statistics.exchanged import add_exchanged, exchanged
 from smtdist.statistics.origin import Additive, Origin
 
 _SCALARS = {"n_samples", "n_positions", "activity", "n_views", "n_squares"}
@@ -334,19 +334,30 @@ def finish_tiles(
     if sums.encoder.form == "labels" and "deficit" in first:
         scalars["deficit"] = first["deficit"]
     whole = not sums.second_order and sums.encoder.form == "bits"
-    lacking = whole and any(_any(state["deficit"]) for _, state in tiles if "deficit" in state)
+    lacking = False
+    for _, state in tiles if whole else ():
+        if "deficit" in state:
+            lacking = lacking or bool(np.any(state["deficit"]))
+            forget(state["deficit"])
     for one, state in tiles:
         low, high = one.rows or (0, one.n_atoms)
-        squares, step = _squares(state, lacking), tile_height(one.n_atoms)
+        squares = {name: state.pop(name) for name in list(state) if state[name].ndim == 2}
+        if not lacking:  # only where it is needed, then in every tile
+            squares.pop("deficit", None)
+        step = tile_height(one.n_atoms)
         state.clear()
         # strip by strip, from the diagonal on: what lies below it is given back, and arrays made in passing are small
         for at in range(0, high - low, step):
-            strip = {name: square[at : at + step, at:] for name, square in squares.items()}
-            part = _finished_strip(
-                one, scalars, strip, scalars["activity"][low + at : min(low + at + step, high)]
+            activity = scalars["activity"][low + at : min(low + at + step, high)]
+            # nothing else holds the copies, which `finish` consumes
+            part = finish(
+                one,
+                scalars | {name: square[at : at + step, at:].copy() for name, square in squares.items()},
+                activity,
             )
             for name in list(part.matrices):
                 matrix = part.matrices.pop(name)
+                mirror_upper(matrix[:, : len(matrix)])
                 found.setdefault(name, []).append(matrix if place is None else place(matrix))
                 del matrix
             for square in squares.values():
@@ -354,29 +365,6 @@ def finish_tiles(
         squares.clear()
     tiled = replace(part, matrices={name: UpperTiles(tuple(parts)) for name, parts in found.items()})
     return tiled.with_mirrored() if sums.mirrored else tiled
-
-
-def _finished_strip(sums: CodeSums, scalars: State, strip: State, activity: Integers) -> Statistics:
-    """Return what is finished of some rows of a tile, from the diagonal on, in arrays of its own."""
-    part = finish(sums, {**scalars, **{name: square.copy() for name, square in strip.items()}}, activity)
-    for matrix in part.matrices.values():
-        mirror_upper(matrix[:, : len(matrix)])
-    return part
-
-
-def _any(square: Integers) -> bool:
-    """Tell whether any entry is not zero; the memory of sums that lie in a file is given back."""
-    found = bool(np.any(square))
-    forget(square)
-    return found
-
-
-def _squares(state: State, lacking: bool) -> State:
-    """Return the K x K sums of a tile, taken out of it; the deficit only where it is needed, then in every tile."""
-    taken = {name: state.pop(name) for name in list(state) if state[name].ndim == 2}
-    if not lacking:
-        taken.pop("deficit", None)
-    return taken
 
 
 def _add_usual(
@@ -484,3 +472,76 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
         n_squares=squares,
     )
     return found.with_mirrored() if sums.mirrored and diagonal is None else found
+
+
+BLOCK: Final = 1024
+"""Rows and columns that are exchanged at a time: of tiles in files, whole pages are read."""
+
+
+def exchanged(values: Integers) -> Integers:
+    """Return values of atoms with the two halves of the atoms exchanged.
+
+    >>> exchanged(np.array([1, 2, 3, 4])).tolist()
+    [3, 4, 1, 2]
+    """
+    return np.concatenate(np.split(values, 2)[::-1])
+
+
+def add_exchanged(matrix: Any) -> None:
+    """Add a symmetric matrix (K, K) with the halves of its rows and columns exchanged to itself, in place.
+
+    matrix : full, or `UpperTiles`. Of [[A, B], [Bᵀ, C]] it makes [[A + C, B + Bᵀ], [B + Bᵀ, A + C]]. Memory: a quarter of
+    a full matrix, a few blocks of tiles.
+
+    >>> full = np.array([[1, 5, 2, 0], [5, 1, 0, 3], [2, 0, 7, 0], [0, 3, 0, 8]])
+    >>> tiles = UpperTiles.of(full, 3)
+    >>> for one in (full, tiles):
+    ...     add_exchanged(one)
+    >>> full.tolist() == tiles.full().tolist(), full[0].tolist()
+    (True, [8, 5, 4, 0])
+    """
+    if isinstance(matrix, UpperTiles):
+        _add_to_tiles(matrix)
+        return
+    half = len(matrix) // 2
+    own, other, between = matrix[:half, :half], matrix[half:, half:], matrix[:half, half:]
+    own += other
+    other[...] = own
+    between += between.T.copy()
+    matrix[half:, :half] = between
+
+
+def _add_to_tiles(matrix: UpperTiles) -> None:
+    half, starts = len(matrix) // 2, [first for first, _ in matrix.starts()]
+    cuts = sorted({half, *(at for at in starts if at < half), *(at - half for at in starts if at >= half)})
+    for start, stop in pairwise(cuts):
+        (own,) = _views(matrix, start, stop, start, half)
+        (other,) = _views(matrix, half + start, half + stop, half + start, 2 * half)
+        own += other
+        other[...] = own
+    blocks = [(at, min(at + BLOCK, half)) for at in range(0, half, BLOCK)]
+    for number, rows in enumerate(blocks):
+        for columns in blocks[number:]:
+            upper = list(_views(matrix, *rows, half + columns[0], half + columns[1]))
+            lower = list(_views(matrix, *columns, half + rows[0], half + rows[1]))
+            both = np.concatenate(upper) + np.concatenate(lower).T
+            _write(upper, both)
+            _write(lower, both.T)
+    for tile in matrix.tiles:
+        mirror_upper(tile[:, : len(tile)])
+        forget(tile)
+
+
+def _views(matrix: UpperTiles, start: int, stop: int, left: int, right: int) -> Iterator[Integers]:
+    """Yield views of rows start to stop, columns left to right, one for each tile that has some of the rows."""
+    for first, tile in matrix.starts():
+        low, high = max(start, first), min(stop, first + len(tile))
+        if low < high:
+            yield tile[low - first : high - first, left - first : right - first]
+
+
+def _write(views: Sequence[Integers], values: Integers) -> None:
+    at = 0
+    for view in views:
+        view[...] = values[at : at + len(view)]
+        at += len(view)

@@ -11,7 +11,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import is_host, place
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.types import Encoder
-from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.base import State, Statistic, part_of, prefixed
 from smtdist.statistics.cooccurrence import FEW, CodeSums
 from smtdist.statistics.patch_rows import drawn_views
 
@@ -43,12 +43,14 @@ class Together(Statistic):
 
     def part(self, state: State, name: str) -> State:
         """Return the state of one part, sharing its arrays."""
-        prefix = f"{name}."
-        return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        return part_of(state, f"{name}.")
 
     def zero(self) -> State:
         """Return the zeros of all parts."""
-        return {key: value for name, one in self.parts for key, value in _named(name, one.zero()).items()}
+        found: State = {}
+        for name, one in self.parts:
+            found |= prefixed(f"{name}.", one.zero())
+        return found
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch to every part; return the most positions that one of them added."""
@@ -56,13 +58,14 @@ class Together(Statistic):
         for name, one in self.parts:
             own = self.part(state, name)
             positions = max(positions, one.update(own, images, first_sample))
-            state.update(_named(name, own))
+            state.update(prefixed(f"{name}.", own))
         return positions
 
     def merge(self, left: State, right: State) -> State:
         """Merge part by part."""
         for name, one in self.parts:
-            left.update(_named(name, one.merge(self.part(left, name), self.part(right, name))))
+            both = one.merge(self.part(left, name), self.part(right, name))
+            left.update(prefixed(f"{name}.", both))
         return left
 
     def state_bytes(self) -> int:
@@ -152,7 +155,3 @@ class _Rehearsal(NestedSums):
         for name, one in self.parts:
             one.miniature().update(self.part(state, name), images, first_sample)
         return positions
-
-
-def _named(name: str, state: State) -> State:
-    return {f"{name}.{key}": value for key, value in state.items()}

@@ -36,8 +36,8 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate.knn import SoftNeighbours
-from smtdist.evaluate.probe import evaluate_linear
-from smtdist.evaluate.run import Directions, Labelled, evaluated
+from smtdist.evaluate.linear import evaluate_linear
+from smtdist.evaluate.run import Comparison, Directions, Labelled
 from smtdist.kernels.types import Codes, Geometry
 from smtdist.models.fit import fit
 from smtdist.models.joined import side_by_side
@@ -110,7 +110,7 @@ def separately(data, cell):
     parts = [read(data, cell.parts[0].fit, group, count) for group, count in (("train", 40), ("test", 24))]
     known, wanted = (Labelled(as_source(one.array), one.labels) for one in parts)
     together = side_by_side(models[0], models[1:])
-    found = evaluated(together, known, wanted, engine, SoftNeighbours(vote=cell.vote))
+    found = Comparison(together, known, wanted, SoftNeighbours(vote=cell.vote)).found(engine)
     return found, models, known, wanted
 
 
@@ -375,7 +375,7 @@ def test_cells_are_evaluated_as_models_are(words, vote, directions, said, asked,
     (cell,) = [cell for cell in cells_of(data, "6") if cell.column == "1,000"]
     _, (model,), known, wanted = separately(data, cell)
     engine = Engine(SerialExecutor())
-    alone = evaluated(model, known.and_mirrored(), wanted, engine, vote, directions=directions)
+    alone = Comparison(model, known.and_mirrored(), wanted, vote, directions).found(engine)
     assert (row["ours"]["top1"], row["ours"]["n_train"]) == (alone.top1, 40)
     assert said in row["ours"]["said"]
 

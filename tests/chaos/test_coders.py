@@ -19,7 +19,7 @@ from smtdist.models import store
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.functional.video import fit_video
-from smtdist.models.points.fit import fit_table
+from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
@@ -58,7 +58,7 @@ def case(request, tmp_path_factory):
         "video": lambda engine: fit_video(clips, LOWER, engine)[0],
         "layers": lambda engine: fit_video(clips, UPPER, engine, lower())[0],
         "words": lambda engine: fit_words(text, WORDS, engine)[0],
-        "points": lambda engine: fit_table(table, POINTS, engine)[0],
+        "points": lambda engine: PointModel.fit(table, POINTS, engine)[0],
     }
     fit = fits[request.param]
     return fit, bits(plain(fit), folder), KILLED[request.param]

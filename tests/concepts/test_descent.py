@@ -158,7 +158,8 @@ def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
 
     def run(executor, spill=2**30):
         engine = Engine(executor)
-        scores = prepare(X, engine, folder=tmp_path, spill=spill)
+        monkeypatch.setattr("smtdist.concepts.scores.IN_MEMORY", spill)
+        scores = prepare(X, engine, folder=tmp_path)
         return descend(scores, random_projection(scores, range(9), 4, engine), options, engine)
 
     want = run(SerialExecutor(1))

@@ -8,7 +8,7 @@ from executors import LossyExecutor, ThreadsExecutor
 
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.scores import leading, prepare
-from smtdist.concepts.settings import EARLIER, ConceptSettings
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
@@ -25,7 +25,7 @@ def settings_for(b, **changes):
     return shared.replace(**changes)
 
 
-def test_leading_scores_are_those_of_the_nearest_kernel_of_their_rank(engine, tmp_path):
+def test_leading_scores_are_those_of_the_nearest_kernel_of_their_rank(engine, tmp_path, monkeypatch):
     _, X = noisy(0)
     scores = prepare(X, engine)
     few = leading(scores, 5, engine)
@@ -35,13 +35,14 @@ def test_leading_scores_are_those_of_the_nearest_kernel_of_their_rank(engine, tm
     rows = read_rows(few.source) / few.grid
     np.testing.assert_allclose(rows @ rows.T, (u[:, :5] * s[:5] ** 2) @ u[:, :5].T, atol=1e-5)
     np.testing.assert_array_equal(read_rows(few.source), read_rows(scores.source)[:, :5])
-    written = leading(scores, 5, engine, folder=tmp_path, spill=0)
+    monkeypatch.setattr("smtdist.concepts.scores.IN_MEMORY", 0)
+    written = leading(scores, 5, engine, folder=tmp_path)
     np.testing.assert_array_equal(read_rows(written.source), read_rows(few.source))
     assert (tmp_path / "leading.npy").exists()
     for rank in (None, scores.rank, scores.rank + 1):
         assert leading(scores, rank, engine) is scores
     with pytest.raises(ConfigurationError, match="name a folder"):
-        leading(scores, 5, engine, spill=0)
+        leading(scores, 5, engine)
 
 
 @pytest.mark.parametrize("method", ["hopfield", "hybrid"])
@@ -63,7 +64,9 @@ def test_concepts_in_much_noise_are_nearer_to_the_truth(engine):
     for seed in range(12):
         S, X = noisy(seed, snr=2)
         for rank, found in distances.items():
-            settings = settings_for(7, kernel_rank=rank, seed=seed, **EARLIER, weights="scale")
+            settings = settings_for(
+                7, kernel_rank=rank, seed=seed, **ConceptSettings.EARLIER, weights="scale"
+            )
             T = fit_concepts(X, settings, engine).concepts
             found.append(oracle.hamming_after_matching(S, T))
     assert np.mean(distances[7]) < 0.95 * np.mean(distances[None])

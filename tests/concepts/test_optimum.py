@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.concepts import optimum
 from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.concepts.scores import rank_above_noise
-from smtdist.concepts.settings import EARLIER, ConceptSettings
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.models import store
 
 
@@ -104,12 +104,12 @@ def test_how_a_search_ended_is_said_and_kept(tmp_path, monkeypatch):
 
 def test_files_of_earlier_versions_keep_their_settings(tmp_path):
     text = ConceptSettings(n_concepts=3).to_json()
-    for name in EARLIER:
+    for name in ConceptSettings.EARLIER:
         text = text.replace(
             f', "{name}": {str(getattr(ConceptSettings(), name)).lower().replace("none", "null")}', ""
         )
     older = ConceptSettings.from_json(text)
-    assert {name: getattr(older, name) for name in EARLIER} == EARLIER
+    assert {name: getattr(older, name) for name in ConceptSettings.EARLIER} == ConceptSettings.EARLIER
     model, _ = optimum.fitted(np.eye(5), 2)
     store.save(dataclasses.replace(model, ending=None, settings=older), tmp_path / "c.h5")
     again = BinaryConcepts.from_file(tmp_path / "c.h5")

@@ -13,11 +13,11 @@ from smtdist.concepts.objective import best_weights, loss, moments, reached, ter
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import weighed_rows
 from smtdist.concepts.scores import prepare
-from smtdist.concepts.settings import EARLIER, ConceptSettings
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import state_of
 from smtdist.configuration import parse_settings
 from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.lock import held
+from smtdist.engine.folder import locked as held
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError
 
@@ -31,7 +31,7 @@ def data():
 
 def settings_for(count, **changes):
     shared = ConceptSettings(
-        **EARLIER,
+        **ConceptSettings.EARLIER,
         method="hopfield",
         n_concepts=count,
         weights="concept",

@@ -25,7 +25,7 @@ def same(S, T):
     return sides[0] == sides[1]
 
 
-def test_scores_are_the_singular_vectors_of_centred_rows(engine, tmp_path):
+def test_scores_are_the_singular_vectors_of_centred_rows(engine, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(700, 6)) @ rng.normal(size=(6, 9)) + 100
     scores = prepare(X.astype(np.float32), engine)
@@ -38,7 +38,8 @@ def test_scores_are_the_singular_vectors_of_centred_rows(engine, tmp_path):
     assert (np.abs(rows).max(0) > 2**15).all()
     U = rows / (scores.grid * scores.singular)
     np.testing.assert_allclose(np.abs(left[:, :6].T @ U), np.eye(6), atol=1e-3)
-    spilled = prepare(X.astype(np.float32), engine, folder=tmp_path, spill=0)
+    monkeypatch.setattr("smtdist.concepts.scores.IN_MEMORY", 0)
+    spilled = prepare(X.astype(np.float32), engine, folder=tmp_path)
     with spilled.source.opened() as reader:
         np.testing.assert_array_equal(reader.read(0, 700).reshape(700, 6), rows)
     assert leading(prepare(X, engine), 2, engine).rank == 2
@@ -108,7 +109,8 @@ def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
 
     def run(executor, shard, spill=2**30):
         engine = Engine(executor)
-        return sample(prepare(X, engine, folder=tmp_path, spill=spill), settings, engine, shard=shard)
+        monkeypatch.setattr("smtdist.concepts.scores.IN_MEMORY", spill)
+        return sample(prepare(X, engine, folder=tmp_path), settings, engine, shard=shard)
 
     want = run(SerialExecutor(1), "candidates")
     assert want.concepts.shape == (1500, 12)

@@ -173,7 +173,7 @@ def test_the_commands_skip_say_so_and_go_on_from_a_run_that_ended(tmp_path):
     )
     asked = ["fit", path, "--dataset", "x", "--out", out, "--checkpoint", folder, *WORDS]
     assert "the stored data cannot be read" in run(*asked, code=1).stderr
-    assert "choose raise or skip" in run(*asked, "--on-bad-chunk", "maybe", code=2).stderr
+    assert "must be one of raise, skip" in run(*asked, "--on-bad-chunk", "maybe", code=2).stderr
     told = json.loads(run("resume", folder, "--on-bad-chunk", "skip", "--json").stdout)
     assert told["skipped"][0]["ranges"] == [[192, 256], [576, 640]]
     assert store.load(out).provenance["skipped"] == told["skipped"]

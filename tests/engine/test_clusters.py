@@ -22,9 +22,9 @@ from drawing import small_images
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source, in_memory, piece_of
 from smtdist.engine import dask_executor, session, tls
-from smtdist.engine.adaptive import Demand
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.clusters import executor_of
+from smtdist.engine.dask_executor import Demand
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import MARK, executor_on, local_cluster, require_processes, unguarded

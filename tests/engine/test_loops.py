@@ -13,12 +13,13 @@ from toys import Total
 
 from smtdist.data import locking
 from smtdist.data.array import ArraySource
+from smtdist.engine.checkpoint import Learned, ThetaFile, packed, unpacked
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest
-from smtdist.engine.lock import LOCK, held
+from smtdist.engine.folder import LOCK
+from smtdist.engine.folder import locked as held
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
 from smtdist.errors import CheckpointError, DataError, InterruptedRun
 
 IMAGES = np.arange(203, dtype=np.uint8).reshape(203, 1, 1)

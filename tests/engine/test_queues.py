@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from smtdist.engine import cluster_choice, clusters, queues
+from smtdist.engine import cluster_choice, clusters
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import ConfigurationError, SmtdistError
 
@@ -48,11 +48,11 @@ def site(folder, kind, **more):
     return ClusterChoice(kind, config=path)
 
 
-@pytest.mark.parametrize("kind", queues.QUEUES)
+@pytest.mark.parametrize("kind", clusters.QUEUES)
 def test_a_job_asks_for_its_cores_and_runs_one_task_at_a_time(kind, played, tmp_path):
-    assert set(queues.QUEUES) == set(cluster_choice.QUEUES)
+    assert set(clusters.QUEUES) == set(cluster_choice.QUEUES)
     more = {"memory-per-core-property-name": "not_applicable"} if kind == "oar" else {}
-    with queues.queue_cluster(site(tmp_path, kind, **more)) as (cluster, processes):
+    with clusters.queue_cluster(site(tmp_path, kind, **more)) as (cluster, processes):
         script = cluster.job_script()
     assert processes == 1
     assert CORES[kind] in script
@@ -117,13 +117,13 @@ LIVING = {
     + [(kind, said, False) for kind, every in LIVING.items() for said in every],
 )
 def test_jobs_that_end_before_a_worker_joins_end_the_run(kind, said, ended, played, tmp_path, monkeypatch):
-    monkeypatch.setattr(queues, "LOOK_SECONDS", 0.0)
-    command = tmp_path / "bin" / queues.QUEUES[kind].showing.split()[0]
+    monkeypatch.setattr(clusters, "LOOK_SECONDS", 0.0)
+    command = tmp_path / "bin" / clusters.QUEUES[kind].showing.split()[0]
     how = " >&2; exit 1" if said.startswith("!") else ""
     command.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said.lstrip('!')}'{how}\n")
     command.chmod(stat.S_IRWXU)
     job = SimpleNamespace(job_id="7", refusal="", log_directory="logs")
-    jobs = queues.Jobs(SimpleNamespace(workers={0: job}, scheduler_address="tls://head:1"), kind)
+    jobs = clusters.Jobs(SimpleNamespace(workers={0: job}, scheduler_address="tls://head:1"), kind)
     jobs.require_some()  # one look may come between the end of a job and the next one
     if ended:
         with pytest.raises(
@@ -136,7 +136,7 @@ def test_jobs_that_end_before_a_worker_joins_end_the_run(kind, said, ended, play
 
 @pytest.mark.parametrize("stop", ["refused", "dies"])
 def test_a_cluster_whose_jobs_do_not_come_to_be_ends_the_run(stop, played, tmp_path, monkeypatch):
-    monkeypatch.setattr(queues, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(clusters, "LOOK_SECONDS", 0.2)
     line = "echo no such account >&2; exit 1" if stop == "refused" else "echo 7.played"
     (tmp_path / "bin" / "qsub").write_text(f"#!/bin/sh\n{line}\n")
     (tmp_path / "bin" / "qstat").write_text("#!/bin/sh\necho qstat: Unknown Job Id $2 >&2; exit 153\n")

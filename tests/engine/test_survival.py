@@ -19,11 +19,11 @@ from toys import Counted, Total, random_images
 from smtdist.configuration import Configuration
 from smtdist.data import retry
 from smtdist.data.array import as_source
-from smtdist.engine import lock, plan
+from smtdist.engine import folder as lock
+from smtdist.engine import plan
 from smtdist.engine.checkpoint import DamagedPartial, PassFolder
-from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor, TaskLost
-from smtdist.engine.lastwords import Attendance, LastWords
+from smtdist.engine.events import EventStream, LastWords
+from smtdist.engine.executor import Attendance, SerialExecutor, TaskLost
 from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.passes import Engine
@@ -258,7 +258,7 @@ def test_a_damaged_or_newer_manifest_is_a_sentence(tmp_path):
 
 def test_a_second_driver_is_refused(tmp_path):
     with (
-        lock.held(tmp_path),
+        lock.locked(tmp_path),
         pytest.raises(CheckpointError, match=f"in use by the process {os.getpid()} on "),
     ):
         total(engine(tmp_path))
@@ -269,8 +269,8 @@ def test_a_second_driver_is_refused(tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from smtdist.engine import lock
-with lock.held(Path(sys.argv[1])):
+from smtdist.engine import folder as lock
+with lock.locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -278,12 +278,12 @@ with lock.held(Path(sys.argv[1])):
 
 def test_a_container_that_is_started_again_is_not_the_one_before(tmp_path):
     """It has the host's name, and its process the number and nearly the start, of the one that was killed."""
-    with lock.held(tmp_path):
+    with lock.locked(tmp_path):
         left = (tmp_path / lock.RECORD).read_text()
     (tmp_path / lock.RECORD).write_text(
         left
     )  # as SIGKILL leaves it: this very process, but without the lock
-    with lock.held(tmp_path):
+    with lock.locked(tmp_path):
         assert (tmp_path / lock.RECORD).exists()
 
 
@@ -345,7 +345,7 @@ def test_without_file_locks_the_record_decides(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("smtdist.data.locking.fcntl.flock", refuse)
-    with lock.held(tmp_path), pytest.raises(CheckpointError, match="is in use by"), lock.held(tmp_path):
+    with lock.locked(tmp_path), pytest.raises(CheckpointError, match="is in use by"), lock.locked(tmp_path):
         pass
     record = {"host": "elsewhere", "pid": 1, "process_started": 1.0, "since": "then", "beat": 3}
 
@@ -356,17 +356,17 @@ def test_without_file_locks_the_record_decides(tmp_path, monkeypatch):
     (tmp_path / "driver.json").write_text(json.dumps(record))
     with (
         pytest.raises(CheckpointError, match="the process 1 on elsewhere"),
-        lock.held(tmp_path, sleep=beats),
+        lock.locked(tmp_path, sleep=beats),
     ):
         pass
-    with lock.held(tmp_path, sleep=lambda seconds: None):  # its count stands still
+    with lock.locked(tmp_path, sleep=lambda seconds: None):  # its count stands still
         assert json.loads((tmp_path / "driver.json").read_text())["pid"] == os.getpid()
 
 
 def test_last_words_name_worker_pass_and_memory():
     events = []
     words = LastWords("statistics", 3 * 2**30, EventStream(events.append))
-    words({"worker": "tcp://a:1", "resident_bytes": 1900 * 2**20, "task": "1"})
+    words({"worker": "tcp://a:1", "memory_bytes": 1900 * 2**20, "task": "1"})
     words({"lost_worker": "tcp://a:1", "in_use": 100, "limit_bytes": 2 * 2**30})
     words({"lost_worker": "tcp://b:1"})
     lost, note, unknown, _ = events

@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused_before_an_image_is_coded(given, monkeypatc
 
 def test_an_svm_that_does_not_fit_is_sent_to_the_kernel(given, monkeypatch):
     monkeypatch.setattr("smtdist.evaluate.run.as_planned", None)
-    monkeypatch.setattr("smtdist.evaluate.run.svm_bytes", lambda *_: 2**50)
+    monkeypatch.setattr("smtdist.evaluate.linear.linear_bytes", lambda *_, **how: 2**50)
     error = " ".join(run(*words(given, "evaluate", "--metric", "svm"), code=1).stderr.split())
     assert "use --metric kernel, which takes less" in error
 

@@ -52,14 +52,16 @@ def test_a_third_of_the_images_is_classified_by_the_others(data, mirrored):
     parts = [run.Labelled(part.source, LABELS[part.samples]) for part in (known, asked)]
     if mirrored:
         parts[0] = parts[0].and_mirrored()
-    again = run.evaluated(model, *parts, engine, knn.SoftNeighbours.of(model.votes))
+    again = run.Comparison(model, *parts, knn.SoftNeighbours.of(model.votes)).found(engine)
     assert found["top1"] == again.top1
     rows = [IMAGES[known.samples], IMAGES[asked.samples]]
     if mirrored:
         rows[0] = np.concatenate([rows[0], rows[0][:, :, ::-1]])
     rows = [np.float32(one.reshape(-1, 36)) / 255 for one in rows]
     labels = [part.labels for part in parts]
-    raw = run.classified(rows[0], labels[0], rows[1], labels[1], engine, knn.SoftNeighbours.of(model.votes))
+    raw = run.classified(
+        run.Data(rows[0], labels[0], rows[1], labels[1]), engine, knn.SoftNeighbours.of(model.votes)
+    )
     assert found["raw_pixels"]["top1"] == raw.top1
 
 

@@ -8,7 +8,7 @@ import pytest
 from calling import call, refused, run, told
 from representation_files import LAYOUT, made, write
 
-from smtdist.evaluate import head_jobs, heads
+from smtdist.evaluate import heads
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.models import store
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_is_refused(words, folder):
 
 
 def test_heads_that_are_too_large_are_refused(folder, monkeypatch):
-    monkeypatch.setattr(head_jobs, "EXACT", 200)
+    monkeypatch.setattr(heads, "EXACT", 200)
     refused(FIT, folder, "the exact kernel is for 200 at most")
     monkeypatch.setattr(heads, "memory_limit", lambda: 2**20)
     refused(f"{FIT} --set landmarks=30", folder, "and 1.0 MiB may be used; ask for fewer landmarks")

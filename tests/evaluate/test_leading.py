@@ -65,7 +65,7 @@ def test_files_and_further_axes_and_lengths_make_no_difference(way, tmp_path):
         file["z"] = (z * np.linspace(0.1, 9, len(z))[:, None]).reshape(700, 3, 2)
         found = leading_directions(file["z"], 3)
         np.testing.assert_allclose(found.of(file["z"]), expected, atol=1e-5)
-    assert found.to_dict() == {"directions": 3, "whiten": 0.5, "variance_share": found.share, "rows": 700}
+    assert (found.directions.shape[1], found.whiten, found.rows) == (3, 0.5, 700)
 
 
 def test_many_rows_are_stood_for_by_some_evenly_spaced(monkeypatch):

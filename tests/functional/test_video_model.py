@@ -18,7 +18,7 @@ from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.functional.video_judge import judged, pca, principal, snr, straightness
 from smtdist.models.merge import refit, update
-from smtdist.report.coder_facts import video_facts, video_readable
+from smtdist.report.facts import VIDEO
 from smtdist.statistics.sites import NEW, Sequences
 
 
@@ -38,7 +38,7 @@ def test_mini_batches_say_how_they_ended(path, model, tmp_path):
     assert local.summary()["mini_batches"]["n_iter"] == 2
     store.save(local, tmp_path / "local.h5")
     assert store.load(tmp_path / "local.h5").ending == local.ending
-    told = dict(video_readable(video_facts(tmp_path / "local.h5")))
+    told = dict(VIDEO.readable(VIDEO.described(tmp_path / "local.h5")))
     assert "in 2 rounds" in told["mini-batches 1"]
     assert "in 3 rounds" in told["dictionary 1"]
 

@@ -31,8 +31,13 @@ from smtdist.kernels.threads import threads
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import fit_model
 from smtdist.statistics import contrast
-from smtdist.statistics.contrast import ContrastSums, finish, tile_bytes
-from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
+from smtdist.statistics.contrast import (
+    AutoencoderGradient,
+    ContrastSums,
+    SpectralGradient,
+    finish,
+    tile_bytes,
+)
 from smtdist.statistics.rows import RowDraw, TripletMaker, as_rows, drawn_samples
 
 FEATURES = {"fourier": "gaussian", "relu": "relu", "nystroem": "ntk"}

@@ -7,20 +7,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import plain_bodies
 import pytest
 import reference as oracle
-from coded import whole_second_order
+from coded import encode, whole_second_order
 from drawing import coded_images, small_images
 from emulated_cuda import compiler_here, emulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.kernels import centroids, codes, context, patches, pixels, representation, scatter, whitening
+from smtdist.kernels import codes, context, patches, pixels, representation, scatter, whitening
 from smtdist.kernels.generic import codes as generic_codes
-from smtdist.kernels.generic import patches as generic_patches
-from smtdist.kernels.generic import representation as generic_representation
 from smtdist.kernels.generic import scatter as generic_scatter
-from smtdist.kernels.generic import whitening as generic_whitening
 from smtdist.kernels.gpu import choice, tensor
 from smtdist.kernels.gpu import codes as gpu_codes
 from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
@@ -52,16 +50,13 @@ def running(body, tiny_buffers=True):
             for module in (patches, whitening, codes, scatter, context, representation):
                 patch.setattr(module, "is_host", lambda *_: False)
         if body == "generic":
-            patch.setattr(codes, "gpu", generic_codes)
-            patch.setattr(scatter, "gpu", generic_scatter)
-            patch.setattr(patches, "gpu", generic_patches)
-            patch.setattr(whitening, "gpu", generic_whitening)
-            patch.setattr(representation, "gpu", generic_representation)
+            for module in (patches, whitening, codes, scatter, representation):
+                patch.setattr(module, "gpu", plain_bodies)
         elif body in ON_DEVICE:
             emulate(patch)
             patch.setattr(choice, "sparse_is_cheaper", lambda *_: body == "gpu-pairs")
         for name in ("SLICE_BYTES", "BLOCK_BYTES", "PANEL_BYTES", "DENSE_BYTES") if tiny_buffers else ():
-            for module in (generic_codes, generic_scatter, gpu_codes, tensor):
+            for module in (plain_bodies, generic_codes, generic_scatter, gpu_codes, tensor):
                 patch.setattr(module, name, 256, raising=False)
         yield
 
@@ -360,7 +355,7 @@ class TestCodes:
         encoder = Encoder(problem.whitener, atoms32, feature, cut, euclidean, constant_patch, zero_code)
         sites = oracle.sites(A, problem.constant, constant_patch, zero_code)
         with running(body):
-            coded = codes.encode(problem.images, encoder, problem.mirror)
+            coded = encode(problem.images, encoder, problem.mirror)
             kept, found = context.kept_mask(coded, (1, 1, A.shape[1])), dense(coded, B)
         np.testing.assert_array_equal(np.hstack(found), A)
         np.testing.assert_array_equal(kept.reshape(-1), sites)
@@ -386,7 +381,7 @@ class TestCodes:
         np.testing.assert_array_equal(dots, (problem.grid * atoms[nearest]).sum(axis=1))
         got_counts, got_sums = np.zeros(K, np.int64), np.zeros(atoms.shape, np.int64)
         left_out = np.where(problem.constant, -1, nearest).astype(np.int32)
-        centroids.add_label_sums(got_counts, got_sums, left_out, grid32)
+        codes.add_label_sums(got_counts, got_sums, left_out, grid32)
         np.testing.assert_array_equal(got_counts, counts)
         np.testing.assert_array_equal(got_sums, sums)
 

@@ -1,11 +1,11 @@
 """Lists by atom from transposed bits are those of a counting sort, and both lead to the same second moments."""
 
 import numpy as np
+import plain_bodies
 import pytest
 
 from smtdist.kernels import scatter, threads
 from smtdist.kernels.cpu import bits, jit, marked, moment
-from smtdist.kernels.generic import scatter as plain_scatter
 from smtdist.kernels.types import Codes
 
 pytestmark = pytest.mark.usefixtures("thread_count")
@@ -53,7 +53,7 @@ def test_second_moment_by_either_way(share, dtype, monkeypatch):
     codes = drawn_codes(1500, 700, share, seed=3)
     kept_as_bits = Codes(codes.indptr, None, 700, marked.bit_rows(codes))
     slow = np.ones((700, 700), dtype)
-    plain_scatter.add_second_moment(slow, codes)
+    plain_bodies.add_second_moment(slow, codes)
     for one in (codes, kept_as_bits):
         fast = np.ones((700, 700), dtype)
         scatter.add_second_moment(fast, one)
@@ -71,7 +71,7 @@ def test_codes_kept_as_bits_are_the_codes(k, share):
         assert part.bits is not None
         images = 3 if stop - start > 3 else 1
         np.testing.assert_array_equal(
-            scatter.image_counts(part, images), plain_scatter.image_counts(of_lists, images)
+            scatter.image_counts(part, images), plain_bodies.image_counts(of_lists, images)
         )
         activity = np.zeros(k, np.int64)
         scatter.add_activity(activity, part)
@@ -95,7 +95,7 @@ def test_set_bits_are_written_in_order_with_and_without_packing():
 
 def test_bit_rows_begin_with_a_line_of_the_cache():
     for count in (8, 4096, 70_000):
-        words = marked.zero_words(count)
+        words = jit.on_a_line(count, np.uint64)
         assert (words.ctypes.data % 64, len(words), words.any()) == (0, count, False)
 
 

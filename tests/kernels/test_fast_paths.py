@@ -3,8 +3,9 @@
 import pickle
 
 import numpy as np
+import plain_bodies
 import pytest
-from coded import random_codes, same_sums, whole_second_order
+from coded import encode, random_codes, same_sums, whole_second_order
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, memory, patches, pixels, representation, scatter, whitening
@@ -12,10 +13,7 @@ from smtdist.kernels.context import add_second_order, add_window_cooccurrence, k
 from smtdist.kernels.cpu.table import columns_of, table_of
 from smtdist.kernels.generic import codes as plain_codes
 from smtdist.kernels.generic import context as plain_context
-from smtdist.kernels.generic import patches as plain_patches
-from smtdist.kernels.generic import representation as plain_representation
 from smtdist.kernels.generic import scatter as plain_scatter
-from smtdist.kernels.generic import whitening as plain_whitening
 from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
 
 SCALE = pixels.pixel_scale(np.uint8, None)
@@ -44,7 +42,7 @@ def test_patches(channels, mean, reach):
     offset = np.arange(geometry.pixels) if mean == "global" else None
     for view in (grid, pixels.mirrored(grid)):
         fast = patches.centred_patches(view, geometry, mean, reach, offset)
-        plain = plain_patches.centred_patches(
+        plain = plain_bodies.centred_patches(
             view, geometry, mean, 99 if reach == "whole" else reach, offset
         )
         np.testing.assert_array_equal(fast, plain)
@@ -60,7 +58,7 @@ def test_unit_grid(whiten):
     if whiten:
         matrix = whitening.integer_whitening(whitening.whitening_matrices(np.cov(centred), 1.0)[0])
     fast, flat = whitening.unit_grid(centred, matrix, 100.0)
-    plain, plain_flat = plain_whitening.unit_grid(centred, matrix, 100.0, whitening.grid_scale(27))
+    plain, plain_flat = plain_bodies.unit_grid(centred, matrix, 100.0, whitening.grid_scale(27))
     assert fast.tobytes() == plain.tobytes()
     np.testing.assert_array_equal(flat, plain_flat)
     assert flat[5]
@@ -86,7 +84,7 @@ def test_gq(n, k, cosine):
         for zero_code in POLICIES:
             fast = codes.gq_codes(grid, atoms, cut, constant, constant_patch, zero_code)
             best = constant_patch == "activate_best", zero_code == "activate_best"
-            same_codes(fast, plain_codes.gq_codes(grid, atoms, cut, constant, *best))
+            same_codes(fast, plain_bodies.gq_codes(grid, atoms, cut, constant, *best))
 
 
 @pytest.mark.parametrize("euclidean", [False, True])
@@ -119,8 +117,8 @@ def test_encode_pieces(feature):
     atoms = unit_vectors(rng, 70, 27)
     cut = whitening.threshold_cut(0.05, 27)
     encoder = Encoder(whitener, atoms, feature, cut, False, "leave_out", "leave_out")
-    whole = codes.encode(images, encoder, False)
-    same_codes(whole, codes.encode(images[:, :, ::-1], encoder, True))
+    whole = encode(images, encoder, False)
+    same_codes(whole, encode(images[:, :, ::-1], encoder, True))
     capacity = geometry.positions * (70 if feature == "gq" else 1)
     pieces = list(codes.encode_pieces(images, encoder, False, capacity))
     assert len(pieces) > 1
@@ -151,7 +149,7 @@ def test_sums(shape, k, share, dtype):
     pairs = [
         (
             lambda o: scatter.add_second_moment(o, sparse),
-            lambda o: plain_scatter.add_second_moment(o, sparse),
+            lambda o: plain_bodies.add_second_moment(o, sparse),
         ),
         (
             lambda o: scatter.add_moments(None, o, sparse, weights),
@@ -159,11 +157,11 @@ def test_sums(shape, k, share, dtype):
         ),
         (
             lambda o: scatter.add_outer_of(o, scatter.image_counts(sparse, images)),
-            lambda o: plain_scatter.add_outer_of(o, plain_scatter.image_counts(sparse, images), None),
+            lambda o: plain_scatter.add_outer_of(o, plain_bodies.image_counts(sparse, images), None),
         ),
         (
             lambda o: scatter.add_outer_of(o, scatter.image_counts(sparse, images), factors),
-            lambda o: plain_scatter.add_outer_of(o, plain_scatter.image_counts(sparse, images), factors),
+            lambda o: plain_scatter.add_outer_of(o, plain_bodies.image_counts(sparse, images), factors),
         ),
         (
             lambda o: add_window_cooccurrence(o, sparse, kept, 2),
@@ -179,7 +177,7 @@ def test_sums(shape, k, share, dtype):
             k,
         )
     counts = scatter.image_counts(sparse, images)
-    np.testing.assert_array_equal(counts, plain_scatter.image_counts(sparse, images))
+    np.testing.assert_array_equal(counts, plain_bodies.image_counts(sparse, images))
     activity = np.zeros(k, np.int64)
     scatter.add_activity(activity, sparse)
     np.testing.assert_array_equal(activity, counts.sum(axis=0))
@@ -193,7 +191,7 @@ def test_second_moment_over_several_runs(monkeypatch):
     sparse = random_codes(np.random.default_rng(0), 1001, 600, 0.1)
     same_sums(
         lambda o: scatter.add_second_moment(o, sparse),
-        lambda o: plain_scatter.add_second_moment(o, sparse),
+        lambda o: plain_bodies.add_second_moment(o, sparse),
         600,
     )
 
@@ -238,11 +236,9 @@ def test_embedding(half, length):
     sparse = random_codes(rng, 5 * 36, 90, 0.2)
     components = rng.standard_normal((90, length)).astype(np.float32)
     fast = representation.embed(sparse, components, half)
-    assert fast.tobytes() == plain_representation.embed(sparse, components, half).tobytes()
+    assert fast.tobytes() == plain_bodies.embed(sparse, components, half).tobytes()
     pooled = representation.pool(fast, 5, 6, 6, 3, 2)
-    assert (
-        pooled.tobytes() == plain_representation.pool(fast.reshape(5, 6, 6, length), (2, 2), 3, 2).tobytes()
-    )
+    assert pooled.tobytes() == plain_bodies.pool(fast.reshape(5, 6, 6, length), (2, 2), 3, 2).tobytes()
     assert pooled.shape == (5, 2, 2, length)
     np.testing.assert_allclose((pooled**2).sum(axis=-1), 1, rtol=1e-5)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from coded import encode
 from drawing import small_images
 from kernel_codes import check_ways_to_count, device_settings, placed, random_codes
 
@@ -9,7 +10,6 @@ from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels import device, scatter
-from smtdist.kernels.codes import encode
 from smtdist.kernels.gpu import tensor
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Whitener

@@ -9,8 +9,7 @@ import pytest
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import plain_bodies
 import pytest
 import reference as oracle
-from coded import same_scatter
+from coded import encode, same_scatter
 from drawing import small_images
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -15,17 +16,12 @@ from hypothesis import strategies as st
 from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels import codes, context, memory, patches, pixels, positions, scatter, threads, whitening
-from smtdist.kernels.generic import codes as generic_codes
-from smtdist.kernels.generic import patches as generic_patches
-from smtdist.kernels.generic import scatter as generic_scatter
-from smtdist.kernels.generic import whitening as generic_whitening
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.mirrored import is_symmetric
 from smtdist.kernels.types import Codes, Encoder, Geometry, Sampling, Whitener
 from smtdist.models.model import image_geometry
 from smtdist.statistics import covariance
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 from smtdist.statistics.sums import finish
@@ -52,10 +48,7 @@ def running(body):
         if body == "generic":
             for module in (patches, whitening, codes, scatter, context):
                 patch.setattr(module, "is_host", lambda *_: False)
-            patch.setattr(codes, "gpu", generic_codes)
-            patch.setattr(scatter, "gpu", generic_scatter)
-            patch.setattr(patches, "gpu", generic_patches)
-            patch.setattr(whitening, "gpu", generic_whitening)
+                patch.setattr(module, "gpu", plain_bodies, raising=False)
         yield
 
 
@@ -220,11 +213,11 @@ class TestPatches:
         encoder = some_encoder(whitener, seed, feature)
         images, n = images_of(whitener, seed, 3), whitener.geometry.positions
         plain = some_encoder(Whitener(*list(vars(whitener).values())[:-1]), seed, feature)
-        want = codes.encode(images, plain, mirror)
+        want = encode(images, plain, mirror)
         on_stride = np.isin(np.arange(3 * n) % n, oracle_positions(whitener, 0, 0, drawn=False))
         counts = np.diff(want.indptr)
         with running(body):
-            got = codes.encode(images, encoder, mirror)
+            got = encode(images, encoder, mirror)
             tight = code_capacity(whitener.geometry, 9, encoder.form, 1, Sampling(whitener.sampling.stride))
             pieces = list(codes.encode_pieces(images, encoder, mirror, tight))
             with pytest.raises(MemoryBudgetError, match="One image can have"):
@@ -413,8 +406,7 @@ class TestCost:
         assert work[0] / work[1] == 3481 / 32
         for form, around in (("bits", None), ("labels", None), ("bits", 3)):
             plain, drawn = (
-                batch_bytes(self.GEOMETRY, 2048, form, 100, context=around, sampling=one)
-                for one in (every, few)
+                batch_bytes(self.whitener(one), 2048, form, 100, context=around) for one in (every, few)
             )
             # what is left are pixels and buffers of a fixed size
             assert drawn.encoding < plain.encoding / 4

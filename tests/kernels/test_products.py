@@ -6,9 +6,8 @@ from fake_cupy import install
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smtdist.evaluate import logistic, probe, span
-from smtdist.evaluate.probe import evaluate_linear, probe_bytes
-from smtdist.evaluate.svm import evaluate_svm
+from smtdist.evaluate import linear, linear_rows
+from smtdist.evaluate.linear import evaluate_linear, evaluate_svm, linear_bytes
 from smtdist.kernels import device, threads
 from smtdist.kernels.products import across, down
 from smtdist.solve import factor
@@ -43,7 +42,7 @@ def test_a_device_finds_what_the_host_finds(judge, monkeypatch):
     rows = (draw.standard_normal((90, 8)) + 2 * np.eye(3, 8)[labels]).astype(np.float32)
     options = {
         "memory_bytes": 2**24,
-        **({"C": (1.0,), "solver": "streamed"} if judge is evaluate_svm else {}),
+        **({"C": (1.0,)} if judge is evaluate_svm else {}),
     }
     host = judge(rows[:60], labels[:60], rows[60:], labels[60:], **options)
     cupy = install(monkeypatch)
@@ -65,19 +64,21 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
     host = evaluate_linear(*known, *asked, **options)
     cupy = install(monkeypatch)
     for module, name, size in (
-        (logistic, "DEVICE_BLOCK_BYTES", 7 * 20 * features),
-        (span, "RUN", 50),
-        (span, "DEVICE_TILE", 16),
+        (linear_rows, "DEVICE_BLOCK_BYTES", 7 * 20 * features),
+        (linear_rows, "RUN", 50),
+        (linear_rows, "DEVICE_TILE", 16),
         (factor, "PANEL", 16),
     ):
         monkeypatch.setattr(module, name, size)
     needed = 8 * 90 * 90 + 8 * 90 * (50 + 4 * 16) + 4 * 90 * features + 7 * 20 * features
-    free = int(needed / span.DEVICE_SHARE) + 2 if stays else 3000
+    free = int(needed / linear_rows.DEVICE_SHARE) + 2 if stays else 3000
     cupy.cuda.runtime.memGetInfo = lambda: (free, 1 << 37)
     where = []
-    fit = probe.fit_logistic
+    fit = linear._Search.__call__
     monkeypatch.setattr(
-        probe, "fit_logistic", lambda rows, *how, **more: where.append(rows) or fit(rows, *how, **more)
+        linear._Search,
+        "__call__",
+        lambda search, rows, *how, **more: where.append(rows) or fit(search, rows, *how, **more),
     )
     found = evaluate_linear(*known, *asked, **options)
     # rows as they are, or their coordinates: for a host only those of very few rows
@@ -94,7 +95,7 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
         np.testing.assert_array_equal(again.confusion, host.confusion)
         cupy.cuda.runtime.memGetInfo = lambda: (free, 1 << 37)
     # the host plans for products that it makes itself
-    planned = probe_bytes(known[0], asked[0], known[1], 2**24)
-    monkeypatch.setattr(span, "device_free", lambda: free)
+    planned = linear_bytes(known[0], asked[0], known[1], 2**24)
+    monkeypatch.setattr(linear_rows, "device_free", lambda: free)
     monkeypatch.setattr(device, "gpu_available", lambda: False)
-    assert probe_bytes(known[0], asked[0], known[1], 2**24) >= planned
+    assert linear_bytes(known[0], asked[0], known[1], 2**24) >= planned

@@ -5,14 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.kernels import features, row_codes
+from smtdist.kernels import features
 from smtdist.kernels.contrast import whitened
 from smtdist.kernels.l1 import METHODS, sparse_codes
 from smtdist.kernels.products import Ordered
-from smtdist.kernels.pursuit import linear_features, omp_codes
-from smtdist.kernels.sparse_codes import omp1, soft_threshold
-from smtdist.kernels.spike_slab import SpikeSlab, infer
-from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.kernels.sparse_codes import linear_features, omp1, omp_codes, soft_threshold
+from smtdist.kernels.spike_slab import Schedule, SpikeSlab, infer
 
 
 def spike_slab(rows, atoms, schedule):
@@ -32,8 +30,8 @@ CODES = {
     "whitening": lambda rows, atoms: whitened(rows, atoms[0], np.eye(rows.shape[1]) + 0.1),
     "spike and slab": lambda rows, atoms: spike_slab(rows, atoms, Schedule.constant(0.7, 5)),
     "spike and slab in blocks": lambda rows, atoms: spike_slab(rows, atoms, Schedule.in_blocks(3)),
-    "positive codes": lambda rows, atoms: row_codes.PositiveCodes(atoms, 0.3)(rows),
-    "threshold": lambda rows, atoms: row_codes.Threshold(atoms, 0.1)(rows),
+    "positive codes": lambda rows, atoms: features.PositiveCodes(atoms, 0.3)(rows),
+    "threshold": lambda rows, atoms: features.Threshold(atoms, 0.1)(rows),
     "interpolation": lambda rows, atoms: features.Interpolation(atoms, min(4, len(atoms)))(rows),
     "radial": lambda rows, atoms: features.RadialBasis(atoms, 2.0)(rows),
     "fourier": lambda rows, atoms: features.RandomFourier(rows.shape[1], len(atoms), 2.0)(rows),

@@ -15,7 +15,8 @@ from smtdist.kernels.cpu import second_order
 from smtdist.kernels.generic import context as plain
 from smtdist.kernels.generic.scatter import dense
 from smtdist.kernels.memory import batch_bytes
-from smtdist.kernels.types import Codes, Geometry
+from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.types import Codes, Geometry, Whitener
 
 
 @given(
@@ -186,7 +187,8 @@ def test_what_it_takes_is_stated(images):
     codes = random_codes(np.random.default_rng(0), int(np.prod(shape)), k, 0.03)
     kept, out = context.kept_mask(codes, shape), np.zeros((k, k), np.int64)
     assert second_order.pays(codes, shape, d)
-    stated = batch_bytes(geometry, k, "bits", images, context=d, second_order=True).scatter
+    whitener = Whitener(geometry, pixel_scale(np.uint8, None), False, "patch", 1, None, 1.0, None)
+    stated = batch_bytes(whitener, k, "bits", images, context=d, second_order=True).scatter
     tracemalloc.start()
     context.add_second_order(out, codes, kept, d)
     peak = tracemalloc.get_traced_memory()[1]

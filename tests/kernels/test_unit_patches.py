@@ -169,7 +169,7 @@ def test_memory_is_planned(dtype, size):
     codes.grid_patches(images, whitener, False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    planned = memory.batch_bytes(geometry, 8, "labels", 3, raw_bytes=np.dtype(dtype).itemsize)
+    planned = memory.batch_bytes(whitener, 8, "labels", 3)
     assert peak <= planned.encoding
 
 

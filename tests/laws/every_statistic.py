@@ -24,16 +24,17 @@ from smtdist.kernels.features import (
     Features,
     Interpolation,
     Landmarks,
+    PositiveCodes,
+    Pursuit,
     Quadratic,
     RadialBasis,
     RandomFourier,
+    Threshold,
 )
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.products import each_tile
-from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.kernels.spike_slab import SpikeSlab
-from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.kernels.spike_slab import Schedule, SpikeSlab
 from smtdist.kernels.tokens import Normalisation
 from smtdist.kernels.types import Geometry, Sampling
 from smtdist.kernels.whitening import atoms_to_grid
@@ -44,22 +45,20 @@ from smtdist.models.readout import Block, Columns
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import contrast, sequences, sums, word_pairs
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.candidates import Candidates
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Candidates, Centroids
+from smtdist.statistics.contrast import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
-from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
-from smtdist.statistics.l1_codes import L1Sums, OmpSums
+from smtdist.statistics.l1_codes import L1Sums, OmpSums, SpikeSlabSums
 from smtdist.statistics.labelled import LabelledSums, LargestFeature
 from smtdist.statistics.operators import Listed, Temporal, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.rows import RowDraw, TripletMaker
 from smtdist.statistics.sites import DrawnPatches, Neighbourhoods, Sequences
-from smtdist.statistics.spike_slab import SpikeSlabSums
 from smtdist.statistics.together import NestedSums, Together
 from smtdist.statistics.values import ValueSums
 from smtdist.statistics.values import finish as finish_values
-from smtdist.statistics.vocabulary import TokenCounts, most_frequent
+from smtdist.statistics.word_pairs import TokenCounts, most_frequent
 
 SAMPLES = 7
 """Of a law: so many that the fixed tree over one sample a leaf is uneven."""

@@ -7,8 +7,7 @@ import pytest
 import reference as oracle
 
 from smtdist.codes.s3c import PatchCoder, S3CSettings
-from smtdist.kernels.features import Landmarks
-from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold, directions
+from smtdist.kernels.features import Landmarks, PositiveCodes, Pursuit, Threshold, directions
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.solve.generalized import smallest_components
 from smtdist.statistics.limbs import exact

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.progress import Progress
 from smtdist.data.netcdf import Streamed
-from smtdist.engine import lock
-from smtdist.engine.checkpoint import PassFolder
+from smtdist.engine import folder as lock
+from smtdist.engine.checkpoint import Learned, PassFolder, ThetaFile
 from smtdist.engine.partial import Counters, Partial
-from smtdist.engine.theta import Learned, ThetaFile
 from smtdist.errors import ModelError, SmtdistError
-from smtdist.evaluate import predictions, stored
+from smtdist.evaluate import head_files, stored
 from smtdist.models import kinds, store
 from smtdist.report.checking import WHOLE, checked
 
@@ -135,7 +134,7 @@ def of_rows(path):
 
 def of_predictions(path):
     with store.opened(path, "predictions") as file:
-        return [kept(file[name][()]) for name in (*predictions.ARRAYS, "class")], str(dict(file.attrs))
+        return [kept(file[name][()]) for name in (*head_files.PREDICTIONS, "class")], str(dict(file.attrs))
 
 
 def of_partial(path):
@@ -160,14 +159,14 @@ def write(name, path):
         representation_files.write(path, *representation_files.made(9, 0), names=("ape", "bee", "cat"))
     elif name == "predictions":
         classes, shares = np.array(["ape", "bee"]), np.array([[0.5, 0.5], [0.2, 0.8]])
-        predictions.save_predictions(path, [(0, classes, shares)], 2, classes, {"title": "Predictions"})
+        head_files.save_predictions(path, [(0, classes, shares)], 2, classes, {"title": "Predictions"})
     elif name == "partial sum":
         counters = Counters(n_samples=7, skipped=((2, 3),))
         PassFolder(str(path.parent), "key").finish(Partial({"total": np.arange(5)}, ((0, 2),), counters))
     elif name == "rounds of a loop":
         ThetaFile(path, "key").write(Learned(np.arange(5.0), 2, [{"loss": 0.5}], over=False))
     else:
-        with lock.held(path.parent):
+        with lock.locked(path.parent):
             Progress(path.parent, path.stem).save(packed=np.arange(9, dtype=np.uint8), counts="{}")
 
 

@@ -15,7 +15,6 @@ from executors import LossyExecutor, ThreadsExecutor
 from representation_files import made, write
 
 import smtdist
-from smtdist.data import leaves
 from smtdist.engine import session
 from smtdist.engine.executor import SerialExecutor
 from smtdist.models import jobs, store
@@ -63,7 +62,7 @@ RUNS = {
 def many_leaves():
     """So that there is something to share out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaves, "MIN_LEAF_SAMPLES", 32)
+        patch.setattr("smtdist.data.source.MIN_LEAF_SAMPLES", 32)
         yield
 
 
@@ -156,7 +155,9 @@ def test_a_plan_names_every_pass_and_as_many_rounds(ended, data, tmp_path):
     assert done.exit_code == 0, done.output
     assert not (tmp_path / "m.h5").exists()
     assert not (tmp_path / "c").exists()
-    costs = {one["name"]: one for one in json.loads(done.stdout)["passes"]}
+    planned = json.loads(done.stdout)
+    models = {f"{part}-": one for part, one in planned.get("models", {}).items()} or {"": planned}
+    costs = {part + one["name"]: one for part, model in models.items() for one in model["passes"]}
     told = {one: cost["rounds"] for one, cost in costs.items()}
     taken = Counter()
     for event in (event for event in events if event["kind"] == "pass_finished"):
@@ -197,10 +198,12 @@ def test_nothing_comes_back_when_its_folder_is_removed(ended, data, tmp_path):
 
 def test_other_settings_are_refused_with_the_difference(ended, data, tmp_path):
     name, at, _ = ended
-    given, varied = ("window", "window") if name == "words" else ("seed", "random_state")
+    # words have no seed, and a layer has that of the layer below
+    of = {"words": ("window", "window", 2), "video, layers": ("atoms", "n_atoms", 6)}
+    given, varied, was = of.get(name, ("seed", "random_state", 0))
     said = run(command(name, data, tmp_path / "m.h5", at / "c"), f"--set {given}=5", code=1)
     assert "belongs to another run" in said
-    assert f"{varied} is 5, was {2 if name == 'words' else 0}" in said
+    assert (f"'{given}': 5" if name == "joined" else f"{varied} is 5, was {was}") in said
     assert not (tmp_path / "m.h5").exists()
 
 

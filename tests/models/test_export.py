@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from calling import run
+from coded import encode
 from drawing import small_images
 from executors import engine
 from hypothesis import assume, given, settings
@@ -18,7 +19,6 @@ from PIL import Image
 import smtdist
 from smtdist.data.array import as_source
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.kernels.codes import encode
 from smtdist.models.export import as_graph, export, tables
 from smtdist.models.fit import fit
 from smtdist.models.readout import with_readout

@@ -380,7 +380,7 @@ def test_a_spherical_round_moves_atoms_to_the_mean_direction():
 
 def test_lloyd_does_not_lose_fit_from_round_to_round():
     """The sum of cosines to the nearest atom rises with every full spherical round (up to the grid's rounding)."""
-    from smtdist.statistics.centroids import Centroids
+    from smtdist.statistics.candidates import Centroids
 
     fits = []
 

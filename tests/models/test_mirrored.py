@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from coded import encode
 
 import smtdist
 from smtdist.configuration import Configuration
@@ -13,7 +14,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, InterruptedRun, ModelError
 from smtdist.evaluate import knn, run
 from smtdist.kernels import mirrored, representation
-from smtdist.kernels.codes import encode, grid_patches
+from smtdist.kernels.codes import grid_patches
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Codes, Geometry
@@ -26,8 +27,7 @@ from smtdist.models.readout import with_readout
 from smtdist.models.solving import solve
 from smtdist.models.transform import represented
 from smtdist.solve import tiled
-from smtdist.solve.generalized import smallest_components
-from smtdist.solve.mirrored import smallest_mirrored
+from smtdist.solve.generalized import smallest_components, smallest_mirrored
 from smtdist.statistics.covariance import PatchMoment
 from smtdist.statistics.sums import finish
 from tests import fake_cupy
@@ -292,8 +292,10 @@ def test_votes_of_mirror_images_are_those_of_images_that_are_mirrored(model, tog
     both = np.concatenate([IMAGES, IMAGES[:, :, ::-1]])
     twice = run.Labelled(as_source(both), np.tile(labels, 2))
     kept = []
-    monkeypatch.setattr(run, "classified", lambda near, *rest: kept.append((np.array(near), rest[0])))
+    monkeypatch.setattr(
+        run, "classified", lambda data, *_: kept.append((np.array(data.train), data.train_y))
+    )
     for part in (known.and_mirrored(), twice):
-        run.evaluated(seen, part, asked, engine(), knn.SoftNeighbours(k=3))
+        run.Comparison(seen, part, asked, knn.SoftNeighbours(k=3)).found(engine())
     assert np.array_equal(kept[0][0], kept[1][0])
     assert np.array_equal(kept[0][1], kept[1][1])

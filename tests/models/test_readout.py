@@ -14,7 +14,7 @@ from smtdist.data.views import First
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate.run import Kernel, Labelled, evaluated
+from smtdist.evaluate.run import Comparison, Kernel, Labelled
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory
 from smtdist.models import store
@@ -203,7 +203,7 @@ def test_evaluate_by_the_kernel(model, images, stored):
     known, asked = (Labelled(as_source(images[part]), labels[part]) for part in (np.s_[:20], np.s_[20:]))
     seen = with_readout(model, "both", mirrored=True)
     assert seen.readout.grid == 4
-    found = evaluated(seen, known, asked, engine, Kernel(0.5, layout_of(seen)))
+    found = Comparison(seen, known, asked, Kernel(0.5, layout_of(seen))).found(engine)
     assert found.to_dict() == {name: told[name] for name in found.to_dict()}
     asked = "--metric kernel --limit 12 --temperature 1 --features codes --json"
     few = json.loads(run(*common, asked).stdout)

@@ -20,7 +20,7 @@ from smtdist.models.fit import fit
 from smtdist.models.forecast import Place, Planner
 from smtdist.models.provenance import best_of
 from smtdist.models.rehearsal import planned_run
-from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.candidates import Centroids
 
 SOURCE = as_source(small_images(11, 60, 9, 8))
 K_MEANS = Configuration(

@@ -21,8 +21,7 @@ from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.context import kept_mask
 from smtdist.kernels.nested import nested_pieces, nests
-from smtdist.kernels.representation import embed, pool
-from smtdist.kernels.slices import pooled_slices, slice_places
+from smtdist.kernels.representation import embed, pool, pooled_slices, slice_places
 from smtdist.models.fit import fit
 from smtdist.models.model import make_encoder
 from smtdist.models.transform import transform

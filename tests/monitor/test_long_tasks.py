@@ -10,13 +10,13 @@ from executors import ThreadsExecutor, dask_client
 
 import smtdist
 from smtdist.data.array import ArraySource, as_source
-from smtdist.engine import passes, window
+from smtdist.engine import executor as window
+from smtdist.engine import passes
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import Reduction, _Sum
 from smtdist.models.fit import fit
-from smtdist.monitor.preview import Chosen, preview
-from smtdist.monitor.previewer import Previewer
+from smtdist.monitor.preview import Chosen, Previewer, preview
 
 IMAGES = np.random.default_rng(2).integers(0, 256, (600, 9, 9), dtype=np.uint8)
 SETTINGS = smtdist.Configuration(patch=3, dictionary=24, n_components=8, threshold=0.2)
@@ -240,7 +240,7 @@ def test_waiting_for_a_batch_to_end_is_no_cost_but_looking_is(monkeypatch):
         Slow.spent += 3.0
         return {"leaves": 0}
 
-    monkeypatch.setattr("smtdist.monitor.previewer.preview", waits)
+    monkeypatch.setattr("smtdist.monitor.preview.preview", waits)
     engine.current = Slow
     seen = []
     engine.events.subscribe(seen.append)

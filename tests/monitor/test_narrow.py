@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from smtdist.cli import app
 from smtdist.engine.events import EventStream
 from smtdist.monitor import tables
-from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.progress import ProgressView
 from smtdist.monitor.state import RunState
+from smtdist.monitor.tables import VisibleConsole
 from smtdist.monitor.text import rendered
 
 MIB, TIB = 2**20, 2**40

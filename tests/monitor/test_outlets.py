@@ -5,8 +5,7 @@ import threading
 
 import numpy as np
 
-from smtdist.engine.events import EventStream
-from smtdist.engine.outlets import EventLog, Outlet, Recapitulating
+from smtdist.engine.events import EventStream, Outlet, Recapitulating, append
 
 
 def streaming(outlet):
@@ -44,7 +43,7 @@ def test_an_outlet_that_fails_is_given_up_and_the_run_goes_on():
 
 
 def test_an_outlet_that_hangs_does_not_hold_the_end_of_a_run_for_long(monkeypatch):
-    monkeypatch.setattr("smtdist.engine.outlets.PATIENCE", 0.05)
+    monkeypatch.setattr("smtdist.engine.events.PATIENCE", 0.05)
     released = threading.Event()
     stream = streaming(Outlet(lambda events: released.wait(30), seconds=3600))
     stream.emit("run_finished", seconds=1.0)
@@ -54,9 +53,8 @@ def test_an_outlet_that_hangs_does_not_hold_the_end_of_a_run_for_long(monkeypatc
 
 
 def test_a_log_is_one_object_a_line_and_grows(tmp_path):
-    log = EventLog(tmp_path / "events.jsonl")
-    log([{"kind": "note", "text": "one\nline"}])
-    log([{"kind": "note", "text": "another"}])
+    append(tmp_path / "events.jsonl", [{"kind": "note", "text": "one\nline"}])
+    append(tmp_path / "events.jsonl", [{"kind": "note", "text": "another"}])
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["one\nline", "another"]
 

@@ -14,8 +14,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
-from smtdist.monitor.preview import MOST_ATOMS, Chosen, part, preview
-from smtdist.monitor.previewer import Previewer
+from smtdist.monitor.preview import MOST_ATOMS, Chosen, Previewer, part, preview
 
 IMAGES = np.random.default_rng(1).integers(0, 256, (1280, 9, 9), dtype=np.uint8)
 SETTINGS = Configuration(patch=3, dictionary=24, n_components=8, threshold=0.2)
@@ -127,7 +126,7 @@ def test_a_watched_fit_has_the_bits_of_one_that_is_not():
 
 
 def test_nothing_that_goes_wrong_in_a_preview_reaches_the_run(monkeypatch):
-    monkeypatch.setattr("smtdist.monitor.previewer.preview", lambda *ignored: 1 / 0)
+    monkeypatch.setattr("smtdist.monitor.preview.preview", lambda *ignored: 1 / 0)
     engine = Engine(SerialExecutor(1))
     previewer = Previewer(engine, share=1.0)
     engine.events.subscribe(previewer)
@@ -178,7 +177,7 @@ def test_a_pass_ends_when_the_preview_under_way_has_given_blas_its_threads_back(
             assert go_on.wait(60)
         return {}
 
-    monkeypatch.setattr("smtdist.monitor.previewer.preview", slow)
+    monkeypatch.setattr("smtdist.monitor.preview.preview", slow)
     with threadpool_limits(2, user_api="blas"):
         passing = Passing()
         passing.grow()
@@ -206,7 +205,7 @@ def test_a_preview_that_has_looked_too_late_calculates_nothing(monkeypatch):
         finally:
             done.set()
 
-    monkeypatch.setattr("smtdist.monitor.previewer.preview", late)
+    monkeypatch.setattr("smtdist.monitor.preview.preview", late)
     passing = Passing()
     passing.grow()
     assert looking.wait(60)

@@ -14,9 +14,10 @@ from distributed import Client, LocalCluster
 from executors import dask_client
 
 import smtdist
-from smtdist.engine import lock, tls
+from smtdist.engine import folder as lock
+from smtdist.engine import tls
 from smtdist.engine.dask_executor import TOPIC
-from smtdist.engine.outlets import EVENTS
+from smtdist.engine.events import EVENTS
 from smtdist.errors import CheckpointError, SmtdistError
 from smtdist.monitor.watch import stored_passes
 
@@ -248,7 +249,7 @@ def left_by_a_killed_driver(folder, **changes):
     gone.wait()
     started = {"kind": "run_started", "run": "a", "time": 1.0, "passes": ["whitening", "solve"]}
     (folder / EVENTS).write_text(json.dumps(started) + "\n")
-    with lock.held(folder):
+    with lock.locked(folder):
         record = json.loads((folder / lock.RECORD).read_text())
     (folder / lock.RECORD).write_text(json.dumps({**record, "pid": gone.pid, **changes}))
     return gone.pid
@@ -267,7 +268,7 @@ def test_the_watch_of_a_run_whose_driver_was_killed_ends(tmp_path, options):
 
 
 def test_a_killed_driver_is_told_of_while_it_is_watched(tmp_path):
-    with lock.held(tmp_path):
+    with lock.locked(tmp_path):
         alive = (tmp_path / lock.RECORD).read_text()
     number = left_by_a_killed_driver(tmp_path)
     killed = (tmp_path / lock.RECORD).read_text()

@@ -10,7 +10,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from smtdist.engine.local_cluster import local_cluster
-from smtdist.monitor import hosts
+from smtdist.monitor import preload as hosts
 
 
 @pytest.fixture(scope="module")

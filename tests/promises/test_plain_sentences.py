@@ -83,7 +83,7 @@ class TestNames:
         assert "\\x1b[31mred" in page
 
     def test_in_what_is_drawn_while_a_run_goes_on(self):
-        from smtdist.monitor.console import VisibleConsole
+        from smtdist.monitor.tables import VisibleConsole
 
         file = io.StringIO()
         console = VisibleConsole(file=file, force_terminal=True, width=200, color_system="standard")

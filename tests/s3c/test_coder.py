@@ -18,14 +18,13 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.contrast import drawn_places, normalised, patches_at, pixels, zca
-from smtdist.kernels.grid_pool import grid_pool
+from smtdist.kernels.representation import grid_pool
 from smtdist.kernels.sparse_codes import dictionary_step, omp1, soft_threshold
-from smtdist.kernels.spike_slab import infer
-from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.kernels.spike_slab import Schedule, infer
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import represented
-from smtdist.statistics.spike_slab import SpikeSlabSums
+from smtdist.statistics.l1_codes import SpikeSlabSums
 
 SMALL = S3CSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2))
 

@@ -16,6 +16,7 @@ from benchmarks.s3c.steps import (
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.spike_slab import (
     Padded,
+    Schedule,
     SpikeSlab,
     energy,
     infer,
@@ -23,7 +24,6 @@ from smtdist.kernels.spike_slab import (
     iterate_tile,
     tile_rows,
 )
-from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import set_threads, threads
 
 

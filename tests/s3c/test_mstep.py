@@ -10,10 +10,9 @@ from benchmarks.s3c.steps import log_likelihood, sequential
 from smtdist.codes.s3c import S3CSettings
 from smtdist.codes.s3c_steps import closed_form, gradient_step, gradients
 from smtdist.errors import DataError
-from smtdist.kernels.spike_slab import PARAMETERS, Posterior, SpikeSlab, energy, infer
-from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.kernels.spike_slab import PARAMETERS, Posterior, Schedule, SpikeSlab, energy, infer
+from smtdist.statistics.l1_codes import SpikeSlabSums
 from smtdist.statistics.patch_rows import PatchRows
-from smtdist.statistics.spike_slab import SpikeSlabSums
 
 
 def sums_of(rows, model, schedule=None, second=True):

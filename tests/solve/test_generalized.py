@@ -133,7 +133,7 @@ def test_the_null_tolerance_decides_what_is_null() -> None:
 
 def test_signs_ignore_rounding() -> None:
     rows = np.array([[-1.0, 1.0 + 1e-12, 0], [0.5, -1, 1], [0, 0.2, -0.1]])
-    generalized._fix_signs(rows)
+    generalized.fix_signs(rows)
     np.testing.assert_allclose(rows, [[1, -1, 0], [-0.5, 1, -1], [0, 0.2, -0.1]])
 
 

@@ -13,7 +13,7 @@ from smtdist.kernels.l1 import (
     sparse_codes,
     tile_rows,
 )
-from smtdist.kernels.pursuit import linear_features, omp_codes
+from smtdist.kernels.sparse_codes import linear_features, omp_codes
 from smtdist.kernels.threads import set_threads, threads
 
 

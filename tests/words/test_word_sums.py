@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
 from smtdist.kernels.tokens import BASIC, GIVEN, Lookup, Normalisation
-from smtdist.statistics.vocabulary import TokenCounts, most_frequent
-from smtdist.statistics.word_pairs import WordPairs, finish, most_pairs
+from smtdist.statistics.word_pairs import TokenCounts, WordPairs, finish, most_frequent, most_pairs
 
 law = settings(deadline=None, max_examples=60)
 WORDS = ("a", "b", "c", ".", "'")

@@ -19,8 +19,7 @@ from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
-from smtdist.kernels.cpu.jit import I16, I32, I64, compiled, pointer, splat, vector_operation
-from smtdist.kernels.cpu.marked import zero_words
+from smtdist.kernels.cpu.jit import I16, I32, I64, compiled, on_a_line, pointer, splat, vector_operation
 from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.types import Array
 
@@ -52,15 +51,10 @@ def allowed() -> bool:
     return int(ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST, TILE_DATA)) == 0
 
 
-def zero_bytes(size: int) -> Array:
-    """Return so many zeros, uint8, that begin with a line of the cache: a row of a tile never lies across two."""
-    return zero_words(size // 8).view(np.uint8)
-
-
 @functools.cache
 def shapes() -> Array:
     """Return what `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes each."""
-    table = zero_bytes(STEP)
+    table = on_a_line(STEP, np.uint8)
     table[0] = 1  # the only palette
     table[16:32:2] = STEP
     table[48:56] = ROWS
@@ -317,9 +311,9 @@ def packed_patches(grid: Array) -> Array | None:
     """Return patches (p, N) in tiles, or None where int32 need not hold their products. Memory: 3 bytes a pixel, whole tiles."""
     pixels, count = grid.shape
     steps = -(-pixels // STEP)
-    table = zero_bytes(-(-count // ROWS) * steps * PARTS * TILE)
+    table = on_a_line(-(-count // ROWS) * steps * PARTS * TILE, np.uint8)
     room, few = np.empty((2, ROWS), np.float32), np.empty(pixels * ROWS, np.float32)
-    rooms = room, few, zero_bytes(steps * PARTS * TILE).view(np.int32)
+    rooms = room, few, on_a_line(steps * PARTS * TILE, np.uint8).view(np.int32)
     flat = np.ascontiguousarray(grid).reshape(-1)
     return table if fill_patches(flat, (pixels, count, steps), rooms, table.view(np.int32)) else None
 
@@ -336,7 +330,7 @@ def packed_atoms(atoms: Array) -> Array:
     """
     count, pixels = atoms.shape
     steps = -(-pixels // STEP)
-    table = zero_bytes(atoms_bytes(count, pixels))
+    table = on_a_line(atoms_bytes(count, pixels), np.uint8)
     pairs = table.view(np.int32).reshape(-(-count // ATOMS), -1)
     room = np.zeros((2, ROWS), np.float32)
     for first, last in even_ranges(len(pairs), max(1, PACKING // (4 * ATOMS * pixels))):
@@ -396,4 +390,4 @@ def mark_reaching(
     pixels, count = shape
     steps = -(-pixels // STEP)
     sizes = count, len(atoms) // (steps * PARTS * 2 * TILE), steps
-    mark_tiles(shapes(), patches, atoms, sizes, cuts, bits, first, zero_bytes(2 * PARTS * TILE))
+    mark_tiles(shapes(), patches, atoms, sizes, cuts, bits, first, on_a_line(2 * PARTS * TILE, np.uint8))

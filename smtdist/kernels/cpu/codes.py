@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,20 +124,14 @@ def nearest_atoms(
     some_constant = constant is not None and bool(constant.any())
 
     def work(start: int, stop: int) -> None:
-        labels[start:stop], dots[start:stop] = best_atoms(grid[:, start:stop], dictionary, norms)
-
-    def work_but_constant(start: int, stop: int) -> None:
-        assert constant is not None
-        lively = np.flatnonzero(~constant[start:stop])
-        labels[start:stop], dots[start:stop] = of_zero
-        if len(lively):
-            found = best_atoms(grid[:, start + lively], dictionary, norms)
-            labels[start + lively], dots[start + lively] = found
+        here: Any = slice(start, stop)
+        if constant is not None and some_constant:
+            labels[here], dots[here] = best_atoms(np.zeros((len(grid), 1), np.float32), dictionary, norms)
+            here = start + np.flatnonzero(~constant[here])
+            if not len(here):
+                return
+        labels[here], dots[here] = best_atoms(grid[:, here], dictionary, norms)
 
     with single_blas():
-        if some_constant:
-            of_zero = best_atoms(np.zeros((len(grid), 1), np.float32), dictionary, norms)
-            run_ranges(work_but_constant, even_ranges(n, 2 * TILE_PATCHES))
-        else:
-            run_ranges(work, even_ranges(n, TILE_PATCHES))
+        run_ranges(work, even_ranges(n, 2 * TILE_PATCHES if some_constant else TILE_PATCHES))
     return labels, dots

@@ -142,7 +142,9 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
     """Add Σ a_i a_jᵀ over ordered pairs of kept neighbours; a patch that is not kept has no atoms to add."""
     shape = kept.shape[1], kept.shape[2]
     if codes.entries >= LONG_CODES * codes.n_patches and window_size(shape, d) < MOST_NEAR:
-        _add_long(out, codes, shape, d)
+        n = shape[0] * shape[1]
+        for part in runs(codes, max(1, RUN_PATCHES // n) * n):  # whole images at a time
+            _add_long_run(out, part, shape, d)
         return
     links = by_atom(codes)
     lists = codes.indptr, codes.indices
@@ -152,14 +154,8 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
     )
 
 
-def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
-    """Σ_i a_i (Σ_j a_j)ᵀ with the inner sum in bit planes, whole images at a time."""
-    n = shape[0] * shape[1]
-    for part in runs(codes, max(1, RUN_PATCHES // n) * n):
-        _add_long_run(out, part, shape, d)
-
-
 def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
+    """Σ_i a_i (Σ_j a_j)ᵀ with the inner sum in bit planes."""
     words, n_rows, _ = rows_from_lists(codes)
     links = by_atom(codes, BLOCK_WORDS)
     bits = np.zeros((planes_for(window_size(shape, d)), len(words)), np.uint64)

@@ -16,15 +16,11 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from smtdist.kernels.cpu.jit import I64, compiled, pointer, splat, vector_operation
+from smtdist.kernels.cpu.jit import I64, compiled, on_a_line, pointer, splat, vector_operation
 from smtdist.kernels.types import Array
 
 RUN: Final = 256
 """Features that are summed at a time; another number makes other bits."""
-
-
-LINE: Final = 64
-"""Bytes of a line of the cache."""
 
 
 class Form(NamedTuple):
@@ -184,9 +180,7 @@ def packed(right: Array) -> Array:
     width = width_of(np.empty(0, right.dtype))  # compiled once, however `right` lies in memory
     whole, shape = columns // width, (-(-columns // width), features, width)
     # a vector within one line of the cache loads in half the time
-    room = np.zeros(math.prod(shape) + LINE // right.itemsize, right.dtype)
-    begin = -room.ctypes.data % LINE // right.itemsize
-    panels = room[begin : begin + math.prod(shape)].reshape(shape)
+    panels = on_a_line(math.prod(shape), right.dtype).reshape(shape)
     panels[:whole] = right[:, : whole * width].reshape(features, whole, width).transpose(1, 0, 2)
     panels[whole:, :, : columns - whole * width] = right[:, whole * width :]
     return panels

@@ -41,6 +41,18 @@ BLOCK_TYPE = ir.VectorType(I64, BLOCK_WORDS)
 LANES = 16
 
 
+LINE = 64
+"""Bytes of a line of the cache."""
+
+
+def on_a_line(count: int, dtype: Any) -> Array:
+    """Return zeros (count,) that begin with a line of the cache: a vector of 64 bytes never lies across two."""
+    size = np.dtype(dtype).itemsize
+    room = np.zeros(count + LINE // size, dtype)
+    first = -room.ctypes.data % LINE // size
+    return room[first : first + count]
+
+
 def compiled(function: Function) -> Function:
     """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy."""
     if numba.config.DISABLE_JIT:

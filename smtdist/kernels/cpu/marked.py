@@ -11,6 +11,7 @@ from smtdist.kernels.cpu.jit import (
     BLOCK_WORDS,
     ONE,
     compiled,
+    on_a_line,
     popcount,
     write_one_by_one,
     write_set_bits,
@@ -18,8 +19,6 @@ from smtdist.kernels.cpu.jit import (
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
-LINE_WORDS = 8
-"""64-bit words in a line of the cache."""
 LISTED_PATCHES = 2048
 """Patches whose lists a thread writes in one go."""
 
@@ -51,14 +50,8 @@ class BitRows(NamedTuple):
 
 def empty_rows(patches: int, n_atoms: int) -> BitRows:
     """Return room for the bits of so many patches, all zero. Memory: 64 bytes for each patch and 512 atoms."""
-    return BitRows(zero_words(-(-n_atoms // BLOCK) * (patches + 1) * BLOCK_WORDS), patches + 1, 0)
-
-
-def zero_words(count: int) -> Array:
-    """Return zeros, uint64 (count,), that begin with a line of the cache: a vector of 64 bytes never lies across two."""
-    room = np.zeros(count + LINE_WORDS, np.uint64)
-    first = -(room.ctypes.data // 8) % LINE_WORDS
-    return room[first : first + count]
+    words = on_a_line(-(-n_atoms // BLOCK) * (patches + 1) * BLOCK_WORDS, np.uint64)
+    return BitRows(words, patches + 1, 0)
 
 
 def bit_rows(codes: Codes) -> BitRows:

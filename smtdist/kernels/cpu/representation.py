@@ -1,4 +1,4 @@
-"""Embedding and pooling, compiled; sums run in the order of `smtdist.kernels.generic.representation`."""
+"""Embedding and pooling, compiled; norms are summed in the order of the components."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def embed_patches(
 
 
 def embed(codes: Codes, table: Table, half: int) -> Array:
-    """Return float32 (N, L); see `smtdist.kernels.generic.representation`."""
+    """Return float32 (N, L); see `smtdist.kernels.representation`."""
     n_atoms, length = table.shape
     out = np.empty((codes.n_patches, length), np.float32)
     indptr, indices = codes.indptr, codes.indices
@@ -47,7 +47,7 @@ def embed(codes: Codes, table: Table, half: int) -> Array:
 def pool_images(
     grid: Array, size: int, stride: int, mirrored: bool, first: int, last: int, out: Array
 ) -> None:
-    """Average the windows of images first to last and bring them to unit length, with the roundings of the generic body.
+    """Average the windows of images first to last and bring them to unit length, with the roundings of `unit_rows`.
 
     mirrored : whether columns are taken from the last to the first.
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from smtdist.kernels.cpu import dictionary, integer_products, moment
@@ -18,16 +16,6 @@ from smtdist.kernels.cpu.moment import (
 from smtdist.kernels.generic import scatter
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes
-
-__all__ = [
-    "add_activity",
-    "add_outer_of",
-    "add_second_moment",
-    "add_weighted_activity",
-    "add_weighted_moment",
-    "from_atom",
-    "image_counts",
-]
 
 TILE = 384
 """Rows and columns of the sum that a thread takes at a time, to stay in the cache."""
@@ -229,7 +217,7 @@ def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
     if weights is None and kind is not None and _fit_int16(out, counts, integer_products.FORMS[kind].panel):
         integer_products.add_outer(out, counts, kind)
         return
-    for left, right in _exact_factors(counts, weights):
+    for left, right in scatter.exact_factors(counts, weights):
         _add_product(out, left, right)
 
 
@@ -241,18 +229,6 @@ def _fit_int16(out: Array, counts: Array, panel: int) -> bool:
         and int(counts.max(initial=0)) < 1 << 15
         and int(np.square(counts, dtype=np.int64).sum(axis=0).max()) < 1 << 31
     )
-
-
-def _exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array, Array]]:
-    squares = counts.astype(np.int64) ** 2
-    if weights is not None:
-        squares *= np.abs(np.asarray(weights, np.int64))[:, None]
-    for start, stop, dtype in scatter.exact_groups(squares):
-        right = counts[start:stop].astype(dtype)
-        yield (
-            (right if weights is None else right * np.asarray(weights)[start:stop, None].astype(dtype)),
-            right,
-        )
 
 
 def _add_product(out: Array, left: Array, right: Array) -> None:

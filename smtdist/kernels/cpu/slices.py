@@ -99,7 +99,7 @@ def pooled_slices(
     places: Array,
     out: Array,
 ) -> None:
-    """Write slice s of image i to out[places[s] + i x features:]; see `smtdist.kernels.slices`.
+    """Write slice s of image i to out[places[s] + i x features:]; see `smtdist.kernels.representation`.
 
     shape : rows of positions, then as in `pool_image`.
     """

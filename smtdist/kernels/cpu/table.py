@@ -11,14 +11,12 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from smtdist.kernels.cpu.jit import compiled, pointer, vector_operation
+from smtdist.kernels.cpu.jit import compiled, on_a_line, pointer, vector_operation
 from smtdist.kernels.device import array_module
 from smtdist.kernels.types import Array
 
 WIDTH: Final = 64
 """Columns of a block: four registers of AVX-512, and 2 MiB of 8,192 atoms."""
-LINE: Final = 64
-"""Bytes of a line of the cache."""
 LANES: Final = 16
 """Columns that are summed at a time of a block that is narrower."""
 
@@ -47,7 +45,7 @@ def table_of(components_t: Array | Table) -> Table:
     if isinstance(components_t, Table):
         return components_t
     n_atoms, length = components_t.shape
-    values = _on_a_line(n_atoms * length)
+    values = on_a_line(n_atoms * length, np.float32)
     for first in range(0, length, WIDTH):
         block = components_t[:, first : first + WIDTH]
         values[n_atoms * first : n_atoms * (first + block.shape[1])].reshape(block.shape)[...] = block
@@ -55,16 +53,9 @@ def table_of(components_t: Array | Table) -> Table:
 
 
 def _received(values: Array, shape: tuple[int, int]) -> Table:
-    placed = _on_a_line(len(values))
+    placed = on_a_line(len(values), np.float32)
     placed[:] = values
     return Table(placed, shape)
-
-
-def _on_a_line(count: int) -> Array:
-    """Return new float32 (count,) that begins with a line of the cache."""
-    room = np.empty(count + LINE // 4, np.float32)
-    first = -room.ctypes.data % LINE // 4
-    return room[first : first + count]
 
 
 def columns_of(components_t: Array | Table) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smtdist.kernels.device import array_module
-from smtdist.kernels.types import Array, Codes
+from smtdist.kernels.types import Array
 
 SLICE_BYTES = 64 << 20
 """Size of the block of dot products that is held at a time."""
@@ -14,27 +14,6 @@ def square_norms(atoms: Array) -> Array:
     xp = array_module(atoms)
     wide = atoms.astype(xp.float64)
     return (wide * wide).sum(axis=1).astype(xp.int64)
-
-
-def gq_codes(
-    grid: Array, atoms: Array, cut: int, constant: Array, best_constant: bool, best_zero: bool
-) -> Codes:
-    """Return every atom whose dot product reaches `cut`; see `smtdist.kernels.codes`."""
-    xp = array_module(grid)
-    n, n_atoms = grid.shape[1], len(atoms)
-    counts, parts = [xp.zeros(1, dtype=xp.int64)], [xp.zeros(0, dtype=xp.uint16)]
-    step = max(1, SLICE_BYTES // (4 * n_atoms))
-    for start in range(0, n, step):
-        dots = grid[:, start : start + step].T @ atoms.T
-        active = dots >= cut
-        flat = constant[start : start + step]
-        active[flat] = False
-        lone = ~active.any(axis=1)
-        lone &= (flat & best_constant) | (~flat & best_zero)
-        active[lone, dots[lone].argmax(axis=1)] = True
-        counts.append(active.sum(axis=1).astype(xp.int64))
-        parts.append(xp.nonzero(active)[1].astype(xp.uint16))
-    return Codes(xp.cumsum(xp.concatenate(counts)), xp.concatenate(parts), n_atoms)
 
 
 def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Array]:

@@ -18,8 +18,6 @@ def centred_patches(
     for pixel in range(size * size):
         row, column = divmod(pixel, size)
         patches[pixel] = _chosen(grid[:, row : row + rows, column : column + columns], at)
-        if mean == "context":
-            patches[pixel] -= _chosen(_context_mean(grid, geometry, reach, row, column), at)
     if mean == "level":
         patches -= _chosen(context_level(grid, geometry, reach)[..., None], at)
     elif mean == "patch":
@@ -38,22 +36,6 @@ def _chosen(values: Array, at: Array | None) -> Array:
     if at is not None:
         flat = xp.take_along_axis(flat, at[:, :, None].astype(xp.int64), axis=1)
     return xp.moveaxis(flat, -1, 0).reshape(values.shape[3], -1)
-
-
-def _context_mean(grid: Array, geometry: Geometry, reach: int, row: int, column: int) -> Array:
-    """Mean of one pixel over the neighbouring patches, (B, R, C, channels): a box sum by cumulative sums."""
-    xp, total = array_module(grid), integral(grid)
-    top, bottom = _interval(xp, geometry.rows, reach)
-    left, right = _interval(xp, geometry.columns, reach)
-    lower, upper = total[:, bottom + row], total[:, top + row]
-    box = (
-        lower[:, :, right + column]
-        - upper[:, :, right + column]
-        - lower[:, :, left + column]
-        + upper[:, :, left + column]
-    )
-    count = ((bottom - top)[:, None] * (right - left)[None, :])[None, :, :, None]
-    return _rounded(box, count)
 
 
 def context_level(grid: Array, geometry: Geometry, reach: int) -> Array:

@@ -44,24 +44,6 @@ def add_upper(out: Array, left: Array, right: Array) -> None:
         target += xp.triu(panel)
 
 
-def add_activity(out: Array, codes: Codes) -> None:
-    """Add Σ a_i to int64 `out`."""
-    xp = array_module(out)
-    out += xp.bincount(codes.indices, minlength=codes.n_atoms)
-
-
-def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
-    """Add Σ w_i a_i to int64 `out`."""
-    for start, stop, block in blocks(codes, "float64"):
-        out += (weights[start:stop].astype("float64") @ block).astype(out.dtype)
-
-
-def add_second_moment(out: Array, codes: Codes) -> None:
-    """Add Σ a_i a_iᵀ; a block has fewer than 2^24 patches, so float32 is exact."""
-    for _, _, block in blocks(codes, "float32"):
-        add_upper(out, block, block)
-
-
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
     """Add Σ w_i a_i a_iᵀ of weights below 2^53, of so few patches at a time that float64 is exact."""
     largest = max(1, int(abs(weights).max())) if len(weights) else 1
@@ -81,28 +63,21 @@ def from_atom(codes: Codes, low: int) -> Codes:
     )
 
 
-def image_counts(codes: Codes, images: int) -> Array:
-    """Return s = A 1 of every image, int32 (B, K)."""
-    xp = array_module(codes.indices)
-    counts = xp.zeros((images, codes.n_atoms), dtype=xp.int32)
-    step = codes.n_patches // images
-    ends = codes.indptr[::step].tolist()
-    for image in range(images):
-        part = codes.indices[ends[image] : ends[image + 1]]
-        counts[image] = xp.bincount(part, minlength=codes.n_atoms)
-    return counts
-
-
 def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
     """Add Σ_b w_b s_b s_bᵀ of counts (B, K), in groups of images whose sums are provably exact."""
-    xp = array_module(out)
+    for left, right in exact_factors(counts, weights):
+        add_upper(out, left, right)
+
+
+def exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array, Array]]:
+    """Yield L and R, floats, with Σ_b w_b s_b s_bᵀ = Σ Lᵀ R, each product exact."""
+    xp = array_module(counts)
     squares = counts.astype(xp.int64) ** 2
     if weights is not None:
         squares *= abs(weights.astype(xp.int64))[:, None]
     for start, stop, dtype in exact_groups(squares):
         right = counts[start:stop].astype(dtype)
-        left = right if weights is None else right * weights[start:stop, None].astype(dtype)
-        add_upper(out, left, right)
+        yield right if weights is None else right * weights[start:stop, None].astype(dtype), right
 
 
 def exact_groups(squares: Array) -> Iterator[tuple[int, int, str]]:

@@ -14,12 +14,6 @@ POOL_ROUNDING: Final = 1 << 20
 """What CuPy's pool, which hands out multiples of 512 bytes, loses in the small arrays of a batch."""
 
 
-def staging_bytes(whitener: Whitener, images: int) -> int:
-    """Return the bytes of the two batches, one at work and one on its way; as much is pinned on the host."""
-    geometry = whitener.geometry
-    return 2 * images * geometry.height * geometry.width * geometry.channels * whitener.scale.raw_bytes
-
-
 def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> int:
     """Return the peak of turning raw images into codes, these included.
 
@@ -45,7 +39,7 @@ def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> 
     return whitening + grid + 3 * block + 64 * patches  # scores and what they are made of
 
 
-def sums_bytes(
+def device_batch_bytes(
     whitener: Whitener,
     n_atoms: int,
     form: str,
@@ -54,7 +48,16 @@ def sums_bytes(
     context: int | None,
     second_order: bool,
 ) -> int:
-    """Return the peak of adding codes of at most `capacity` entries to the sums, codes included, K x K sums left out."""
+    """Return the peak on a device of a batch of images that becomes codes and is added to sums, these left out.
+
+    capacity : entries of a piece of codes at most; context, second_order : of the neighbourhood.
+    """
+    geometry = whitener.geometry
+    # two batches, one at work and one on its way; as much is pinned on the host
+    numbers = images * geometry.height * geometry.width * geometry.channels
+    staging = 2 * numbers * whitener.scale.raw_bytes
+    encoding = encoding_bytes(whitener, n_atoms, form, images)
+    # the codes of a piece, and what adding them to the sums takes
     patches = images * whitener.drawn
     bits = 4 * -(-n_atoms // WARP) * patches if form == "bits" else 0
     held = bits + 2 * capacity + 32 * patches
@@ -81,22 +84,4 @@ def sums_bytes(
         if second_order:
             square = 8 * positions * positions + (4 * (4 * reach + 1) ** 2 + 160) * positions
             around = max(around, square + 24 * n_atoms * positions + panels)
-    return held + max(dense, weighted, around)
-
-
-def device_batch_bytes(
-    whitener: Whitener,
-    n_atoms: int,
-    form: str,
-    images: int,
-    capacity: int,
-    context: int | None,
-    second_order: bool,
-) -> int:
-    """Return the peak on a device of a batch of images that becomes codes and is added to sums, these left out.
-
-    capacity : entries of a piece of codes at most; context, second_order : of the neighbourhood.
-    """
-    encoding = encoding_bytes(whitener, n_atoms, form, images)
-    sums = sums_bytes(whitener, n_atoms, form, images, capacity, context, second_order)
-    return staging_bytes(whitener, images) + encoding + sums + POOL_ROUNDING
+    return staging + encoding + held + max(dense, weighted, around) + POOL_ROUNDING

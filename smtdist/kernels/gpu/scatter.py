@@ -8,15 +8,6 @@ from smtdist.kernels.gpu import choice, tensor
 from smtdist.kernels.gpu.source import launch
 from smtdist.kernels.types import Array, Codes
 
-__all__ = [
-    "add_activity",
-    "add_second_moment",
-    "add_weighted_activity",
-    "add_weighted_moment",
-    "from_atom",
-    "image_counts",
-]
-
 from_atom = generic.from_atom
 
 

@@ -17,8 +17,8 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import contrast
-from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.representation import edges
 from smtdist.kernels.threads import single_blas
 from smtdist.models import provenance
 from smtdist.models.provenance import best_of

@@ -16,7 +16,6 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import convergence, representation
 from smtdist.kernels.device import to_host
-from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.products import Ordered, ordered_bytes
 from smtdist.kernels.types import Geometry
 from smtdist.models import merge as merging
@@ -206,7 +205,7 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
 
     def embed(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return β = P f / ‖P f‖ of whitened patches (n, p); zero where a patch has no code."""
-        return np.asarray(unit_rows(Ordered(self._projection)(to_host(self.coder(rows)))))
+        return np.asarray(representation.unit_rows(Ordered(self._projection)(to_host(self.coder(rows)))))
 
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]:
         """Return pooled embeddings of images (m, H, W, C), (m, rows, columns, components), unit length at each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -92,18 +92,6 @@ def fit_whitening(
     return Whitening(mean, whiten, unwhiten), covariance, record
 
 
-class Whitens(Protocol):
-    """What lies between raw rows and a dictionary: whitening, or the layers below and theirs."""
-
-    def __call__(self, rows: Float64) -> Float64:
-        """Return whitened rows."""
-        ...
-
-    def back(self, rows: Float64) -> Float64:
-        """Return raw rows of whitened ones."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class SparseCoder(Features):
     """Positive sparse codes of rows: argmin over a >= 0 of ½ ‖x - Φ a‖² + λ Σ a, x whitened (SMT 2018, eq. 10).
@@ -113,7 +101,7 @@ class SparseCoder(Features):
 
     dictionary: Float64
     penalty: float
-    whitening: Whitens | None = None
+    whitening: Whitening | None = None
     gap: float = GAP
     ordered = True
 
@@ -142,7 +130,7 @@ class _Learned:
 
 
 def learn_dictionary(
-    source: Source, whitening: Whitens, engine: Engine, settings: FunctionalSettings
+    source: Source, whitening: Whitening, engine: Engine, settings: FunctionalSettings
 ) -> tuple[Float64, tuple[float, ...], list[Record]]:
     """Return unit atoms Φ (d, K), the objective of a row in each round, and the records of the passes.
 

@@ -23,7 +23,7 @@ from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence
 from smtdist.kernels.products import Ordered
 from smtdist.models import store, valued
-from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening, learn_dictionary
+from smtdist.models.functional.fit import SparseCoder, Whitening, fit_whitening, learn_dictionary
 from smtdist.models.functional.inference import PENALTY, recover_codes, regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import fit_sgd, orthogonalised
@@ -263,7 +263,7 @@ class VideoModel(ValuedTransform):
         white, learned = (store.arrays_in(file[name], _LAYER[name], np.float64) for name in _LAYER)
         covariance = white.pop("covariance")
         whitening = Whitening(**white)
-        through = whitening if below is None else Through(below, whitening)
+        through = whitening if below is None else Through(**vars(whitening), below=below)
         model = cls(
             settings,
             SparseCoder(np.ascontiguousarray(learned["atoms"].T), settings.penalty, through),
@@ -315,19 +315,18 @@ def sequences_of(
 
 
 @dataclass(frozen=True, eq=False)
-class Through:
+class Through(Whitening):
     """The way up through the layers below, and back down by their inverses (SMT 2018, section 4): between raw rows and Φ."""
 
     below: VideoModel
-    whitening: Whitening
 
     def __call__(self, rows: Float64) -> Float64:
         """Return whitened embedded rows."""
-        return self.whitening(self.below.embed(rows))
+        return super().__call__(self.below.embed(rows))
 
     def back(self, rows: Float64) -> Float64:
         """Return raw rows: C Φ g(...) of what the whitening was given."""
-        return self.below.recover(self.whitening.back(rows))
+        return self.below.recover(super().back(rows))
 
 
 def fit_video(
@@ -362,7 +361,7 @@ def fit_video(
             through=None if below is None else below.embed,
             width=None if below is None else len(below.components),
         )
-        whitening: Whitens = own if below is None else Through(below, own)
+        whitening = own if below is None else Through(**vars(own), below=below)
         dictionary, trace, learning = learn_dictionary(source, whitening, engine, settings)
         coder = SparseCoder(dictionary, settings.penalty, whitening)
         found = VideoModel(settings, coder, own, covariance, trace, below=below)

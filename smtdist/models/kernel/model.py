@@ -37,7 +37,7 @@ from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.rows import RowModel
 from smtdist.models.store import Array
 from smtdist.solve.solution import Float64
-from smtdist.statistics.gradients import on_sphere
+from smtdist.statistics.contrast import on_sphere
 from smtdist.statistics.rows import as_rows
 
 EXACT: Final = "exact"

@@ -39,8 +39,7 @@ from smtdist.models.plan import Step
 from smtdist.models.provenance import Record
 from smtdist.solve import positive
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.contrast import ContrastSums, finish
-from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
+from smtdist.statistics.contrast import AutoencoderGradient, ContrastSums, SpectralGradient, finish
 from smtdist.statistics.rows import RowDraw, TripletMaker
 
 Float64 = NDArray[np.float64]

@@ -76,20 +76,6 @@ def symmetric_context(numbers: Numbers) -> Context:
     return Context(numbers, kept.reshape(n, k).astype(np.float64))
 
 
-def symmetric_lists(numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-    """Return the symmetrised neighbours of every point, as many as the most have, and which places are filled."""
-    n, k = numbers.shape
-    here, there = np.repeat(np.arange(n), k), numbers.reshape(-1)
-    pairs = np.unique(np.concatenate([here * n + there, there * n + here]))
-    rows, columns = np.divmod(pairs, n)
-    degree = np.bincount(rows, minlength=n)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(degree) - degree, degree)
-    lists = np.tile(np.arange(n)[:, None], (1, int(degree.max())))
-    filled = np.zeros(lists.shape, np.bool_)
-    lists[rows, place], filled[rows, place] = columns, True
-    return lists, filled
-
-
 def mean_context(numbers: Numbers) -> Context:
     """Return the second-order context in which a point is compared with the mean of its symmetrised neighbours.
 
@@ -97,7 +83,16 @@ def mean_context(numbers: Numbers) -> Context:
     >>> context.numbers.tolist(), context.weights.tolist()
     ([[1, 0], [0, 2], [1, 2]], [[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]])
     """
-    lists, filled = symmetric_lists(numbers)
+    n, k = numbers.shape
+    here, there = np.repeat(np.arange(n), k), numbers.reshape(-1)
+    pairs = np.unique(np.concatenate([here * n + there, there * n + here]))
+    rows, columns = np.divmod(pairs, n)
+    # as many places as the most neighbours need; a place that is not filled holds the point itself
+    degree = np.bincount(rows, minlength=n)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(degree) - degree, degree)
+    lists = np.tile(np.arange(n)[:, None], (1, int(degree.max())))
+    filled = np.zeros(lists.shape, np.bool_)
+    lists[rows, place], filled[rows, place] = columns, True
     return Context(lists, filled / filled.sum(axis=1, keepdims=True))
 
 

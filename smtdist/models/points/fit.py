@@ -19,9 +19,8 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError, counted, equals
 from smtdist.kernels import features as feature_kinds
-from smtdist.kernels.features import Features
+from smtdist.kernels.features import Features, PositiveCodes, Pursuit, Threshold
 from smtdist.kernels.products import Ordered
-from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models import plugins, store, valued
 from smtdist.models.jobs import Job, Request
 from smtdist.models.points.contexts import spread_points

@@ -27,8 +27,6 @@ FEATURES: Final = (
     *("interpolation", "rbf", "fourier", "quadratic"),
 )
 CONTEXTS: Final = ("noise", "knn", "mean", "lle", "time")
-_ORDERS: Final = {"noise": 1, "knn": 1, "mean": 2, "lle": 2}
-METHODS: Final = ("auto", "exact", "faiss")
 
 
 class PointSettings(Settings):
@@ -86,7 +84,7 @@ class PointSettings(Settings):
         "n_components", 4, "dimensions of the embedding; the constant is one of them unless V is centred."
     )
     method: str = setting(
-        one_of(*METHODS),
+        one_of("auto", "exact", "faiss"),
         'how neighbours are found: "exact", which "auto" is too, or "faiss", in float32.',
         default="auto",
     )
@@ -110,7 +108,9 @@ class PointSettings(Settings):
     @property
     def difference(self) -> int:
         """Order of the differences that the context takes: that of time is `difference_order`, others have their own."""
-        return self.difference_order if self.context == "time" else _ORDERS[self.context]
+        if self.context == "time":
+            return self.difference_order
+        return 2 if self.context in ("mean", "lle") else 1
 
 
 def in_context(points: Any, context: Context) -> NeighbourSource:

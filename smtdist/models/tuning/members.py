@@ -21,9 +21,9 @@ from smtdist.kernels import memory, representation
 from smtdist.kernels.cpu.table import Table, columns_of, table_of
 from smtdist.kernels.device import gpu_available, is_host, place
 from smtdist.kernels.nested import nested_pieces
-from smtdist.kernels.slices import pooled_slices, slice_places
+from smtdist.kernels.representation import pooled_slices, slice_places
 from smtdist.kernels.threads import set_threads
-from smtdist.kernels.types import Array, Codes, Encoder
+from smtdist.kernels.types import ALL_POSITIONS, Array, Codes, Encoder
 from smtdist.models import components
 from smtdist.models.represent import BATCH_BYTES, DEVICE_BATCH_BYTES
 from smtdist.models.tuning.shared import Fitted
@@ -163,14 +163,14 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     geometry = longest.whitener.geometry
     n_atoms = len(longest.atoms)
     form = longest.form
-    raw_bytes, threads = longest.whitener.scale.raw_bytes, engine.executor.threads()
+    whitener, threads = replace(longest.whitener, sampling=ALL_POSITIONS), engine.executor.threads()
     encoders = len({id(member.encoder) for member in members})
     components = max(member.components.shape[1] for member in members)
     on_device = gpu_available()
     enough = DEVICE_BATCH_BYTES if on_device else BATCH_BYTES
 
     def needed(images: int) -> int:
-        encoding = memory.batch_bytes(geometry, n_atoms, form, images, raw_bytes=raw_bytes).encoding
+        encoding = memory.batch_bytes(whitener, n_atoms, form, images).encoding
         bits = encoders * images * geometry.positions * (8 * -(-n_atoms // 64) + 16)
         capacity = memory.code_capacity(geometry, n_atoms, form, images) if form == "bits" else 0
         # a device embeds all images of a batch before it pools them, the CPU one for each thread

@@ -166,7 +166,10 @@ class _Stages:
         for settings, (whitening, whitener), dictionary in zip(
             trials, whitenings, dictionaries, strict=True
         ):
-            coded = _code_key(settings, whitener, dictionary)
+            euclidean = settings.dictionary_method == "kmeans"
+            coded: Key = (id(whitener), id(dictionary), settings.code, settings.constant_patch, euclidean)
+            if not settings.one_hot:
+                coded = coded, settings.threshold, settings.zero_code
             encoder = encoders.setdefault(
                 coded, smt_model.make_encoder(settings, whitener, dictionary.grid)
             )
@@ -290,12 +293,6 @@ def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
         rounds = settings.dictionary_rounds, settings.dictionary_n_init, settings.dictionary_samples
         return *key, *rounds, settings.code
     return key
-
-
-def _code_key(settings: Configuration, whitener: Whitener, dictionary: smt_dictionary.Dictionary) -> Key:
-    euclidean = settings.dictionary_method == "kmeans"
-    key = id(whitener), id(dictionary), settings.code, settings.constant_patch, euclidean
-    return key if settings.one_hot else (*key, settings.threshold, settings.zero_code)
 
 
 def _families(sums: dict[Key, CodeSums]) -> list[list[Key]]:

@@ -34,6 +34,7 @@ class WordSMT(TransformEstimator, of=WordSettings):
     """
 
     MODEL = WordModel
+    model_: WordModel
 
     input: str = setting(
         one_of("filename", "content"),
@@ -56,14 +57,12 @@ class WordSMT(TransformEstimator, of=WordSettings):
     def nearest(self, word: str, count: int = 10) -> list[Near]:
         """Return the words of the largest cosine with a word, the nearest first."""
         check_is_fitted(self)
-        found: list[Near] = self.model_.nearest(word, count)
-        return found
+        return self.model_.nearest(word, count)
 
     def most_cooccurring(self, word: str, count: int = 10) -> list[Near]:
         """Return the words that are most often near a word."""
         check_is_fitted(self)
-        found: list[Near] = self.model_.most_cooccurring(word, count)
-        return found
+        return self.model_.most_cooccurring(word, count)
 
     def score(self, X: Iterable[tuple[str, str]], y: Sequence[float]) -> float:
         """Return Spearman's correlation of the cosines of pairs of words with human judgements of them.

@@ -25,8 +25,7 @@ from smtdist.models.provenance import Record
 from smtdist.models.words.model import DOCUMENT, WordModel, WordSettings, solve_bytes
 from smtdist.statistics import word_pairs
 from smtdist.statistics.origin import Entry, Origin
-from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
-from smtdist.statistics.word_pairs import WordSums
+from smtdist.statistics.word_pairs import TokenCounts, Vocabulary, WordSums, most_frequent
 
 
 def fit_words(

@@ -31,8 +31,7 @@ from smtdist.settings import Settings, one_of, setting, shared, whole
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics import word_pairs
 from smtdist.statistics.origin import Origin
-from smtdist.statistics.vocabulary import MAX_WORDS, Vocabulary
-from smtdist.statistics.word_pairs import WordPairs, WordSums
+from smtdist.statistics.word_pairs import MAX_WORDS, Vocabulary, WordPairs, WordSums
 
 MOMENTS: Final = ("second", "degree")
 DOCUMENT: Final = "document"
