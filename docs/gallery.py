@@ -17,7 +17,7 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.plot.figures import as_png, theme
-from smtdist.report.looks import look, matching_windows
+from smtdist.report.looks import look_at_some, matching_windows
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "deploy" / "jupyter"
 PREPARED = """\
@@ -25,7 +25,7 @@ digits = load_digits()
 images = np.clip(digits.images * 16, 0, 255).astype(np.uint8)
 model = smtdist.SMT(patch=4, dictionary=128, n_components=16, pool_size=2).fit(images[:1200]).model_
 known, asked = ((ArraySource(images[part]), digits.target[part]) for part in (slice(1200), slice(1200, 1500)))
-looked = look(model, known, asked, Engine(SerialExecutor()))
+looked = look_at_some(model, known, asked, Engine(SerialExecutor()))
 wrong = np.flatnonzero(looked.found != looked.asked_labels)[:6]
 """
 PICTURES = {
@@ -55,7 +55,7 @@ def names() -> dict[str, Any]:
         "ArraySource": ArraySource,
         "Engine": Engine,
         "SerialExecutor": SerialExecutor,
-        "look": look,
+        "look_at_some": look_at_some,
         "matching_windows": matching_windows,
     }
     exec(PREPARED, found)

@@ -276,14 +276,14 @@ def test_compiling_takes_no_time_from_what_is_measured(monkeypatch):
         compiled[0] += 100
         return 2**20
 
-    def curve(statistic, images, batch, samples, tiles, due, processes):
+    def curve(statistic, images, size, due, processes):
         left.append(due.left)
         return ((1.0, 1e-3),), "measured", statistic.zero()
 
     monkeypatch.setattr(calibrate, "compile_timer", timer)
     monkeypatch.setattr(calibrate.worker, "probe", probe)
     monkeypatch.setattr(calibrate, "_curve", curve)
-    monkeypatch.setattr(calibrate, "_learnt", lambda *arguments: (None, None))
+    monkeypatch.setattr(calibrate, "_learnt", lambda *arguments: arguments[-1])
     plan = planner(small_images(2, 300, 8, 8))
     paces, _, compiling = measured(plan.asked(plan.costs(), 1), Deadline.after(1))
     assert compiling == 300

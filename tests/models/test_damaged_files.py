@@ -123,12 +123,12 @@ def test_every_damaged_array_is_refused(kind, folder, tmp_path):
 IMAGES = "data/images.h5 --dataset 2/images"
 COMMANDS = {
     **dict.fromkeys(
-        ("l1", "s3c", "omp", "older-smt-vq"),
-        (
-            f"transform MODEL {IMAGES} --out OUT",
-            f"update MODEL {IMAGES} --out OUT",
-            "export MODEL --format onnx --out OUT",
-        ),
+        ("l1", "s3c", "omp"), (f"transform MODEL {IMAGES} --out OUT", f"update MODEL {IMAGES} --out OUT")
+    ),
+    "older-smt-vq": (
+        f"transform MODEL {IMAGES} --out OUT",
+        f"update MODEL {IMAGES} --out OUT",
+        "export MODEL --format onnx --out OUT",
     ),
     "points": (
         "points transform MODEL data/tables.h5 --dataset x --out OUT",
