@@ -51,10 +51,11 @@ def test_linear_and_kernel_classifiers_judge_raw_pixels_too(smt, monkeypatch):
     given = X[:40], Y[:40], X[40:], Y[40:]
     rows = X.reshape(60, -1).astype(np.float32)
     linear = smt.evaluate(*given, metric="linear")
-    alone = judge.judged(rows[:40], Y[:40], rows[40:], Y[40:], judge.Linear())
+    pixels = judge.Data(rows[:40], Y[:40], rows[40:], Y[40:])
+    alone = judge.judged(pixels, judge.Linear())
     assert linear.to_dict()["raw_pixels"] == {"top1": alone.top1, "interval": list(alone.interval)}
     kernel = smt.evaluate(*given, metric="kernel", mirrored=False)
-    alone = judge.judged(rows[:40], Y[:40], rows[40:], Y[40:], judge.Kernel())
+    alone = judge.judged(pixels, judge.Kernel())
     assert kernel.raw_pixels.top1 == alone.top1
     assert smt.evaluate(*given, metric="kernel").raw_pixels is not None
     assert smt.evaluate(*given, metric="svm").raw_pixels is None

@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -191,7 +192,6 @@ def kill_one(executor: Any) -> None:
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Parse the command line and run it."""
-    scoring.IN_MEMORY = 0  # scores lie in a file, however few they are
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -208,7 +208,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--scratch", help="folder for the table")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    result = {"iteration": iteration, "sweep": sweep, "equal": equal}[options.what](options)
+    # scores lie in a file, however few they are
+    with patch.object(scoring, "IN_MEMORY", 0):
+        result = {"iteration": iteration, "sweep": sweep, "equal": equal}[options.what](options)
     result = {"points": options.points, **result}
     print(result)
     if options.json:

@@ -58,9 +58,8 @@ def kind_at(path: str | os.PathLike[str]) -> str:
 
 def require_first(model: str | os.PathLike[str], data: str | os.PathLike[str], verb: str) -> None:
     """Refuse a file of a model that is not there or cannot be read, and data in the place of a model that is behind them."""
-    first, second = (KINDS.get(kind_at(path)) for path in (model, data))
-    # a file of representations is compared with another; as the data of a model it stands behind that which reads rows
-    if second is not None and second.home and (first is None or (not first.home and second.transformed_by)):
+    first, second = ((kind := KINDS.get(kind_at(path))) is not None and kind.home for path in (model, data))
+    if second and not first:
         raise ConfigurationError(
             f"{model} is no model, and {data} is one; name the model first: "
             f"{shlex.join(('smtdist', verb, os.fspath(data), os.fspath(model)))}."

@@ -123,7 +123,7 @@ def test_components_and_drop_that_are_set_are_those_of_cells_but_of_columns_abou
 
 def test_cells_equal_separate_fits(asked, data, tmp_path, monkeypatch):
     monkeypatch.setitem(SEEN, "cifar10", 10)
-    found = asked("3", "--columns", "GQ 8192", "--json", str(tmp_path))
+    found = asked("3", "--columns", "GQ 8192", "--json", str(tmp_path), "--page", str(tmp_path / "T.md"))
     cells = [cell for cell in cells_of(data, "3") if cell.column == "GQ 8192"]
     assert [row["row"] for row in found["cells"]] == ["original", "greyscale", "original + greyscale"]
     assert len({row["ours"]["top1"] for row in found["cells"]}) > 1
@@ -203,7 +203,7 @@ def test_mirrored_rows_double_what_a_probe_learns_from():
     rows, labels = rng.normal(size=(60, 4)), np.arange(60) % 3
     one = probe_of(rows, rows, labels)
     two = probe_of(rows, np.tile(rows, (2, 1)), np.tile(labels, 2))
-    assert two.logistic.C == one.logistic.C / 2
+    assert two.C == one.C / 2
     np.testing.assert_allclose(two.coefficients, one.coefficients, atol=1e-4)
 
 
@@ -553,9 +553,13 @@ def test_a_row_about_votes_keeps_its_votes():
 def test_two_runs_beside_each_other(tmp_path):
     for name, right in (("one", [1, 1, 1, 0] * 25), ("other", [1, 0, 1, 0] * 25)):
         np.save(tmp_path / f"{name}-right.npy", np.array(right, bool))
-        about = {"top1": float(np.mean(right)), "n_test": 100, "configurations": [{"seed": 0, "drop": 3}]}
+        about = {
+            "top1": float(np.mean(right)),
+            "n_test": 100,
+            "configurations": [{"seed": 0, "drop": len(name)}],
+        }
         (tmp_path / f"{name}.json").write_text(json.dumps(about))
     found = paired.main([str(tmp_path / name) for name in ("one", "other")])
-    assert [cell["settings"] for cell in found["cells"]] == [[{"drop": 3}]] * 2
+    assert [cell["settings"] for cell in found["cells"]] == [[{"drop": 3}], [{"drop": 5}]]
     assert found["points"] == 25
     assert 15 < found["interval"][0] < 25 < found["interval"][1] < 35

@@ -38,11 +38,11 @@ def test_scores_are_the_singular_vectors_of_centred_rows(engine, tmp_path, monke
     assert (np.abs(rows).max(0) > 2**15).all()
     U = rows / (scores.grid * scores.singular)
     np.testing.assert_allclose(np.abs(left[:, :6].T @ U), np.eye(6), atol=1e-3)
+    assert leading(prepare(X, engine), 2, engine).rank == 2
     monkeypatch.setattr("smtdist.concepts.scores.IN_MEMORY", 0)
     spilled = prepare(X.astype(np.float32), engine, folder=tmp_path)
     with spilled.source.opened() as reader:
         np.testing.assert_array_equal(reader.read(0, 700).reshape(700, 6), rows)
-    assert leading(prepare(X, engine), 2, engine).rank == 2
 
 
 def test_tables_are_read_from_anywhere(engine, tmp_path):

@@ -290,9 +290,7 @@ def test_files_that_do_not_go_together_are_refused(written):
     assert "not written by the same model" in refused(
         written / "kept.h5", written / "dropped.h5", "--metric", "kernel"
     )
-    assert "is not a file of representations; give one written by smtdist transform" in refused(
-        one, written / "m.h5"
-    )
+    assert "name the model first" in refused(one, written / "m.h5")
     (written / "cut.h5").write_bytes(other.read_bytes()[:3000])
     assert "is not a readable HDF5 file" in refused(one, written / "cut.h5")
     assert "no features of mirror images" in refused(
