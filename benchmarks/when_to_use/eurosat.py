@@ -1,0 +1,293 @@
+"""smtdist as it comes on satellite images, EuroSAT, beside what one would take instead.
+
+    python -m benchmarks.when_to_use.eurosat --data ../shared/data --work RUN --json benchmarks/results
+    python -m benchmarks.when_to_use.eurosat --markdown benchmarks/results/DATE-eurosat.json    # the tables, to the page
+
+All methods see the same 4,500 training images of 64 x 64 pixels, and the same draws of few labels; 1,000 test images judge
+once. smtdist's rows are its commands without a setting: `fit`, `transform --mirrored`, `evaluate`. Features and classifiers of
+the others are those of `benchmarks.when_to_use`, on one thread. HOG needs scikit-image and the CNN PyTorch; they are left out,
+and named, where these are not installed. RUN keeps what is done, so that the same command goes on where it ended.
+
+The CNN with all labels gets the CPU seconds of smtdist's fit, transform and kernel head for each of its seeds; with few labels
+the draws share them. `--train`, `--images` and `--file` let a part of the training images judge, to choose a setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from benchmarks.heads import run
+from benchmarks.processes import watched
+from benchmarks.record import records, write_record
+from benchmarks.steps import Steps
+from benchmarks.when_to_use.__main__ import ONE_THREAD
+from benchmarks.when_to_use.sets import ImageSet, write_images
+from smtdist.evaluate.metrics import wilson
+
+NAME: Final = "eurosat"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "eurosat.md"
+BEGIN: Final = "<!-- table: begin; written by python -m benchmarks.when_to_use.eurosat --markdown -->"
+END: Final = "<!-- table: end -->"
+CLASSES: Final = 10
+SETTINGS: Final = {
+    "hog": ("--cell", "8"),
+    "kmeans": ("--step", "2"),
+    "random": ("--step", "2", "--filters", "4096", "--bias", "1"),
+}
+"""Of features, for images of twice the side that the defaults are made for."""
+
+
+class Method(NamedTuple):
+    """Features and a classifier of theirs; `needs` is a package that may not be installed."""
+
+    title: str
+    features: str
+    judge: str
+    needs: str = ""
+
+
+METHODS: Final = {
+    "smtdist-kernel": Method("**smtdist**, `--metric kernel`", "smtdist", "kernel"),
+    "smtdist-linear": Method("**smtdist**, `--metric linear`", "smtdist", "linear"),
+    "smtdist-knn": Method("**smtdist**, `--metric knn`", "smtdist", "knn"),
+    "raw-ridge": Method("raw pixels, ridge", "raw", "ridge"),
+    "hog-ridge": Method("HOG, ridge", "hog", "ridge", "skimage"),
+    "hog-logistic": Method("HOG, logistic regression", "hog", "logistic", "skimage"),
+    "kmeans-ridge": Method("k-means features, ridge", "kmeans", "ridge"),
+    "kmeans-logistic": Method("k-means features, logistic regression", "kmeans", "logistic"),
+    "random-ridge": Method("random convolutional features, ridge", "random", "ridge"),
+    "cnn": Method("small CNN", "cnn", "", "torch"),
+}
+
+
+class Bench:
+    """Steps of all methods, each a command that is measured once."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked, self.steps = asked, Steps(asked.work)
+        self.data = self.steps.path("data.h5")
+        self.labels = [CLASSES * each for each in asked.labels]
+
+    def write(self) -> None:
+        """Write the images, unless they are there."""
+        if not self.data.exists():
+            part = self.data.with_suffix(".part")
+            one = ImageSet("EuroSAT", self.asked.file, self.asked.images)
+            write_images(one, self.asked.data, part, self.asked.images, self.asked.test)
+            part.replace(self.data)
+
+    def rows(self, method: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a method, with all labels and with few."""
+        about = METHODS[method]
+        if about.features == "smtdist":
+            found = self._ours(about.judge)
+        elif about.features == "cnn":
+            found = self._networks()
+        else:
+            found = self._others(method)
+        for labels, parts in found.items():
+            last = parts[-1]["said"]
+            n, right = last["n_test"], last["right"]
+            shares = [count / n for count in right]
+            yield {
+                **{"method": method, "labels": labels, "top1": float(np.mean(shares)), "right": right},
+                # of the images, and of what was drawn: labels or first weights
+                **{"interval": wilson(sum(right) / len(right), n), "spread": float(np.std(shares, ddof=len(right) > 1))},
+                **{"n_test": n, "row_bytes": last["row_bytes"], "chosen": last["chosen"]},
+                "cpu_seconds": sum(one["cpu_seconds"] for one in parts),
+                "peak_bytes": max(one["peak_bytes"] for one in parts),
+                "commands": [one["command"] for one in parts if "command" in one],
+            }  # fmt: skip
+
+    def _ours(self, judge: str) -> dict[int, list[dict[str, Any]]]:
+        """Run the commands of smtdist; every head has the same representations."""
+        model = str(self.steps.path("model.h5"))
+        settings = [word for one in self.asked.set for word in ("--set", one)]
+        words = ["fit", str(self.data), "--dataset", "train", *settings, "--no-first-look"]
+        before = [self._command("smtdist-fit", [*words, "--out", model, "--overwrite"])]
+        files = [str(self.steps.path(f"{group}-z.h5")) for group in ("train", "test")]
+        for group, out in zip(("train", "test"), files, strict=True):
+            words = ["transform", model, str(self.data), "--dataset", group, "--mirrored"]
+            before.append(
+                self._command(f"smtdist-transform-{group}", [*words, "--out", out, "--overwrite"])
+            )
+        width = 4 * before[-1]["said"]["n_features"]
+        judging = ["evaluate", *files, "--metric", judge]
+        one = self._command(f"smtdist-{judge}-all", judging)
+        said, found = one["said"], {}
+        kept = ("penalty", "C", "n_iter", "converged", "path", "k", "temperature", "mirrored")
+        chosen = [{name: said[name] for name in kept if name in said}]
+        facts = {"n_test": said["n_test"], "row_bytes": width if judge == "kernel" else width // 2}
+        right = [round(said["top1"] * said["n_test"])]
+        found[0] = [*before, {**one, "said": {**facts, "right": right, "chosen": chosen}}]
+        for labels in self.labels if judge == "kernel" else ():
+            words = [*judging, "--labels", str(labels), "--draws", str(self.asked.draws)]
+            one = self._command(f"smtdist-{judge}-{labels}", words)
+            (told,) = one["said"]["sweep"]
+            right = [round(share * facts["n_test"]) for share in told["draws"]]
+            found[labels] = [
+                *before,
+                {**one, "said": {**facts, "right": right, "chosen": [told["penalty"]]}},
+            ]
+        return found
+
+    def _others(self, method: str) -> dict[int, list[dict[str, Any]]]:
+        about, seeded, found = METHODS[method], ["--seed", str(self.asked.seed)], {}
+        out = str(self.steps.path(f"{about.features}.h5"))
+        more = [*SETTINGS.get(about.features, ()), "--atoms", str(self.asked.atoms)]
+        words = ["features", about.features, str(self.data), out, *more, *seeded]
+        before = self._step(f"features-{about.features}", words)
+        for labels in (0, *self.labels):
+            draws = ["--labels", str(labels), "--draws", str(self.asked.draws)]
+            judged = ["judges", about.judge, str(self.data), out, *draws, *seeded]
+            found[labels] = [before, self._step(f"{method}-{labels or 'all'}", judged)]
+        return found
+
+    def _networks(self) -> dict[int, list[dict[str, Any]]]:
+        """Train the CNN; a row of all labels has the CPU seconds of one seed, as it stands beside methods that have one run."""
+        seconds = sum(one["cpu_seconds"] for one in self._ours("kernel")[0])
+        words = ["networks", "cnn", str(self.data), "--cpu-seconds"]
+        each = [
+            self._step(f"cnn-all-{seed}", [*words, str(seconds), "--seed", str(seed)])
+            for seed in range(self.asked.seeds)
+        ]
+        said = {
+            **each[0]["said"],
+            **{name: [one["said"][name][0] for one in each] for name in ("right", "chosen")},
+        }
+        mean = float(np.mean([one["cpu_seconds"] for one in each]))
+        peak = max(one["peak_bytes"] for one in each)
+        found = {0: [{"said": said, "cpu_seconds": mean, "peak_bytes": peak}]}
+        for labels in self.labels:
+            draws = [
+                "--labels",
+                str(labels),
+                "--draws",
+                str(self.asked.draws),
+                "--seed",
+                str(self.asked.seed),
+            ]
+            found[labels] = [self._step(f"cnn-{labels}", [*words, str(seconds / self.asked.draws), *draws])]
+        return found  # fmt: skip
+
+    def _command(self, name: str, words: list[str]) -> dict[str, Any]:
+        found: dict[str, Any] = self.steps.facts(f"{name}.json", partial(run, words))
+        return found
+
+    def _step(self, name: str, words: list[str]) -> dict[str, Any]:
+        def measured() -> dict[str, Any]:
+            program, *rest = words
+            command = [sys.executable, "-m", f"benchmarks.when_to_use.{program}", *rest]
+            found = watched(command, environment=ONE_THREAD)
+            kept = {name: found[name] for name in ("seconds", "cpu_seconds", "peak_bytes")}
+            return {"said": json.loads(found["lines"][-1]) if found["lines"] else {}, **kept}
+
+        found: dict[str, Any] = self.steps.facts(f"{name}.json", measured)
+        return found
+
+
+def rendered(record: dict[str, Any]) -> str:
+    """Return the table of all labels, and that of few."""
+    result = record["result"]
+    counts = [0, *result["labels"]]
+    rows = {(row["method"], row["labels"]): row for row in result["rows"]}
+    parts = ["| method | accuracy, % | CPU s | memory | numbers |", "|---|---:|---:|---:|---:|"]
+    for method, title in result["methods"].items():
+        if row := rows.get((method, 0)):
+            took = f"{row['cpu_seconds']:,.0f}", f"{row['peak_bytes'] / 1e9:.2f} GB"
+            cells = [title, _accuracy(row), *took, f"{row['row_bytes'] / 1000:,.1f} KB"]
+            parts.append(f"| {' | '.join(cells)} |")
+    parts += [
+        "",
+        f"| method | {' | '.join(f'{each:,} labels' for each in counts[1:])} |",
+        "|---|---:|---:|",
+    ]
+    for method, title in result["methods"].items():
+        few = [rows.get((method, labels)) for labels in counts[1:]]
+        if any(few):
+            parts.append(f"| {title} | {' | '.join(_accuracy(row) if row else '-' for row in few)} |")
+    missing = [f"{result['methods'][method]} ({why})" for method, why in result["missing"].items()]
+    return "\n".join([*parts, *(["", f"Not measured: {'; '.join(missing)}."] if missing else []), ""])
+
+
+def _accuracy(row: dict[str, Any]) -> str:
+    low, high = row["interval"]
+    several = f" ± {100 * row['spread']:.1f}" if len(row["right"]) > 1 else ""
+    return f"{100 * row['top1']:.1f}{several} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def write(record: Path, page: Path) -> None:
+    """Replace what stands between the two marks of the page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise SystemExit(f"{page} has no lines '{BEGIN}' and '{END}' for the tables to stand between.")
+    page.write_text(f"{before}{BEGIN}\n\n{rendered(json.loads(record.read_text()))}\n{END}{after}")
+
+
+def newest(folder: Path) -> Path:
+    """Return the newest record of a folder."""
+    return records(folder, NAME)[-1]
+
+
+def parsed(words: list[str] | None) -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the file")
+    parser.add_argument("--file", default="eurosat_rgb_jpeg.h5")
+    parser.add_argument("--work", type=Path, help="folder that keeps what is done")
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--images", type=int, default=4500, help="training images")
+    parser.add_argument("--test", type=int, default=1000, help="test images")
+    parser.add_argument("--labels", type=int, nargs="*", default=[10, 100], help="so few of a class, too")
+    parser.add_argument("--draws", type=int, default=3, help="of few labels")
+    parser.add_argument("--seeds", type=int, default=5, help="of the CNN")
+    parser.add_argument("--atoms", type=int, default=1600, help="of k-means")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of smtdist")
+    parser.add_argument("--seed", type=int, default=0, help="of all but smtdist, whose seed is 0")
+    parser.add_argument("--json", help="folder for the dated result")
+    parser.add_argument("--markdown", type=Path, metavar="RECORD", help="write the tables to the page")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    asked = parser.parse_args(words)
+    if asked.work is None and asked.markdown is None:
+        parser.error("give --work FOLDER, or --markdown RECORD.")
+    return asked
+
+
+def main(words: list[str] | None = None) -> None:
+    """Measure what is asked for, print it, and write a record if asked."""
+    asked = parsed(words)
+    if asked.markdown:
+        write(asked.markdown, asked.page)
+        return
+    bench, rows, missing = Bench(asked), [], {}
+    bench.write()
+    for method in asked.only:
+        needs = METHODS[method].needs
+        if needs and importlib.util.find_spec(needs) is None:
+            print(f"{method} is left out: {needs} is not installed.", flush=True)
+            missing[method] = f"{needs} was not installed"
+            continue
+        for row in bench.rows(method):
+            rows.append(row)
+            of = f", {row['labels']} labels" if row["labels"] else ""
+            print(f"{method}{of}: {100 * row['top1']:.1f} %, {row['cpu_seconds']:.0f} CPU s", flush=True)
+    if asked.json:
+        titles = {name: METHODS[name].title for name in asked.only}
+        facts = {"images": asked.images, "labels": bench.labels, "methods": titles, "settings": SETTINGS}
+        print(write_record(asked.json, NAME, {**facts, "rows": rows, "missing": missing}))
+
+
+if __name__ == "__main__":
+    main()
