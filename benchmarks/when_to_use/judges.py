@@ -33,7 +33,7 @@ Int64 = NDArray[np.int64]
 
 NEIGHBOURS: Final = (1, 3, 5, 10, 20, 50)
 VOTES: Final = (0.01, 0.03, 0.06, 0.1)
-ALPHAS: Final = (0.01, 0.1, 1.0, 10.0, 100.0)
+ALPHAS: Final = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
 COSTS: Final = (0.1, 1.0, 10.0, 100.0)
 LOSSES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """C of logistic regression, on rows whose norm is about 1."""
