@@ -114,11 +114,15 @@ class Bench:
         settings = [word for one in self.asked.set for word in ("--set", one)]
         words = ["fit", str(self.data), "--dataset", "train", *settings, "--no-first-look"]
         before = [self._command("smtdist-fit", [*words, "--out", model, "--overwrite"])]
-        files = [str(self.steps.path(f"{group}-z.h5")) for group in ("train", "test")]
+        # what `evaluate MODEL DATA` takes by itself: codes too, and mirror images, where the kernel judges
+        words, name = (
+            (["--features", "both", "--mirrored"], "both") if judge == "kernel" else ([], "embedding")
+        )
+        files = [str(self.steps.path(f"{group}-{name}.h5")) for group in ("train", "test")]
         for group, out in zip(("train", "test"), files, strict=True):
-            words = ["transform", model, str(self.data), "--dataset", group, "--mirrored"]
+            transform = ["transform", model, str(self.data), "--dataset", group, *words]
             before.append(
-                self._command(f"smtdist-transform-{group}", [*words, "--out", out, "--overwrite"])
+                self._command(f"smtdist-{name}-{group}", [*transform, "--out", out, "--overwrite"])
             )
         width = 4 * before[-1]["said"]["n_features"]
         judging = ["evaluate", *files, "--metric", judge]
@@ -126,7 +130,7 @@ class Bench:
         said, found = one["said"], {}
         kept = ("penalty", "C", "n_iter", "converged", "path", "k", "temperature", "mirrored")
         chosen = [{name: said[name] for name in kept if name in said}]
-        facts = {"n_test": said["n_test"], "row_bytes": width if judge == "kernel" else width // 2}
+        facts = {"n_test": said["n_test"], "row_bytes": width}
         right = [round(said["top1"] * said["n_test"])]
         found[0] = [*before, {**one, "said": {**facts, "right": right, "chosen": chosen}}]
         for labels in self.labels if judge == "kernel" else ():
