@@ -9,17 +9,18 @@ the others are those of `benchmarks.when_to_use`, on one thread. HOG needs sciki
 and named, where these are not installed. RUN keeps what is done, so that the same command goes on where it ended.
 
 The CNN with all labels gets the CPU seconds of smtdist's fit, transform and kernel head for each of its seeds; with few labels
-the draws share them. `--train`, `--images` and `--file` let a part of the training images judge, to choose a setting.
+the draws share them. `--done` writes the record of what RUN holds. `--file` names another file with groups train and test,
+such as a part of the training images that judges the rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -41,9 +42,16 @@ CLASSES: Final = 10
 SETTINGS: Final = {
     "hog": ("--cell", "8"),
     "kmeans": ("--step", "2"),
-    "random": ("--step", "2", "--filters", "4096", "--bias", "1"),
+    "random": ("--step", "2", "--bias", "1"),
 }
 """Of features, for images of twice the side that the defaults are made for."""
+
+
+Took = dict[str, Any]
+
+
+class NotDone(Exception):
+    """A step is not done, and nothing is to be measured."""
 
 
 class Method(NamedTuple):
@@ -94,108 +102,104 @@ class Bench:
             found = self._networks()
         else:
             found = self._others(method)
-        for labels, parts in found.items():
-            last = parts[-1]["said"]
-            n, right = last["n_test"], last["right"]
-            shares = [count / n for count in right]
-            yield {
-                **{"method": method, "labels": labels, "top1": float(np.mean(shares)), "right": right},
-                # of the images, and of what was drawn: labels or first weights
-                **{"interval": wilson(sum(right) / len(right), n), "spread": float(np.std(shares, ddof=len(right) > 1))},
-                **{"n_test": n, "row_bytes": last["row_bytes"], "chosen": last["chosen"]},
-                "cpu_seconds": sum(one["cpu_seconds"] for one in parts),
-                "peak_bytes": max(one["peak_bytes"] for one in parts),
-                "commands": [one["command"] for one in parts if "command" in one],
-            }  # fmt: skip
+        with contextlib.suppress(NotDone):
+            for labels, parts in found:
+                last = parts[-1]["said"]
+                n, right = last["n_test"], last["right"]
+                shares = [count / n for count in right]
+                yield {
+                    **{"method": method, "labels": labels, "top1": float(np.mean(shares)), "right": right},
+                    # of the images, and of what was drawn: labels or first weights
+                    "interval": wilson(sum(right) / len(right), n),
+                    "spread": float(np.std(shares, ddof=len(right) > 1)),
+                    **{"n_test": n, "row_bytes": last["row_bytes"], "chosen": last["chosen"]},
+                    "cpu_seconds": sum(one["cpu_seconds"] for one in parts),
+                    "peak_bytes": max(one["peak_bytes"] for one in parts),
+                    "commands": [one["command"] for one in parts if "command" in one],
+                }
 
-    def _ours(self, judge: str) -> dict[int, list[dict[str, Any]]]:
-        """Run the commands of smtdist; every head has the same representations."""
+    def _ours(self, judge: str) -> Iterator[tuple[int, list[Took]]]:
+        """Run the commands of smtdist: what `evaluate MODEL DATA` does by itself, its representations kept for few labels."""
         model = str(self.steps.path("model.h5"))
         settings = [word for one in self.asked.set for word in ("--set", one)]
         words = ["fit", str(self.data), "--dataset", "train", *settings, "--no-first-look"]
         before = [self._command("smtdist-fit", [*words, "--out", model, "--overwrite"])]
-        # what `evaluate MODEL DATA` takes by itself: codes too, and mirror images, where the kernel judges
-        words, name = (
-            (["--features", "both", "--mirrored"], "both") if judge == "kernel" else ([], "embedding")
-        )
+        # where the kernel judges, `evaluate` takes codes and mirror images too
+        kernel = judge == "kernel"
+        words, name = (["--features", "both", "--mirrored"], "both") if kernel else ([], "embedding")
         files = [str(self.steps.path(f"{group}-{name}.h5")) for group in ("train", "test")]
         for group, out in zip(("train", "test"), files, strict=True):
-            transform = ["transform", model, str(self.data), "--dataset", group, *words]
-            before.append(
-                self._command(f"smtdist-{name}-{group}", [*transform, "--out", out, "--overwrite"])
-            )
-        width = 4 * before[-1]["said"]["n_features"]
+            transform = ["transform", model, str(self.data), "--dataset", group, *words, "--out", out]
+            before.append(self._command(f"smtdist-{name}-{group}", [*transform, "--overwrite"]))
+        facts = {"row_bytes": 4 * before[-1]["said"]["n_features"]}
         judging = ["evaluate", *files, "--metric", judge]
         one = self._command(f"smtdist-{judge}-all", judging)
-        said, found = one["said"], {}
+        said = one["said"]
+        facts["n_test"] = said["n_test"]
         kept = ("penalty", "C", "n_iter", "converged", "path", "k", "temperature", "mirrored")
         chosen = [{name: said[name] for name in kept if name in said}]
-        facts = {"n_test": said["n_test"], "row_bytes": width}
         right = [round(said["top1"] * said["n_test"])]
-        found[0] = [*before, {**one, "said": {**facts, "right": right, "chosen": chosen}}]
-        for labels in self.labels if judge == "kernel" else ():
+        yield 0, [*before, {**one, "said": {**facts, "right": right, "chosen": chosen}}]
+        for labels in self.labels if kernel else ():
             words = [*judging, "--labels", str(labels), "--draws", str(self.asked.draws)]
             one = self._command(f"smtdist-{judge}-{labels}", words)
             (told,) = one["said"]["sweep"]
             right = [round(share * facts["n_test"]) for share in told["draws"]]
-            found[labels] = [
-                *before,
-                {**one, "said": {**facts, "right": right, "chosen": [told["penalty"]]}},
-            ]
-        return found
+            said = {**facts, "right": right, "chosen": [{"penalty": told["penalty"]}]}
+            yield labels, [*before, {**one, "said": said}]
 
-    def _others(self, method: str) -> dict[int, list[dict[str, Any]]]:
-        about, seeded, found = METHODS[method], ["--seed", str(self.asked.seed)], {}
+    def _others(self, method: str) -> Iterator[tuple[int, list[Took]]]:
+        about, seeded = METHODS[method], ["--seed", str(self.asked.seed)]
         out = str(self.steps.path(f"{about.features}.h5"))
-        more = [*SETTINGS.get(about.features, ()), "--atoms", str(self.asked.atoms)]
-        words = ["features", about.features, str(self.data), out, *more, *seeded]
-        before = self._step(f"features-{about.features}", words)
+        sizes = ["--atoms", str(self.asked.atoms), "--filters", str(self.asked.filters)]
+        words = ["features", about.features, str(self.data), out, *SETTINGS.get(about.features, ())]
+        before = self._step(f"features-{about.features}", [*words, *sizes, *seeded])
+        words = ["judges", about.judge, str(self.data), out, "--draws", str(self.asked.draws), *seeded]
         for labels in (0, *self.labels):
-            draws = ["--labels", str(labels), "--draws", str(self.asked.draws)]
-            judged = ["judges", about.judge, str(self.data), out, *draws, *seeded]
-            found[labels] = [before, self._step(f"{method}-{labels or 'all'}", judged)]
-        return found
+            last = self._step(f"{method}-{labels or 'all'}", [*words, "--labels", str(labels)])
+            yield labels, [before, last]
 
-    def _networks(self) -> dict[int, list[dict[str, Any]]]:
-        """Train the CNN; a row of all labels has the CPU seconds of one seed, as it stands beside methods that have one run."""
-        seconds = sum(one["cpu_seconds"] for one in self._ours("kernel")[0])
+    def _networks(self) -> Iterator[tuple[int, list[Took]]]:
+        """Train the CNN; the row of all labels has the CPU seconds of one seed, as other rows are of one run."""
+        seconds = self.asked.cpu_seconds
+        if seconds is None:
+            _, parts = next(self._ours("kernel"))
+            seconds = sum(one["cpu_seconds"] for one in parts)
         words = ["networks", "cnn", str(self.data), "--cpu-seconds"]
-        each = [
-            self._step(f"cnn-all-{seed}", [*words, str(seconds), "--seed", str(seed)])
-            for seed in range(self.asked.seeds)
-        ]
-        said = {
-            **each[0]["said"],
-            **{name: [one["said"][name][0] for one in each] for name in ("right", "chosen")},
+        each = []
+        for seed in range(self.asked.seeds):
+            with contextlib.suppress(NotDone):
+                each.append(self._step(f"cnn-all-{seed}", [*words, str(seconds), "--seed", str(seed)]))
+        if not each:
+            return
+        drawn = {name: [one["said"][name][0] for one in each] for name in ("right", "chosen")}
+        took = {
+            "cpu_seconds": float(np.mean([one["cpu_seconds"] for one in each])),
+            "peak_bytes": max(one["peak_bytes"] for one in each),
         }
-        mean = float(np.mean([one["cpu_seconds"] for one in each]))
-        peak = max(one["peak_bytes"] for one in each)
-        found = {0: [{"said": said, "cpu_seconds": mean, "peak_bytes": peak}]}
+        yield 0, [{"said": {**each[0]["said"], **drawn}, **took}]
+        shared = [str(seconds / self.asked.draws), "--seed", str(self.asked.seed)]
         for labels in self.labels:
-            draws = [
-                "--labels",
-                str(labels),
-                "--draws",
-                str(self.asked.draws),
-                "--seed",
-                str(self.asked.seed),
-            ]
-            found[labels] = [self._step(f"cnn-{labels}", [*words, str(seconds / self.asked.draws), *draws])]
-        return found  # fmt: skip
+            few = ["--labels", str(labels), "--draws", str(self.asked.draws)]
+            yield labels, [self._step(f"cnn-{labels}", [*words, *shared, *few])]
 
-    def _command(self, name: str, words: list[str]) -> dict[str, Any]:
-        found: dict[str, Any] = self.steps.facts(f"{name}.json", partial(run, words))
-        return found
+    def _command(self, name: str, words: list[str]) -> Took:
+        return self._once(name, lambda: run(words))
 
-    def _step(self, name: str, words: list[str]) -> dict[str, Any]:
-        def measured() -> dict[str, Any]:
+    def _step(self, name: str, words: list[str]) -> Took:
+        def measured() -> Took:
             program, *rest = words
             command = [sys.executable, "-m", f"benchmarks.when_to_use.{program}", *rest]
             found = watched(command, environment=ONE_THREAD)
             kept = {name: found[name] for name in ("seconds", "cpu_seconds", "peak_bytes")}
             return {"said": json.loads(found["lines"][-1]) if found["lines"] else {}, **kept}
 
-        found: dict[str, Any] = self.steps.facts(f"{name}.json", measured)
+        return self._once(name, measured)
+
+    def _once(self, name: str, measure: Callable[[], Took]) -> Took:
+        if self.asked.done and not self.steps.done(f"{name}.json"):
+            raise NotDone(name)
+        found: Took = self.steps.facts(f"{name}.json", measure)
         return found
 
 
@@ -208,7 +212,7 @@ def rendered(record: dict[str, Any]) -> str:
     for method, title in result["methods"].items():
         if row := rows.get((method, 0)):
             took = f"{row['cpu_seconds']:,.0f}", f"{row['peak_bytes'] / 1e9:.2f} GB"
-            cells = [title, _accuracy(row), *took, f"{row['row_bytes'] / 1000:,.1f} KB"]
+            cells = [title, accuracy(row), *took, f"{row['row_bytes'] / 1000:,.1f} KB"]
             parts.append(f"| {' | '.join(cells)} |")
     parts += [
         "",
@@ -218,12 +222,13 @@ def rendered(record: dict[str, Any]) -> str:
     for method, title in result["methods"].items():
         few = [rows.get((method, labels)) for labels in counts[1:]]
         if any(few):
-            parts.append(f"| {title} | {' | '.join(_accuracy(row) if row else '-' for row in few)} |")
+            parts.append(f"| {title} | {' | '.join(accuracy(row) if row else '-' for row in few)} |")
     missing = [f"{result['methods'][method]} ({why})" for method, why in result["missing"].items()]
     return "\n".join([*parts, *(["", f"Not measured: {'; '.join(missing)}."] if missing else []), ""])
 
 
-def _accuracy(row: dict[str, Any]) -> str:
+def accuracy(row: dict[str, Any]) -> str:
+    """Return the accuracy of a row in percent, with the standard deviation of several draws, and the 95 % interval."""
     low, high = row["interval"]
     several = f" ± {100 * row['spread']:.1f}" if len(row["right"]) > 1 else ""
     return f"{100 * row['top1']:.1f}{several} ({100 * low:.1f} to {100 * high:.1f})"
@@ -252,12 +257,15 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--file", default="eurosat_rgb_jpeg.h5")
     parser.add_argument("--work", type=Path, help="folder that keeps what is done")
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--done", action="store_true", help="measure nothing: the rows of what is done")
     parser.add_argument("--images", type=int, default=4500, help="training images")
     parser.add_argument("--test", type=int, default=1000, help="test images")
     parser.add_argument("--labels", type=int, nargs="*", default=[10, 100], help="so few of a class, too")
     parser.add_argument("--draws", type=int, default=3, help="of few labels")
     parser.add_argument("--seeds", type=int, default=5, help="of the CNN")
     parser.add_argument("--atoms", type=int, default=1600, help="of k-means")
+    parser.add_argument("--filters", type=int, default=4096, help="of random convolutions")
+    parser.add_argument("--cpu-seconds", type=float, help="of the CNN, in place of smtdist's")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of smtdist")
     parser.add_argument("--seed", type=int, default=0, help="of all but smtdist, whose seed is 0")
     parser.add_argument("--json", help="folder for the dated result")
@@ -279,12 +287,15 @@ def main(words: list[str] | None = None) -> None:
     bench.write()
     for method in asked.only:
         needs = METHODS[method].needs
-        if needs and importlib.util.find_spec(needs) is None:
+        if needs and not asked.done and importlib.util.find_spec(needs) is None:
             print(f"{method} is left out: {needs} is not installed.", flush=True)
             missing[method] = f"{needs} was not installed"
             continue
-        for row in bench.rows(method):
-            rows.append(row)
+        found = list(bench.rows(method))
+        rows += found
+        if not found:
+            missing[method] = "not run yet"
+        for row in found:
             of = f", {row['labels']} labels" if row["labels"] else ""
             print(f"{method}{of}: {100 * row['top1']:.1f} %, {row['cpu_seconds']:.0f} CPU s", flush=True)
     if asked.json:
