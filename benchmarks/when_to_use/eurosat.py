@@ -55,16 +55,20 @@ class NotDone(Exception):
 
 
 class Method(NamedTuple):
-    """Features and a classifier of theirs; `needs` is a package that may not be installed."""
+    """Features and a classifier of theirs; `needs` is a package that may not be installed, `more` are words of smtdist's commands."""
 
     title: str
     features: str
     judge: str
     needs: str = ""
+    more: tuple[str, ...] = ()
 
 
 METHODS: Final = {
     "smtdist-kernel": Method("**smtdist**, `--metric kernel`", "smtdist", "kernel"),
+    "smtdist-pooled": Method(
+        "**smtdist**, `--metric kernel --pool 1`", "smtdist", "kernel", more=("--pool", "1")
+    ),
     "smtdist-linear": Method("**smtdist**, `--metric linear`", "smtdist", "linear"),
     "smtdist-knn": Method("**smtdist**, `--metric knn`", "smtdist", "knn"),
     "raw-ridge": Method("raw pixels, ridge", "raw", "ridge"),
@@ -97,7 +101,7 @@ class Bench:
         """Yield the rows of a method, with all labels and with few."""
         about = METHODS[method]
         if about.features == "smtdist":
-            found = self._ours(about.judge)
+            found = self._ours(method)
         elif about.features == "cnn":
             found = self._networks()
         else:
@@ -118,22 +122,24 @@ class Bench:
                     "commands": [one["command"] for one in parts if "command" in one],
                 }
 
-    def _ours(self, judge: str) -> Iterator[tuple[int, list[Took]]]:
+    def _ours(self, method: str) -> Iterator[tuple[int, list[Took]]]:
         """Run the commands of smtdist: what `evaluate MODEL DATA` does by itself, its representations kept for few labels."""
         model = str(self.steps.path("model.h5"))
         settings = [word for one in self.asked.set for word in ("--set", one)]
         words = ["fit", str(self.data), "--dataset", "train", *settings, "--no-first-look"]
         before = [self._command("smtdist-fit", [*words, "--out", model, "--overwrite"])]
         # where the kernel judges, `evaluate` takes codes and mirror images too
-        kernel = judge == "kernel"
-        words, name = (["--features", "both", "--mirrored"], "both") if kernel else ([], "embedding")
+        about = METHODS[method]
+        kernel = about.judge == "kernel"
+        words = [*(("--features", "both", "--mirrored") if kernel else ()), *about.more]
+        name = "-".join(["both" if kernel else "embedding", *(word.strip("-") for word in about.more)])
         files = [str(self.steps.path(f"{group}-{name}.h5")) for group in ("train", "test")]
         for group, out in zip(("train", "test"), files, strict=True):
             transform = ["transform", model, str(self.data), "--dataset", group, *words, "--out", out]
             before.append(self._command(f"smtdist-{name}-{group}", [*transform, "--overwrite"]))
         facts = {"row_bytes": 4 * before[-1]["said"]["n_features"]}
-        judging = ["evaluate", *files, "--metric", judge]
-        one = self._command(f"smtdist-{judge}-all", judging)
+        judging = ["evaluate", *files, "--metric", about.judge]
+        one = self._command(f"{method}-all", judging)
         said = one["said"]
         facts["n_test"] = said["n_test"]
         kept = ("penalty", "C", "n_iter", "converged", "path", "k", "temperature", "mirrored")
@@ -142,7 +148,7 @@ class Bench:
         yield 0, [*before, {**one, "said": {**facts, "right": right, "chosen": chosen}}]
         for labels in self.labels if kernel else ():
             words = [*judging, "--labels", str(labels), "--draws", str(self.asked.draws)]
-            one = self._command(f"smtdist-{judge}-{labels}", words)
+            one = self._command(f"{method}-{labels}", words)
             (told,) = one["said"]["sweep"]
             right = [round(share * facts["n_test"]) for share in told["draws"]]
             said = {**facts, "right": right, "chosen": [{"penalty": told["penalty"]}]}
@@ -163,7 +169,7 @@ class Bench:
         """Train the CNN; the row of all labels has the CPU seconds of one seed, as other rows are of one run."""
         seconds = self.asked.cpu_seconds
         if seconds is None:
-            _, parts = next(self._ours("kernel"))
+            _, parts = next(self._ours("smtdist-kernel"))
             seconds = sum(one["cpu_seconds"] for one in parts)
         words = ["networks", "cnn", str(self.data), "--cpu-seconds"]
         each = []
@@ -182,6 +188,20 @@ class Bench:
         for labels in self.labels:
             few = ["--labels", str(labels), "--draws", str(self.asked.draws)]
             yield labels, [self._step(f"cnn-{labels}", [*words, *shared, *few])]
+
+    def pooled(self) -> dict[str, Any] | None:
+        """Return what heads make of fewer windows, by training images alone; None where smtdist has no representations yet."""
+        words = [
+            "pooling",
+            str(self.steps.path("train-both.h5")),
+            "--held-out",
+            str(self.asked.images * 2 // 9),
+        ]
+        with contextlib.suppress(NotDone):
+            next(self._ours("smtdist-kernel"))
+            found: dict[str, Any] = self._step("pooling", words)["said"]
+            return found
+        return None
 
     def _command(self, name: str, words: list[str]) -> Took:
         return self._once(name, lambda: run(words))
@@ -204,7 +224,7 @@ class Bench:
 
 
 def rendered(record: dict[str, Any]) -> str:
-    """Return the table of all labels, and that of few."""
+    """Return the table of all labels, that of few, and that of heads that see fewer windows."""
     result = record["result"]
     counts = [0, *result["labels"]]
     rows = {(row["method"], row["labels"]): row for row in result["rows"]}
@@ -223,6 +243,17 @@ def rendered(record: dict[str, Any]) -> str:
         few = [rows.get((method, labels)) for labels in counts[1:]]
         if any(few):
             parts.append(f"| {title} | {' | '.join(accuracy(row) if row else '-' for row in few)} |")
+    if pooled := result["pooling"]:
+        parts += [
+            "",
+            "| head | what it sees of an image | accuracy, % | difference, points |",
+            "|---|---|---:|---:|",
+        ]
+        for row in pooled["rows"]:
+            seen = f"{' and '.join(row['parts'])}{', mirror images too' if row['mirrored'] else ''}"
+            low, high = row["interval"]
+            ahead = f"{row['points']:+.1f} ({low:+.1f} to {high:+.1f})" if row["points"] or high else ""
+            parts.append(f"| `{row['head']}` | {seen} | {100 * row['top1']:.1f} | {ahead} |")
     missing = [f"{result['methods'][method]} ({why})" for method, why in result["missing"].items()]
     return "\n".join([*parts, *(["", f"Not measured: {'; '.join(missing)}."] if missing else []), ""])
 
@@ -301,7 +332,11 @@ def main(words: list[str] | None = None) -> None:
     if asked.json:
         titles = {name: METHODS[name].title for name in asked.only}
         facts = {"images": asked.images, "labels": bench.labels, "methods": titles, "settings": SETTINGS}
-        print(write_record(asked.json, NAME, {**facts, "rows": rows, "missing": missing}))
+        print(
+            write_record(
+                asked.json, NAME, {**facts, "rows": rows, "missing": missing, "pooling": bench.pooled()}
+            )
+        )
 
 
 if __name__ == "__main__":
