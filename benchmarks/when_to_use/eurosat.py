@@ -55,7 +55,7 @@ class NotDone(Exception):
 
 
 class Method(NamedTuple):
-    """Features and a classifier of theirs; `needs` is a package that may not be installed, `more` are words of smtdist's commands."""
+    """Features and a classifier; `needs` is a package that may not be installed, `more` are words of smtdist's commands."""
 
     title: str
     features: str
