@@ -232,7 +232,9 @@ def rendered(record: dict[str, Any]) -> str:
     for method, title in result["methods"].items():
         if row := rows.get((method, 0)):
             took = f"{row['cpu_seconds']:,.0f}", f"{row['peak_bytes'] / 1e9:.2f} GB"
-            cells = [title, accuracy(row), *took, f"{row['row_bytes'] / 1000:,.1f} KB"]
+            seeds = len(row["right"])
+            named = f"{title}, {seeds} seed{'s' * (seeds > 1)}" if method == "cnn" else title
+            cells = [named, accuracy(row), *took, f"{row['row_bytes'] / 1000:,.1f} KB"]
             parts.append(f"| {' | '.join(cells)} |")
     parts += [
         "",

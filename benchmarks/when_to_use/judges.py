@@ -86,7 +86,8 @@ class Judge:
     def _searched(self, model: Any, grid: dict[str, Any], rows: Int64) -> tuple[Int64, Any]:
         if not hasattr(self, "scaled"):
             self.scaled = standardised(*self.views[0])
-        train, test = self.scaled[0][rows], self.scaled[1]
+        train: Any = self.scaled[0][rows]
+        test: Any = self.scaled[1]
         if len(rows) <= min(MANY, train.shape[1]):
             train, test = in_span(train, test)  # all that a penalty on squares sees, in fewer numbers
         y = self.y[rows]

@@ -41,8 +41,10 @@ def read(path: Path) -> tuple[dict[str, Float32], NDArray[np.int64]]:
     with h5py.File(path) as file:
         z, labels = file["z"][:], file["labels"][:].astype(np.int64)
         (columns,) = layout_from(json.loads(file.attrs["parts"]))
-    parts = {}
+    parts: dict[str, Float32] = {}
     for one in columns:
+        if one.mirrored is None:
+            raise SystemExit(f"{path} has no mirror images; write it with transform --mirrored.")
         each = [z[:, start : start + one.block.size] for start in (one.start, one.mirrored)]
         rows = np.stack(each, axis=1)
         cells = rows.reshape(*rows.shape[:2], -1, one.block.shape[-1])
@@ -60,7 +62,7 @@ def compared(parts: dict[str, Float32], y: NDArray[np.int64], held_out: int) -> 
 
         def seen(rows: slice, names: tuple[str, ...] = names) -> list[list[Part]]:
             own = [(name, np.ascontiguousarray(parts[name][rows].swapaxes(0, 1))) for name in names]
-            return [[Part(*views, standardise=name.startswith("codes")) for name, views in own]]
+            return [[Part(views[0], views[1], name.startswith("codes")) for name, views in own]]
 
         train = seen(known)
         fitted = fit_kernel_ridge(train, y[known], comparer=Comparer.of(train, Kernel().temperature))
