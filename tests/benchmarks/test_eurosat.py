@@ -57,16 +57,19 @@ def test_draws_have_their_spread_beside_the_interval():
 
 
 @pytest.mark.benchmark
+@pytest.mark.timeout(900)
 def test_it_runs_tiny_and_goes_on(tmp_path):
     bunch = load_digits()
     images = np.kron(bunch.images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8)
     with h5py.File(tmp_path / "d.h5", "w") as file:
         for group, rows in (("train", slice(0, 200)), ("test", slice(200, 240))):
             file[f"{group}/images"], file[f"{group}/labels"] = images[rows], bunch.target[rows]
-    sizes = "--images 200 --test 40 --labels 2 5 --draws 2 --seeds 2 --atoms 12 --filters 16"
+    methods = ["smtdist-kernel", "smtdist-pooled", "raw-ridge", "hog-logistic", "random-ridge", "cnn"]
+    sizes = "--images 200 --test 40 --labels 5 --draws 2 --seeds 2 --atoms 12 --filters 16"
     words = [
         *("--data", str(tmp_path), "--file", "d.h5", "--work", str(tmp_path / "run"), *sizes.split()),
         *("--set", "n_atoms=32", "--cpu-seconds", "2", "--json", str(tmp_path / "results")),
+        *("--only", *methods),
     ]
     command = [sys.executable, "-m", "benchmarks.when_to_use.eurosat", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -76,8 +79,9 @@ def test_it_runs_tiny_and_goes_on(tmp_path):
         ).stdout
     (path,) = (tmp_path / "results").glob("*-eurosat.json")
     record = json.loads(path.read_text())
-    measured = {name for name, one in eurosat.METHODS.items() if not one.needs}
-    for method, one in eurosat.METHODS.items():
+    about = {method: eurosat.METHODS[method] for method in methods}
+    measured = {method for method, one in about.items() if not one.needs}
+    for method, one in about.items():
         if one.needs and importlib.util.find_spec(one.needs):
             measured.add(method)
         elif one.needs:
@@ -85,7 +89,7 @@ def test_it_runs_tiny_and_goes_on(tmp_path):
             assert one.needs in record["result"]["missing"][method]
     rows = record["result"]["rows"]
     assert {row["method"] for row in rows} == measured
-    assert {row["labels"] for row in rows if row["method"] == "raw-ridge"} == {0, 20, 50}
+    assert {row["labels"] for row in rows if row["method"] == "raw-ridge"} == {0, 50}
     for row in rows:
         assert row["interval"][0] <= row["top1"] <= row["interval"][1]
         assert len(row["right"]) == (2 if row["labels"] or row["method"] == "cnn" else 1)
