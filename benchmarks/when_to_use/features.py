@@ -1,8 +1,9 @@
-"""Features of images that need no labels, in a process of their own: pixels, HOG, and k-means (Coates, Lee and Ng 2011).
+"""Features of images that need no labels, in a process of their own.
 
     python -m benchmarks.when_to_use.features hog DATA.h5 OUT.h5
 
-OUT has `train` and `test`, (n, F) float32. `kmeans-mirrored` has those of mirror images, by the atoms that `kmeans` left.
+Pixels, HOG, k-means (Coates, Lee and Ng 2011), and random convolutions (MOSAIKS, Rolf et al. 2021). OUT has `train` and
+`test`, (n, F) float32. `kmeans-mirrored` has those of mirror images, by the atoms that `kmeans` left.
 """
 
 from __future__ import annotations
@@ -30,19 +31,29 @@ CONTRAST: Final = 10 / 255**2
 """Added to the variance of a patch, of pixels from 0 to 1; Coates and Ng add 10 where pixels go to 255."""
 EPSILON: Final = 0.1
 """Added to the variances that whitening divides by, of patches whose deviation is 1."""
+SIDES: Final = (3, 4, 5, 6)
+"""Of random patches."""
+SPREAD: Final = 1e-3
+"""Added to the variances that the whitening of random patches divides by; their norm is 1."""
 
 
-def raw(_: Float32) -> Encode:
-    """Pixels as they are."""
-    return lambda images: images.reshape(len(images), -1)
+def raw(images: Float32) -> Float32:
+    """Return pixels as they are."""
+    return images.reshape(len(images), -1)
 
 
-def hog(_: Float32) -> Encode:
-    """Histograms of oriented gradients: 9 orientations, cells of 4 x 4 pixels, blocks of 2 x 2 cells."""
+def windows_of(image: Float32, side: int, step: int) -> Float32:
+    """Return patches of an image (rows, columns, side x side x channels), their pixels in the order of `extract_patches_2d`."""
+    found = np.lib.stride_tricks.sliding_window_view(image, (side, side), axis=(0, 1))[::step, ::step]
+    return found.transpose(0, 1, 3, 4, 2).reshape(*found.shape[:2], -1)
+
+
+def hog(side: int) -> Encode:
+    """Histograms of oriented gradients: 9 orientations, square cells of so many pixels a side, blocks of 2 x 2 cells."""
     from skimage.feature import hog as hog_of
 
     def one(image: Float32) -> Float32:
-        found = hog_of(image, 9, pixels_per_cell=(4, 4), cells_per_block=(2, 2), channel_axis=-1)
+        found = hog_of(image, 9, pixels_per_cell=(side, side), cells_per_block=(2, 2), channel_axis=-1)
         return np.asarray(found, np.float32)
 
     return lambda images: np.array([one(image) for image in images])
@@ -51,7 +62,8 @@ def hog(_: Float32) -> Encode:
 class KMeansFeatures:
     """Whitened patches, triangle activation max(0, mean of the distances - distance), sums over 2 x 2 quarters."""
 
-    def __init__(self, images: Float32, atoms: int, seed: int) -> None:
+    def __init__(self, images: Float32, atoms: int, seed: int, step: int = 1) -> None:
+        self.step = step
         each = -(-PATCHES // len(images))
         rows = np.concatenate(
             [
@@ -86,11 +98,9 @@ class KMeansFeatures:
 
     def one(self, image: Float32) -> Float32:
         """Return the features of an image."""
-        windows = np.lib.stride_tricks.sliding_window_view(image, (SIDE, SIDE), axis=(0, 1))
+        windows = windows_of(image, SIDE, self.step)
         height, width = windows.shape[:2]
-        # patches in the order of pixels that extract_patches_2d has
-        rows = windows.transpose(0, 1, 3, 4, 2).reshape(height * width, -1)
-        rows = self.whitened(self.normalised(rows))
+        rows = self.whitened(self.normalised(windows.reshape(height * width, -1)))
         squares = (rows**2).sum(axis=1, keepdims=True) + (self.atoms**2).sum(axis=1)
         squares -= 2 * rows @ self.atoms.T
         far = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
@@ -100,26 +110,68 @@ class KMeansFeatures:
         return np.concatenate([part.sum(axis=(0, 1)) for part in quarters])
 
 
+class RandomFeatures:
+    """Means over the image of max(0, f - bias) and max(0, -f - bias), f the product with random whitened patches of images."""
+
+    def __init__(self, images: Float32, filters: int, bias: float, seed: int, step: int = 1) -> None:
+        self.bias, self.step, self.filters = np.float32(bias), step, []
+        draw = np.random.default_rng(seed)
+        for side in SIDES:
+            top, left = (draw.integers(0, length - side + 1, PATCHES) for length in images.shape[1:3])
+            chosen = draw.integers(0, len(images), PATCHES)
+            patches = np.array(
+                [
+                    images[one, row : row + side, column : column + side].reshape(-1)
+                    for one, row, column in zip(chosen, top, left, strict=True)
+                ]
+            )
+            patches -= patches.mean(axis=1, keepdims=True)
+            patches /= np.maximum(np.linalg.norm(patches, axis=1, keepdims=True), 1e-8)
+            values, vectors = np.linalg.eigh(patches.T @ patches / len(patches))
+            # whitened, and turned back once more, for images that are not whitened themselves
+            whitened = patches[: filters // len(SIDES)] @ ((vectors / (values + SPREAD)) @ vectors.T)
+            self.filters.append(whitened.astype(np.float32))
+
+    def __call__(self, images: Float32) -> Float32:
+        """Return (n, 2 filters) features."""
+        return np.array([self.one(image) for image in images])
+
+    def one(self, image: Float32) -> Float32:
+        """Return the features of an image."""
+        parts = []
+        for side, filters in zip(SIDES, self.filters, strict=True):
+            windows = windows_of(image, side, self.step)
+            found = windows.reshape(-1, filters.shape[1]) @ filters.T
+            parts += [np.maximum(sign * found - self.bias, 0).mean(axis=0) for sign in (1, -1)]
+        return np.concatenate(parts)
+
+
 def main() -> None:
     """Write the features of a data file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["raw", "hog", "kmeans", "kmeans-mirrored"])
+    parser.add_argument("kind", choices=["raw", "hog", "kmeans", "kmeans-mirrored", "random"])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--atoms", type=int, default=1600)
+    parser.add_argument("--cell", type=int, default=4, help="pixels a side of the cells of HOG")
+    parser.add_argument("--filters", type=int, default=4096, help="random patches")
+    parser.add_argument("--bias", type=float, default=1.0, help="of random convolutions")
+    parser.add_argument("--step", type=int, default=1, help="from one patch of an image to the next")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     train = read_images(arguments.data, "train")
     learned = arguments.data.with_name("kmeans-atoms.npz")
     encode: Encode
     if arguments.kind == "kmeans":
-        encode = KMeansFeatures(train, arguments.atoms, arguments.seed)
+        encode = KMeansFeatures(train, arguments.atoms, arguments.seed, arguments.step)
         np.savez(learned, **vars(encode))
     elif arguments.kind == "kmeans-mirrored":
         encode = KMeansFeatures.__new__(KMeansFeatures)
         vars(encode).update(np.load(learned))
+    elif arguments.kind == "random":
+        encode = RandomFeatures(train, arguments.filters, arguments.bias, arguments.seed, arguments.step)
     else:
-        encode = {"raw": raw, "hog": hog}[arguments.kind](train)
+        encode = raw if arguments.kind == "raw" else hog(arguments.cell)
     part = arguments.out.with_suffix(".part")
     with h5py.File(part, "w") as file:
         for group in ("train", "test"):

@@ -31,7 +31,7 @@ def test_k_means_features_are_sums_of_triangle_activations():
     np.testing.assert_allclose(found[0, 15:], active[2:, 2:].sum(axis=(0, 1)), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("judge", ["knn", "ridge", "svm", "kernel"])
+@pytest.mark.parametrize("judge", ["knn", "ridge", "logistic", "svm", "kernel"])
 def test_judges_see_labels_of_the_draw_alone(judge):
     rng = np.random.default_rng(1)
     y = np.arange(90) % 3
