@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.quality.paired import ahead
 from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
-from smtdist.evaluate.probe import fit_probe
+from smtdist.evaluate.linear import fit_probe
 from smtdist.evaluate.run import Kernel
 from smtdist.models.readout import layout_from
 
@@ -74,7 +74,7 @@ def compared(parts: dict[str, Float32], y: NDArray[np.int64], held_out: int) -> 
         probe = fit_probe(rows, np.tile(y[known], len(views)))
         logits = parts[name][asked, 0] @ probe.coefficients.T + probe.intercepts
         right = probe.classes[logits.argmax(axis=1)] == y[asked]
-        about = {"head": "linear", "parts": [name], "mirrored": mirrored, "C": probe.logistic.C}
+        about = {"head": "linear", "parts": [name], "mirrored": mirrored, "C": probe.C}
         found.append((about, right))
     draw = np.random.default_rng(0)
     return [
