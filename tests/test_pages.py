@@ -287,6 +287,15 @@ def test_readme_leads_to_every_page():
     assert not [page.name for page in PAGES[1:] if f"(docs/{page.name}" not in text]
 
 
+def test_what_pages_and_notebooks_import_is_there():
+    notebooks = (ROOT / "deploy").rglob("*.ipynb")
+    for page in [*PAGES, *DEPLOYED, *notebooks]:
+        for module, names in re.findall(r"from (smtdist[\w.]*) import ([\w, ]+)", page.read_text()):
+            for name in filter(None, (name.split(" as ")[0].strip() for name in names.split(","))):
+                if not hasattr(importlib.import_module(module), name):
+                    importlib.import_module(f"{module}.{name}")
+
+
 def test_files_that_pages_name_are_there():
     named = r"`[^`\n]*?((?:tests|benchmarks/results|smtdist|docs)/[\w./*-]*\w)"
     for page in [*PAGES, *DEPLOYED]:
