@@ -32,12 +32,12 @@ from benchmarks.record import records, write_record
 from benchmarks.steps import Steps
 from benchmarks.when_to_use.__main__ import ONE_THREAD
 from benchmarks.when_to_use.sets import ImageSet, write_images
+from benchmarks.when_to_use.table import put_between
 from smtdist.evaluate.metrics import wilson
 
 NAME: Final = "eurosat"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "eurosat.md"
 BEGIN: Final = "<!-- table: begin; written by python -m benchmarks.when_to_use.eurosat --markdown -->"
-END: Final = "<!-- table: end -->"
 CLASSES: Final = 10
 SETTINGS: Final = {
     "hog": ("--cell", "8"),
@@ -268,12 +268,8 @@ def accuracy(row: dict[str, Any]) -> str:
 
 
 def write(record: Path, page: Path) -> None:
-    """Replace what stands between the two marks of the page."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise SystemExit(f"{page} has no lines '{BEGIN}' and '{END}' for the tables to stand between.")
-    page.write_text(f"{before}{BEGIN}\n\n{rendered(json.loads(record.read_text()))}\n{END}{after}")
+    """Write the tables of a record to the page."""
+    put_between(page, BEGIN, rendered(json.loads(record.read_text())))
 
 
 def newest(folder: Path) -> Path:

@@ -42,12 +42,17 @@ def rendered(record: dict[str, Any]) -> str:
 
 
 def write(record: Path, page: Path) -> None:
-    """Replace what stands between the two marks of the page."""
-    before, _, rest = page.read_text().partition(BEGIN)
+    """Write the tables of a record to the page."""
+    put_between(page, BEGIN, rendered(json.loads(record.read_text())))
+
+
+def put_between(page: Path, begin: str, tables: str) -> None:
+    """Replace what stands on a page between a line that begins its tables and the line that ends them."""
+    before, _, rest = page.read_text().partition(begin)
     _, mark, after = rest.partition(END)
     if not mark:
-        raise SystemExit(f"{page} has no lines '{BEGIN}' and '{END}' for the tables to stand between.")
-    page.write_text(f"{before}{BEGIN}\n\n{rendered(json.loads(record.read_text()))}\n{END}{after}")
+        raise SystemExit(f"{page} has no lines '{begin}' and '{END}' for the tables to stand between.")
+    page.write_text(f"{before}{begin}\n\n{tables}\n{END}{after}")
 
 
 def newest(folder: Path) -> Path:
