@@ -4,20 +4,6 @@ Without `axes` a function makes a figure of its own, which needs no display and 
 state alone: `axes.figure.savefig("spectrum.png")`.
 """
 
-from smtdist.plot.images import confusion, image_map, matching_patches, neighbours
-from smtdist.plot.models import atom_neighbours, curve, dictionary, filter_axes, spectrum
-from smtdist.plot.sheets import atoms_as_patches, sheet
+from lazy_loader import attach_stub as _attach_stub
 
-__all__ = [
-    "atom_neighbours",
-    "atoms_as_patches",
-    "confusion",
-    "curve",
-    "dictionary",
-    "filter_axes",
-    "image_map",
-    "matching_patches",
-    "neighbours",
-    "sheet",
-    "spectrum",
-]
+__getattr__, __dir__, __all__ = _attach_stub(__name__, __file__)
