@@ -1,13 +1,17 @@
 """Commands as tests call them, in this process: from words, with what they print and what they leave behind."""
 
 import json
+import multiprocessing
+import os
 import shlex
+import signal
 
 import h5py
 import numpy as np
 from typer.testing import CliRunner
 
 from smtdist.cli import app
+from smtdist.data import source
 from smtdist.engine.passes import WATCHERS
 
 
@@ -25,6 +29,26 @@ def watched(*words, told):
         return call(*words)
     finally:
         WATCHERS.set(before)
+
+
+def _kill_itself(words, during, leaf):
+    source.MIN_LEAF_SAMPLES = leaf
+
+    def kill(_, event):
+        if event.get("pass") == during and event["kind"] in ("progress", "pass_finished"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watched(words, told=kill)
+
+
+def killed(words, during):
+    """Call a command in a process of its own, which is killed as soon as a pass says that it gets on."""
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["calling"])
+    process = processes.Process(target=_kill_itself, args=(words, during, source.MIN_LEAF_SAMPLES))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def ended(*words, code=0):

@@ -9,7 +9,7 @@ from collections import Counter
 import h5py
 import numpy as np
 import pytest
-from calling import arrays, call, run, same, sets, watched
+from calling import arrays, call, killed, run, same, sets, watched
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
 from representation_files import made, write
@@ -258,3 +258,12 @@ def test_stopped_anywhere_it_goes_on_with_the_same_bits(ended, data, tmp_path):
         assert done.exit_code == 0, done.output
         assert not set(passes[: number + 1]) & set(begun)  # what was done is not read again
         same(arrays(out), arrays(at / "m.h5"))
+
+
+def test_killed_it_goes_on_with_the_same_bits(ended, data, tmp_path):
+    name, at, events = ended
+    passes = [event["pass"] for event in events if event["kind"] == "pass_finished"]
+    killed(command(name, data, tmp_path / "m.h5", tmp_path / "c"), passes[len(passes) // 2])
+    assert not (tmp_path / "m.h5").exists()
+    run("resume", tmp_path / "c")
+    same(arrays(tmp_path / "m.h5"), arrays(at / "m.h5"))
