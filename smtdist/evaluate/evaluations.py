@@ -166,11 +166,6 @@ def of_representations(asking: Asking) -> Evaluation:
                     f"{asking.model} is evaluated on its own samples, which says nothing about new ones; give another group as "
                     f"the second"
                 )
-            if isinstance(settings, knn.SoftNeighbours) and sum(map(len, near.layout)) > 1:
-                engine.note(
-                    f"Rows have several parts, and k-NN compares them as one vector; {option('metric', 'kernel')} gives each "
-                    f"part the same weight"
-                )
             train: tuple[Any, NDArray[np.int64]] = near.rows, near.labels
             test: tuple[Any, NDArray[np.int64]] = far.rows, far.labels
             if not isinstance(settings, run.Kernel):
@@ -187,7 +182,7 @@ def of_representations(asking: Asking) -> Evaluation:
             costs.require_room(files=True)
             if how.labels:
                 return how.swept(engine, settings, data)
-            run.announce(engine, settings, data.train.shape[1], data.train_y, costs.driver_bytes)
+            run.announce(engine, settings, near.layout, data.train_y, costs.driver_bytes)
             return run.classified(data, engine, settings)
 
     about = {"metric": how.metric, "mirrored": mirrored}

@@ -240,7 +240,7 @@ class Comparison:
         features, labels = plan.transforms[1].features, self.known.labels
         engine.events.emit("planned", driver_bytes=plan.driver_bytes, worker_bytes=plan.worker_bytes)
         if not self.counts:
-            announce(engine, self.settings, features, labels, plan.driver_bytes)
+            announce(engine, self.settings, readout.layout_of(self.model), labels, plan.driver_bytes)
         with _room(plan, features, np.dtype(self.model.dtype), engine) as both:
             held = 0
             for part, how, z in zip((self.known, self.asked), plan.transforms, both, strict=True):
@@ -288,12 +288,18 @@ def _fill(z: Any, pieces: Pieces, views: list[list[tuple[int, int]]]) -> None:
 
 
 def announce(
-    engine: Engine, settings: Settings, features: int, labels: NDArray[np.int64], driver_bytes: int
+    engine: Engine, settings: Settings, layout: readout.Layout, labels: NDArray[np.int64], driver_bytes: int
 ) -> None:
-    """Say before it starts what an SVM takes, and what takes less; other classifiers are fast."""
+    """Say before it starts what an SVM takes, and what takes less; and which classifier weighs parts of two scales alike."""
+    blocks = [one.block for columns in layout for one in columns]
+    if isinstance(settings, SoftNeighbours | Linear) and len({block.counts for block in blocks}) > 1:
+        engine.note(
+            f"Rows have embeddings and counts of codes, which {NAMES[type(settings)]} takes as one vector; "
+            f"{option('metric', 'kernel')} gives both the same weight"
+        )
     if not isinstance(settings, Svm):
         return
-    n = len(labels)
+    n, features = len(labels), sum(block.size for block in blocks)
     rows = np.broadcast_to(np.float32(0), (n, features))
     low, high = judging_seconds(settings, Data(rows, labels, rows[:0], labels[:0]))
     what = (

@@ -158,6 +158,15 @@ def test_the_svm_says_what_it_takes_and_what_takes_less(given):
     assert "--metric kernel takes less" in error
 
 
+@pytest.mark.parametrize("metric", ["knn", "linear", "kernel"])
+def test_embeddings_beside_counts_are_told_to_who_takes_them_as_one_vector(given, metric):
+    said = "Rows have embeddings and counts of codes"
+    for features in ("both", "embedding"):
+        asked = f"--metric {metric} --limit 30 --features {features} --not-mirrored"
+        error = run(*words(given, "evaluate", *asked.split())).stderr
+        assert (said in error) is (features == "both" and metric != "kernel")
+
+
 def test_labels_that_cannot_be_used_are_named_and_gaps_are_no_classes(given, tmp_path):
     data, images, odd = tmp_path / "labels.h5", small_images(0, 40, 16, 16)[..., 0], np.array([0, 5, 900])
     with h5py.File(data, "w") as file:
