@@ -26,8 +26,6 @@ from smtdist.statistics.contrast import AutoencoderGradient
 
 Float64 = NDArray[np.float64]
 
-SQUARES: Final = 8
-"""Matrices of rows x rows that an exact fit holds."""
 SHORT: Final = 30
 """Steps from each start, before the best quarter goes on."""
 HOPS: Final = (0.3, 0.6, 1.0)
@@ -41,8 +39,8 @@ SINGULAR: Final = 1e-13
 class Autoencoder(ByBatches):
     """Definition 3."""
 
-    squares = SQUARES
-    parts = copies = 1
+    squares = 8
+    parts = 1
 
     def exact(self, kernel: Kernel, samples: InMemory) -> KernelModel:
         """Fit samples in memory."""
@@ -113,7 +111,7 @@ def autoencoder(
     """
     n, ridge, components = len(rows), settings.numeric_ridge(), settings.n_components
     seed, decoder_kernel = settings.random_state, settings.base_decoder()
-    require_memory(n, SQUARES)
+    require_memory(n, Autoencoder.squares)
     targets = rows if clean is None else clean
     if len(targets) != n:
         raise DataError(f"There are {n} rows but {len(targets)} clean ones; give one clean row for each.")

@@ -32,10 +32,6 @@ from smtdist.statistics.contrast import ContrastSums, SpectralGradient, finish
 
 Float64 = NDArray[np.float64]
 
-SQUARES: Final = 8
-"""Matrices of rows x rows that an exact fit of the simple loss holds."""
-SPECTRAL_SQUARES: Final = 6
-"""Those of the spectral loss."""
 ZERO: Final = 1e-10
 """Eigenvalues within this share of the largest magnitude count as zero: neither sign is theirs."""
 START: Final = 1e-2
@@ -47,8 +43,6 @@ SMALL: Final = 0.1
 DEEP: Final = 100.0
 """A minimum of the spectral loss is around -1 for each component, whatever the scale; one that falls so much deeper has
 none. Steps of fixed length fall slowly, so that it is told by depth and not by speed."""
-SOLVE_SQUARES: Final = 6
-"""Matrices of features x features that the driver holds while it solves the contrastive model."""
 AUTO: Final = 0.5
 """Share of the h-th eigenvalue of the attraction that `ridge="auto"` takes, so that h directions lower the loss."""
 
@@ -117,8 +111,8 @@ def _triplets(settings: KernelSettings, samples: InMemory) -> Triplets:
 class Contrastive(Kind):
     """Definition 1; in features one sum, and an eigensolve on the driver."""
 
-    squares = SQUARES
-    solve_squares = SOLVE_SQUARES
+    squares = 8
+    solve_squares = 6
     passes = ("contrast", SOLVE)
 
     def exact(self, kernel: Kernel, samples: InMemory) -> KernelModel:
@@ -133,12 +127,12 @@ class Contrastive(Kind):
         # multiplications of a triplet: projections of three rows, and the product
         work = count * (3.0 * features.n_inputs + count)
         step = Step("contrast", ContrastSums(features, ready.triplets), source, work_per_sample=work)
-        return step, [on_driver(SOLVE, 8 * SOLVE_SQUARES * count**2)]
+        return step, [on_driver(SOLVE, 8 * self.solve_squares * count**2)]
 
     def in_features(self, source: Source, ready: Ready, engine: Engine) -> Fitted:
         """Sum and solve."""
         settings, count = self.settings, ready.features.n_features
-        require_memory(count, SOLVE_SQUARES, FEWER_FEATURES)
+        require_memory(count, self.solve_squares, FEWER_FEATURES)
         step, _ = self.planned(source, ready)
         partial, summed = engine.reduce(
             step.name, step.statistic, source, work_per_sample=step.work_per_sample
@@ -147,7 +141,7 @@ class Contrastive(Kind):
         def found() -> tuple[Spectrum, Float64]:
             return top_components(finish(partial.state, count), settings.n_components, settings.kernel)
 
-        (spectrum, vectors), last = engine.solve(SOLVE, found, 8 * SOLVE_SQUARES * count**2)
+        (spectrum, vectors), last = engine.solve(SOLVE, found, 8 * self.solve_squares * count**2)
         encoder = FeatureEncoder(ready.features, vectors)
         return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [summed, last]
 
@@ -166,7 +160,7 @@ def contrastive(
     Time O(n³), memory 8 matrices of 2n x 2n. Raises DataError for an indefinite kernel and where fewer than
     h eigenvalues are non-negative: then the minimiser would leave the span of the data (Theorem 2).
     """
-    require_memory(2 * len(triplets.anchors), SQUARES)
+    require_memory(2 * len(triplets.anchors), Contrastive.squares)
     root = positive.gram_root(gram_of_differences(kernel, triplets), kernel.label, tolerance)
     n = len(triplets.anchors)
     half = root.coordinates[:, n:] @ root.coordinates[:, :n].T
@@ -227,7 +221,7 @@ def spectral(
             f"The ridge of the spectral loss is {ridge}; it must be a positive number."
         )
     rows = np.concatenate([triplets.anchors, triplets.positives]) if all_negatives else triplets.stacked
-    require_memory(len(rows), SPECTRAL_SQUARES)
+    require_memory(len(rows), Spectral.squares)
     root = positive.gram_root(kernel(rows, rows), kernel.label)
     factor = root.coordinates
     shape, n = (len(factor), settings.n_components), len(triplets.anchors)
@@ -253,7 +247,7 @@ def spectral(
 class Spectral(ByBatches):
     """Definition 2."""
 
-    squares = SPECTRAL_SQUARES
+    squares = 6
 
     @property
     def parts(self) -> int:
@@ -268,7 +262,7 @@ class Spectral(ByBatches):
     def ridge(self, ready: Ready) -> float:
         """Return λ; "auto" looks at the attraction among the pool, times the samples for each row of it."""
         settings = self.settings
-        if settings.triplets_given and settings.negatives == "all":
+        if settings.resolved_triplets == "given" and settings.negatives == "all":
             raise ConfigurationError(
                 f"Given triplets bring their negatives; set {equals('negatives', 'one')}."
             )

@@ -66,11 +66,6 @@ class Kind(ABC):
         """Rows of those matrices for each sample: of a pair both."""
         return 2
 
-    @property
-    def copies(self) -> int:
-        """How often a sample has so many."""
-        return self.settings.copies
-
     @abstractmethod
     def exact(self, kernel: Kernel, samples: InMemory) -> KernelModel:
         """Fit samples in memory."""

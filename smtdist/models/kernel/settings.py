@@ -124,18 +124,13 @@ class KernelSettings(Settings):
     def check_together(self) -> None:
         """Refuse a kernel and an augmentation that are none."""
         self.base_kernel(), self.base_decoder()
-        if self.triplets_drawn:
+        if self.resolved_triplets == "drawn":
             self.augmentation()
 
     @property
-    def triplets_given(self) -> bool:
-        """Whether a sample is a triplet."""
-        return OF_TRIPLETS[self.model] and self.triplets == "given"
-
-    @property
-    def triplets_drawn(self) -> bool:
-        """Whether triplets are made of the samples."""
-        return OF_TRIPLETS[self.model] and self.triplets == "drawn"
+    def resolved_triplets(self) -> str:
+        """Where triplets come from, "" for a model that learns from none."""
+        return self.triplets if OF_TRIPLETS[self.model] else ""
 
     @property
     def feature_count(self) -> int:

@@ -24,7 +24,7 @@ from smtdist.models import plan as planning
 from smtdist.models import provenance
 from smtdist.models.jobs import Job, Request
 from smtdist.models.kernel.autoencoder import Autoencoder
-from smtdist.models.kernel.contrastive import SOLVE_SQUARES, Contrastive, Spectral
+from smtdist.models.kernel.contrastive import Contrastive, Spectral
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory, require_rows
 from smtdist.models.kernel.kind import InMemory, Kind, Ready
 from smtdist.models.kernel.model import KernelModel, prepared, samples_of
@@ -123,7 +123,7 @@ def _draw(source: Source, settings: KernelSettings) -> RowDraw:
 def row_length(source: Source, settings: KernelSettings) -> int:
     """Return the numbers of a sample; of given triplets they are three rows."""
     length = int(np.prod(source.shape[1:]))
-    if settings.triplets_given and length % 3:
+    if settings.resolved_triplets == "given" and length % 3:
         raise DataError(
             f"{source.name} has {length} numbers a sample, but {equals('triplets', 'given')} takes anchor, positive and "
             f"negative, three times as many as a row; reshape it to (samples, 3, features)."
@@ -141,13 +141,13 @@ def _prepared(
 ) -> Ready:
     """Return what follows from the samples that were drawn; of a plan as much of zeros, for samples that are not."""
     shape = (1, 1, rows.shape[1])
-    if settings.triplets_given:
+    if settings.resolved_triplets == "given":
         rows = np.split(rows, 3, axis=1)[0]
         shape = (1, 1, rows.shape[1])
     elif len(source.shape) == 4:
         shape = sample_lengths(source.shape, source.name)
     triplets = TripletMaker(settings.random_state)
-    if settings.triplets_drawn:
+    if settings.resolved_triplets == "drawn":
         triplets = TripletMaker(settings.random_state, settings.augmentation(), rows, numbers)
         if len(rows) < 2:
             raise DataError(
@@ -169,7 +169,7 @@ def _prepared(
         )
     landmarks = rows[:count].astype(np.float64)
     if planned:  # none are equal, at most
-        require_memory(len(landmarks), max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)
+        require_memory(len(landmarks), max(LANDMARK_SQUARES, Contrastive.solve_squares), FEWER_FEATURES)
         inverse = np.zeros((len(landmarks), len(landmarks)))
     else:
         landmarks = np.unique(landmarks, axis=0)
@@ -220,7 +220,7 @@ def fit_exact(
 def exact_bytes(source: Source, settings: KernelSettings) -> int:
     """Return the bytes that an exact fit takes in this process; what cannot fit is refused."""
     kind = KINDS[settings.model](settings)
-    rows = kind.parts * source.n_samples * kind.copies
+    rows = kind.parts * source.n_samples * (settings.copies if settings.resolved_triplets else 1)
     require_memory(rows, kind.squares)
     samples = source.n_samples * int(np.prod(source.shape[1:]))
     return (
