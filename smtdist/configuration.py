@@ -255,7 +255,7 @@ class Configuration(Settings):
             return
         wanted = {
             "augment_flip": self.augment_flip,
-            'code="gq"': self.code == "gq",
+            'code="gq"': not self.one_hot,
             'dictionary_method="random" or "diverse"': self.dictionary_method in ("random", "diverse"),
             "an even n_atoms": self.n_atoms % 2 == 0,
             'constant_patch and zero_code other than "activate_best"': "activate_best"

@@ -235,7 +235,7 @@ class _Search:
         state, settings = self.state, self.settings
         heat = settings.heat(numbers[-1])
         projected = 0
-        every = settings.projection_interval if settings.method == "hybrid" else 0
+        every = settings.projection_interval if settings.way.projects else 0
         if every and (numbers.stop // every) > (numbers.start // every):
             projected = self.project(heat <= CLEAR)
         flips = 0

@@ -159,8 +159,8 @@ def _searched_above(scores: Scores, settings: ConceptSettings, engine: Engine, f
     """Search above the kernel's floor where it has one and Algorithm 2 is asked for; the points stand for the floor."""
     whole = scores
     scores = leading(scores, settings.kernel_rank, engine, folder=folder)
-    if settings.method not in ("hopfield", "hybrid"):  # those that use Algorithm 2
-        return _sampled(scores, settings, engine)
+    if not settings.way.descends:
+        return _FIRST[settings.method](scores, settings, engine)
     floor = floor_of(scores, settings.n_concepts) if settings.singletons else 0.0
     given = np.zeros((scores.points, 0), np.uint8)
     if floor:
@@ -214,17 +214,14 @@ def _settled(
 
     Nothing is kept in a checkpoint without a suffix.
     """
-    found = np.zeros((scores.points, 0), np.uint8)
-    notes: dict[str, Any] = {}
-    if settings.method == "hybrid":
-        sampled = _sampled(scores, settings, engine)
-        found, notes = sampled.concepts, sampled.notes
+    first = _FIRST[settings.method](scores, settings, engine)
+    found = first.concepts
     missing = range(found.shape[1], settings.n_concepts)
     if missing:
         found = np.concatenate(
             [found, random_projection(scores, missing, settings.random_state, engine)], 1
         )
-    way = _Way(found, found, notes=notes)
+    way = _Way(found, found, notes=first.notes)
     step, sweeps = None if suffix is None else f"descent{suffix}", settings.max_iter
 
     def report(number: int, reached: Sweep) -> None:
@@ -242,7 +239,7 @@ def _settled(
     kept, cold = way.concepts[:, _new(way.concepts, given)], settings.cold
     if kept.shape[1]:
         way.follow(descend(scores, kept, cold, engine, step=step and f"settling{suffix}"))
-    if settings.method == "hybrid":
+    if settings.way.projects:
         # what Algorithm 1 has found may be the answer, which noise would only spoil
         direct = descend(scores, found, cold, engine, step=step and f"direct{suffix}")
         if direct.objective < way.objective * (1 - NOTABLE):
@@ -301,16 +298,25 @@ def _refine(whole: Scores, found: _Way, settings: ConceptSettings, engine: Engin
     found.follow(descend(whole, best.concepts, cold, engine, step="settling-refined"))
 
 
+def _random(scores: Scores, settings: ConceptSettings, engine: Engine) -> _Way:
+    """Return no concepts: Algorithm 2 draws those that are missing."""
+    none = np.zeros((scores.points, 0), np.uint8)
+    return _Way(none, none)
+
+
+def _relaxed(scores: Scores, settings: ConceptSettings, engine: Engine) -> _Way:
+    """Return what Algorithm 3 finds."""
+    if scores.points > 500:
+        raise DataError(
+            f"The convex method keeps kernels of all points, and {scores.points:,} are too many; "
+            f"use hopfield or hybrid beyond 500 points."
+        )
+    concepts = relax(scores, settings, engine)
+    return _Way(concepts, concepts, ending=Ending(scores.points, True, 0.0))
+
+
 def _sampled(scores: Scores, settings: ConceptSettings, engine: Engine) -> _Way:
-    """Return what Algorithm 1, or 3, finds."""
-    if settings.method == "convex":
-        if scores.points > 500:
-            raise DataError(
-                f"The convex method keeps kernels of all points, and {scores.points:,} are too many; "
-                f"use hopfield or hybrid beyond 500 points."
-            )
-        concepts = relax(scores, settings, engine)
-        return _Way(concepts, concepts, ending=Ending(scores.points, True, 0.0))
+    """Return what Algorithm 1 finds."""
     sampled = sample(scores, settings, engine)
     found = sampled.concepts
     about = {
@@ -322,6 +328,10 @@ def _sampled(scores: Scores, settings: ConceptSettings, engine: Engine) -> _Way:
     }
     ending = Ending(max(sampled.iterations, default=0), True, 0.0)
     return _Way(found, found, notes={"sampling": about}, ending=ending)
+
+
+_FIRST: Final = {"rejection": _sampled, "hopfield": _random, "hybrid": _sampled, "convex": _relaxed}
+"""What finds the first concepts, by method."""
 
 
 def _complete(

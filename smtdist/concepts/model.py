@@ -26,8 +26,6 @@ from smtdist.models.store import Array, alike
 
 Matrix = NDArray[np.float64]
 INFERENCE_PASSES = 40
-LOW: Final = 0.7
-"""Alignment of rejection below which its image is likely not that of the concepts."""
 
 _OF_CONCEPTS: Final = {
     "concepts": Array(("point", "concept"), "1 where the point is a member", "1"),
@@ -132,7 +130,7 @@ class ConceptModel(Shown):
                 f"The search for concepts had not converged after {self.ending.n_iter:,} sweeps, the last of which lowered the "
                 f"objective by {fall}; raise sweeps."
             )
-        if self.settings.method == "rejection" and self.cka < LOW:
+        if self.cka < self.settings.way.aligned:
             return (
                 f"The concepts that rejection found align with the data by {self.cka:.2f} only; use the method hybrid, or set "
                 f"rank to the number of components that are not noise."

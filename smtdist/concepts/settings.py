@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from smtdist.settings import FLAG, NULL, Settings, number, one_of, seed, setting, whole
 
-START: Final = {"hybrid": 0.05}
-"""First temperature by method: a warmer hybrid would melt what Algorithm 1 has found."""
-HOT: Final = 0.15
-"""That of the others: no concept stands above it."""
-COLD: Final = {"hopfield": 0.01}
-"""The temperature after four fifths of the sweeps: from random concepts they are best spent where concepts form."""
+FORMING: Final = 0.01
+"""Temperature above which concepts form."""
 FROZEN: Final = 0.002
-"""That of the others."""
+
+
+class Method(NamedTuple):
+    """A way to search.
+
+    descends : whether Algorithm 2 goes on from the first concepts. projects : whether that has projections onto the image of X,
+    and the first concepts may be the answer. start : first temperature; no concept stands above the usual one. cold : the
+    temperature after four fifths of the sweeps. aligned : CKA below which the image of X is likely not that of the concepts.
+    """
+
+    descends: bool = False
+    projects: bool = False
+    start: float = 0.15
+    cold: float = FROZEN
+    aligned: float = -math.inf
+
+
+METHODS: Final = {
+    "rejection": Method(aligned=0.7),
+    # from random concepts sweeps are best spent where concepts form
+    "hopfield": Method(descends=True, cold=FORMING),
+    # a warmer start would melt what Algorithm 1 has found
+    "hybrid": Method(descends=True, projects=True, start=0.05),
+    "convex": Method(),
+}
 WARM: Final = 0.02
 STARTS: Final = 8
 """Starts of a search, at most, where `n_init` does not say."""
@@ -38,7 +59,7 @@ class ConceptSettings(Settings):
     EARLIER: ClassVar[Mapping[str, Any]] = {"weighted_penalty": False, "n_init": 1, "exchanges": 0}
 
     method: str = setting(
-        one_of("rejection", "hopfield", "hybrid", "convex"),
+        one_of(*METHODS),
         '"rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, then 2 with projections onto the '
         'image) or "convex" (3).',
         default="hybrid",
@@ -230,18 +251,23 @@ class ConceptSettings(Settings):
     random_state: int = seed()
 
     @property
+    def way(self) -> Method:
+        """What the method is."""
+        return METHODS[self.method]
+
+    @property
     def start_temperature(self) -> float:
         """The temperature of the first sweep."""
         if self.temperature is not None:
             return self.temperature
-        return START.get(self.method, HOT)
+        return self.way.start
 
     @property
     def rate(self) -> float:
         """The factor of the temperature from one sweep to the next."""
         if self.cooling is not None:
             return self.cooling
-        return rate_to(COLD.get(self.method, FROZEN), self.start_temperature, 0.8 * self.max_iter)
+        return rate_to(self.way.cold, self.start_temperature, 0.8 * self.max_iter)
 
     def heat(self, number: int) -> float:
         """Return the temperature of a sweep; 0 where next to nothing is left."""
@@ -285,7 +311,7 @@ class ConceptSettings(Settings):
         return self.replace(
             penalty=first / 6**attempt,
             temperature=start,
-            cooling=rate_to(COLD["hopfield"], start, self.refine_warm_fraction * sweeps),
+            cooling=rate_to(FORMING, start, self.refine_warm_fraction * sweeps),
             max_iter=sweeps,
             projection_interval=0,
         )

@@ -20,6 +20,7 @@ from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics import limbs
 from smtdist.statistics.base import Layout, State, Statistic
+from smtdist.statistics.operators import require_order
 from smtdist.statistics.patch_rows import drawn_views
 
 DEVIATION: Final = ("beyond_high", "beyond_low")
@@ -160,7 +161,7 @@ class CodeSums(Statistic):
     @property
     def second_order(self) -> bool:
         """Whether codes are compared with the mean of their neighbours, not with each."""
-        return self.order == 2
+        return require_order(self.order).of_mean
 
     @property
     def weight_bits(self) -> int:

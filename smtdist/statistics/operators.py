@@ -7,8 +7,9 @@ Aᵀ with L = D Dᵀ.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from smtdist.kernels.threads import single_blas
 from smtdist.statistics.sites import NEW, Group
 
 Float64 = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,65 @@ class Factors(Protocol):
 
 
 Operator = Whole | Factors
+
+
+class Differences:
+    """Of order 1: a code minus each of its neighbours; what the other order has in place of that, it says itself."""
+
+    of_mean: ClassVar[bool] = False
+    """Whether codes are compared with the mean of their neighbours, not with each."""
+
+    def near(self, codes: Float64, degree: Float64, sums: Float64) -> tuple[Float64, Float64]:
+        """Return `Window.factors` of codes (samples, sites, K), from the number and the sum of each one's neighbours."""
+        size = codes.shape[2]
+        return codes.reshape(-1, size), (degree * codes - sums).reshape(-1, size)
+
+    def in_time(self, codes: Float64) -> Float64:
+        """Return `temporal_differences` of codes."""
+        return codes[:, :-1] - codes[:, 1:]
+
+    def listed(self, codes: Float64, weights: Float64) -> Float64:
+        """Return the columns of `Listed`, from codes of points with their neighbours and the weights of these."""
+        return np.asarray((codes[:, :1] - codes[:, 1:])[weights != 0])
+
+    def steps(self, first: Flags, last: Flags) -> tuple[Integers, Float64]:
+        """Return neighbours and weights, as `listed` has them, of rows in time, which begin and end sequences where marked."""
+        rows = np.arange(len(last))
+        return np.where(last, rows, rows + 1)[:, None], (~last).astype(np.float64)[:, None]
+
+
+class _FromMean(Differences):
+    """Of order 2: a code minus the mean of its neighbours."""
+
+    of_mean = True
+
+    def near(self, codes: Float64, degree: Float64, sums: Float64) -> tuple[Float64, Float64]:
+        there = degree[:, :, 0] > 0
+        columns = codes[there] - np.rint(sums[there] / degree[there])
+        return columns, columns
+
+    def in_time(self, codes: Float64) -> Float64:
+        return np.asarray(codes[:, 1:-1] - (codes[:, :-2] + codes[:, 2:]) / 2)
+
+    def listed(self, codes: Float64, weights: Float64) -> Float64:
+        return np.asarray(codes[:, 0] - np.rint(np.einsum("ij,ijk->ik", weights, codes[:, 1:])))
+
+    def steps(self, first: Flags, last: Flags) -> tuple[Integers, Float64]:
+        rows = np.arange(len(last))
+        inner = ~(first | last)
+        before, after = np.where(inner, rows - 1, rows), np.where(inner, rows + 1, rows)
+        return np.stack([before, after], axis=1), np.full((len(rows), 2), 0.5)
+
+
+_ORDERS: Final[Mapping[int, Differences]] = {1: Differences(), 2: _FromMean()}
+
+
+def require_order(order: int) -> Differences:
+    """Return the differences of an order; refuse another than the first and the second."""
+    found = _ORDERS.get(order)
+    if found is None:
+        raise ConfigurationError(f"order is {order}; differences are of order 1 or 2.")
+    return found
 
 
 class _Ordered:
@@ -100,12 +162,7 @@ class Window(_Ordered):
         degree = near.sum(axis=2)[:, :, None]
         with single_blas():  # sums of whole numbers, exact in any order
             sums = np.matmul(near.astype(np.float64), codes)
-        size = codes.shape[2]
-        if self.order == 1:
-            return codes.reshape(-1, size), (degree * codes - sums).reshape(-1, size)
-        there = degree[:, :, 0] > 0
-        columns = codes[there] - np.rint(sums[there] / degree[there])
-        return columns, columns
+        return require_order(self.order).near(codes, degree, sums)
 
     def row_numbers(self, size: int) -> int:
         """Return what neighbour lists and sums take."""
@@ -164,17 +221,8 @@ class Listed(_Ordered):
     def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
         """Return the differences of points and neighbours."""
         assert group.weights is not None
-        if self.order == 1:
-            columns = (codes[:, :1] - codes[:, 1:])[group.weights != 0]
-        else:
-            columns = codes[:, 0] - np.rint(np.einsum("ij,ijk->ik", group.weights, codes[:, 1:]))
+        columns = require_order(self.order).listed(codes, group.weights)
         return columns, columns
-
-
-def require_order(order: int) -> None:
-    """Refuse differences of another order than the first and the second."""
-    if order not in (1, 2):
-        raise ConfigurationError(f"order is {order}; differences are of order 1 or 2.")
 
 
 def temporal_differences(codes: Float64, order: int) -> Float64:
@@ -183,12 +231,9 @@ def temporal_differences(codes: Float64, order: int) -> Float64:
     >>> temporal_differences(np.array([[[0.0], [1.0], [4.0]]]), 2).ravel()
     array([-1.])
     """
-    require_order(order)
+    differences = require_order(order)
     if codes.shape[1] <= order:
         raise DataError(
             f"Sequences of {codes.shape[1]} frames have no difference of order {order}; make them longer."
         )
-    if order == 1:
-        return codes[:, :-1] - codes[:, 1:]
-    result: Float64 = codes[:, 1:-1] - (codes[:, :-2] + codes[:, 2:]) / 2
-    return result
+    return differences.in_time(codes)

@@ -182,7 +182,7 @@ def basis(sums: CodeSums, *more: Any) -> str:
     >>> _digest(Geometry(4, 4, 1, 2)) == _digest(Geometry(4, 4, 1, 2)) != _digest(Geometry(4, 4, 1, 3))
     True
     """
-    if sums.order == 2 and sums.weight_bits != COARSE_BITS:
+    if sums.second_order and sums.weight_bits != COARSE_BITS:
         more = *more, f"second-order weights on a grid of 2^-{sums.weight_bits}"
     return _digest((sums.encoder, sums.context, sums.order, sums.flip, *more))
 

@@ -18,6 +18,7 @@ from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import DEVIATION, DIGITS, CodeSums, equal_sites
+from smtdist.statistics.operators import require_order
 from smtdist.statistics.origin import Additive, Origin
 
 _SCALARS = {"n_samples", "n_positions", "activity", "n_views", "n_squares"}
@@ -140,7 +141,7 @@ class Statistics(Additive):
     @property
     def second_order(self) -> bool:
         """Whether codes are compared with the mean of their neighbours, not with each."""
-        return self.order == 2
+        return require_order(self.order).of_mean
 
     @property
     def scatter_scale(self) -> float:

@@ -18,8 +18,8 @@ from smtdist.kernels.feature_maps import NystroemFeatures
 from smtdist.models import store
 from smtdist.models.kernel import encoder
 from smtdist.models.kernel.estimators import ContrastiveKernel, KernelAutoencoder, SpectralContrastiveKernel
-from smtdist.models.kernel.model import fit_exact
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import fit_exact
 
 # many of these fits are cut short
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

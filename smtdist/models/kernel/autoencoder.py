@@ -10,13 +10,19 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.data.source import Source
+from smtdist.errors import DataError
 from smtdist.kernels.convergence import Convergence
+from smtdist.kernels.feature_maps import FeatureMap, random_features
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.descent import Value, descend
-from smtdist.models.kernel.encoder import SQUARES, KernelEncoder, require_memory
+from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require_rows
+from smtdist.models.kernel.kind import ByBatches, Gradient, InMemory, Ready
+from smtdist.models.kernel.model import KernelModel, prepared
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.solve import positive
+from smtdist.statistics.base import Statistic
+from smtdist.statistics.contrast import AutoencoderGradient
 
 Float64 = NDArray[np.float64]
 
@@ -28,6 +34,55 @@ NEARLY: Final = 1e-2
 """Size of the noise about one point, in terms of Y."""
 SINGULAR: Final = 1e-13
 """Share of the largest eigenvalue below which K_X cannot be inverted to any use in float64."""
+
+
+class Autoencoder(ByBatches):
+    """Definition 3."""
+
+    squares = 8
+    parts = 1
+
+    def exact(self, kernel: Kernel, samples: InMemory) -> KernelModel:
+        """Fit samples in memory."""
+        settings, rows, shape = self.settings, samples.rows, samples.shape
+        # what it sees and, where that differs, what it is to reconstruct
+        seen, wanted = rows, None
+        if samples.clean is not None:
+            wanted = prepared(np.asarray(samples.clean), settings)
+            require_rows(wanted, rows.shape[1], "The clean rows")
+            wanted = wanted.astype(np.float64)
+        elif (noise := settings.corruption()) is not None:
+            images = rows.reshape(len(rows), *shape).astype(np.float32)
+            seen = noise(images, 0, settings.random_state).reshape(rows.shape).astype(np.float64)
+            wanted = rows
+        encode, decode, convergence = autoencoder(kernel, seen, settings, wanted)
+        return KernelModel(settings, encode, shape, decode, None, convergence, settings.numeric_ridge())
+
+    def ridge(self, ready: Ready) -> float:
+        """Return λ."""
+        return self.settings.numeric_ridge()
+
+    def gradient(self, source: Source, ready: Ready) -> Gradient:
+        """Return random weights of the encoder and none of the decoder, and their gradients."""
+        decode, noise, seed = self.decoder(), self.settings.corruption(), self.settings.random_state
+        second = np.zeros((decode.n_features, int(np.prod(source.shape[1:]))))
+
+        def gradient(weights: list[Float64]) -> Statistic:
+            one, other = (part.astype(np.float32) for part in weights)
+            return AutoencoderGradient(ready.features, decode, one, other, noise, seed)
+
+        return {"first": self.drawn(ready.features), "second": second}, gradient
+
+    def decoder(self) -> FeatureMap:
+        """Return the features of the decoder."""
+        settings = self.settings
+        return random_features(
+            settings.base_decoder(),
+            settings.decoder_features,
+            settings.n_components,
+            settings.n_decoder_features,
+            settings.random_state + 1,
+        )
 
 
 def autoencoder(
@@ -56,9 +111,7 @@ def autoencoder(
     """
     n, ridge, components = len(rows), settings.numeric_ridge(), settings.n_components
     seed, decoder_kernel = settings.random_state, settings.base_decoder()
-    if not ridge > 0:
-        raise ConfigurationError(f"The ridge of the autoencoder is {ridge}; it must be a positive number.")
-    require_memory(n, SQUARES["autoencoder"])
+    require_memory(n, Autoencoder.squares)
     targets = rows if clean is None else clean
     if len(targets) != n:
         raise DataError(f"There are {n} rows but {len(targets)} clean ones; give one clean row for each.")

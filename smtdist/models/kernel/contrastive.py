@@ -12,14 +12,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.source import Source
+from smtdist.engine.forecast import PassCost
+from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels.augment import Augmentation, negatives
 from smtdist.kernels.convergence import Convergence
+from smtdist.kernels.feature_maps import map_rows
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.descent import descend
-from smtdist.models.kernel.encoder import SQUARES, KernelEncoder, require_memory, require_rows
+from smtdist.models.kernel.encoder import FEWER_FEATURES, KernelEncoder, require_memory, require_rows
+from smtdist.models.kernel.kind import ByBatches, Fitted, Gradient, InMemory, Kind, Ready
+from smtdist.models.kernel.model import FeatureEncoder, KernelModel, Spectrum, prepared
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.plan import Step, on_driver
+from smtdist.models.solving import SOLVE
 from smtdist.solve import positive
+from smtdist.statistics.contrast import ContrastSums, SpectralGradient, finish
 
 Float64 = NDArray[np.float64]
 
@@ -29,6 +38,11 @@ START: Final = 1e-2
 """Scale of the random start: W = 0 is a saddle of the loss, whatever the data."""
 BOTTOMLESS: Final = 1e6
 """A minimum is around minus the number of classes a triplet; a loss below minus so much a triplet has none."""
+SMALL: Final = 0.1
+"""Length of an embedded row at the random start in features."""
+DEEP: Final = 100.0
+"""A minimum of the spectral loss is around -1 for each component, whatever the scale; one that falls so much deeper has
+none. Steps of fixed length fall slowly, so that it is told by depth and not by speed."""
 AUTO: Final = 0.5
 """Share of the h-th eigenvalue of the attraction that `ridge="auto"` takes, so that h directions lower the loss."""
 
@@ -85,25 +99,51 @@ def drawn_triplets(
     return Triplets(anchors, positives.astype(np.float64), anchors[np.concatenate(places)])
 
 
-@dataclass(frozen=True, eq=False)
-class Spectrum:
-    """Eigenvalues of the negated, symmetrised form on the span of the data, and what they say.
+def _triplets(settings: KernelSettings, samples: InMemory) -> Triplets:
+    """Return those that were given to go with samples, or draw them."""
+    if samples.triplets is not None:
+        given = (prepared(np.asarray(part), settings) for part in samples.triplets)
+        return given_triplets(samples.rows, *given)
+    seed = settings.random_state
+    return drawn_triplets(samples.rows, settings.augmentation(), seed, samples.shape, settings.copies)
 
-    Attributes
-    ----------
-    eigenvalues : (r,) in descending order; the loss at the optimum is minus the sum of the first h.
-    rank : r, dimension of the span that was searched: of K₁, or the number of features.
-    n_positive, n_negative : eigenvalues beyond rounding, by sign.
-    """
 
-    eigenvalues: Float64
-    rank: int
-    n_positive: int
-    n_negative: int
+class Contrastive(Kind):
+    """Definition 1; in features one sum, and an eigensolve on the driver."""
 
-    def loss(self, components: int) -> float:
-        """Return the value of Definition 1 at the optimum."""
-        return -float(self.eigenvalues[:components].sum())
+    squares = 8
+    solve_squares = 6
+    passes = ("contrast", SOLVE)
+
+    def exact(self, kernel: Kernel, samples: InMemory) -> KernelModel:
+        """Fit samples in memory."""
+        triplets = _triplets(self.settings, samples)
+        encoder, spectrum = contrastive(kernel, triplets, self.settings.n_components)
+        return KernelModel(self.settings, encoder, samples.shape, spectrum=spectrum)
+
+    def planned(self, source: Source, ready: Ready) -> tuple[Step, list[PassCost]]:
+        """Return the sum, and the eigensolve."""
+        features, count = ready.features, ready.features.n_features
+        # multiplications of a triplet: projections of three rows, and the product
+        work = count * (3.0 * features.n_inputs + count)
+        step = Step("contrast", ContrastSums(features, ready.triplets), source, work_per_sample=work)
+        return step, [on_driver(SOLVE, 8 * self.solve_squares * count**2)]
+
+    def in_features(self, source: Source, ready: Ready, engine: Engine) -> Fitted:
+        """Sum and solve."""
+        settings, count = self.settings, ready.features.n_features
+        require_memory(count, self.solve_squares, FEWER_FEATURES)
+        step, _ = self.planned(source, ready)
+        partial, summed = engine.reduce(
+            step.name, step.statistic, source, work_per_sample=step.work_per_sample
+        )
+
+        def found() -> tuple[Spectrum, Float64]:
+            return top_components(finish(partial.state, count), settings.n_components, settings.kernel)
+
+        (spectrum, vectors), last = engine.solve(SOLVE, found, 8 * self.solve_squares * count**2)
+        encoder = FeatureEncoder(ready.features, vectors)
+        return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [summed, last]
 
 
 def contrastive(
@@ -120,7 +160,7 @@ def contrastive(
     Time O(n³), memory 8 matrices of 2n x 2n. Raises DataError for an indefinite kernel and where fewer than
     h eigenvalues are non-negative: then the minimiser would leave the span of the data (Theorem 2).
     """
-    require_memory(2 * len(triplets.anchors), SQUARES["contrastive"])
+    require_memory(2 * len(triplets.anchors), Contrastive.squares)
     root = positive.gram_root(gram_of_differences(kernel, triplets), kernel.label, tolerance)
     n = len(triplets.anchors)
     half = root.coordinates[:, n:] @ root.coordinates[:, :n].T
@@ -181,7 +221,7 @@ def spectral(
             f"The ridge of the spectral loss is {ridge}; it must be a positive number."
         )
     rows = np.concatenate([triplets.anchors, triplets.positives]) if all_negatives else triplets.stacked
-    require_memory(len(rows), SQUARES["spectral"])
+    require_memory(len(rows), Spectral.squares)
     root = positive.gram_root(kernel(rows, rows), kernel.label)
     factor = root.coordinates
     shape, n = (len(factor), settings.n_components), len(triplets.anchors)
@@ -202,6 +242,57 @@ def spectral(
     found, convergence = descend(value, start, settings)
     encoder = KernelEncoder(kernel, rows, root.inverse @ found.reshape(shape))
     return encoder, convergence, penalty
+
+
+class Spectral(ByBatches):
+    """Definition 2."""
+
+    squares = 6
+
+    @property
+    def parts(self) -> int:
+        """Rows for each sample: with one negative, that too."""
+        return 3 if self.settings.negatives == "one" else 2
+
+    def exact(self, kernel: Kernel, samples: InMemory) -> KernelModel:
+        """Fit samples in memory."""
+        encoder, ended, ridge = spectral(kernel, _triplets(self.settings, samples), self.settings)
+        return KernelModel(self.settings, encoder, samples.shape, convergence=ended, ridge=ridge)
+
+    def ridge(self, ready: Ready) -> float:
+        """Return λ; "auto" looks at the attraction among the pool, times the samples for each row of it."""
+        settings = self.settings
+        if settings.resolved_triplets == "given" and settings.negatives == "all":
+            raise ConfigurationError(
+                f"Given triplets bring their negatives; set {equals('negatives', 'one')}."
+            )
+        if not isinstance(settings.alpha, str):
+            if settings.alpha <= 0:
+                raise ConfigurationError(
+                    f"The ridge of the spectral loss is {settings.alpha}; it must be positive."
+                )
+            return float(settings.alpha)
+        pool, maker = ready.triplets.pool, ready.triplets
+        if pool is None or maker.augmentation is None:
+            raise ConfigurationError('ridge "auto" needs drawn triplets; set a number for given ones.')
+        samples = pool.reshape(len(pool), *ready.shape)
+        changed = maker.augmentation(samples, 0, settings.random_state).reshape(pool.shape)
+        half = map_rows(ready.features, pool).T @ map_rows(ready.features, changed)
+        require_memory(ready.features.n_features, 4, FEWER_FEATURES)
+        ridge = resolved_ridge("auto", half.astype(np.float64), settings.n_components)
+        return ridge * ready.n_samples / len(pool)
+
+    def gradient(self, source: Source, ready: Ready) -> Gradient:
+        """Return small random weights, and their gradient."""
+        features, triplets, every = ready.features, ready.triplets, self.settings.negatives == "all"
+        return {"gradient": SMALL * self.drawn(features)}, lambda weights: SpectralGradient(
+            features, triplets, weights[0].astype(np.float32), every
+        )
+
+    def require_bottom(self, loss: float, ridge: float) -> None:
+        """Refuse a loss that falls without end."""
+        if loss < -DEEP * self.settings.n_components:
+            raise DataError(bottomless(self.settings.kernel, ridge, loss))
 
 
 def bottomless(kernel: str, ridge: float, loss: float) -> str:

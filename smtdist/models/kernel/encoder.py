@@ -53,8 +53,6 @@ def require_rows(rows: NDArray[np.generic], features: int | None = None, name: s
         )
 
 
-SQUARES: Final = {"contrastive": 8, "spectral": 6, "autoencoder": 8}
-"""Matrices of rows x rows that an exact fit holds."""
 FEWER_SAMPLES: Final = f"set {equals('features', 'auto')}, or give fewer samples"
 FEWER_FEATURES: Final = "lower n_features"
 

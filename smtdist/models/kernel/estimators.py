@@ -15,9 +15,9 @@ from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels import convergence
 from smtdist.models.estimating import Estimator, Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
-from smtdist.models.kernel.model import KernelModel, fit_exact, samples_of
+from smtdist.models.kernel.model import KernelModel, samples_of
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.kernel.streamed import fit_model
+from smtdist.models.kernel.streamed import fit_exact, fit_model
 
 
 class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A fitted kernel model, its exact fit to data in memory, and what that takes."""
+"""A fitted kernel model, and the samples that it takes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,14 @@ from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.data.table import NotRows, as_table
-from smtdist.errors import ConfigurationError, DataError, ModelError, equals, option
+from smtdist.errors import ConfigurationError, DataError, ModelError, option
 from smtdist.kernels import convergence as endings
 from smtdist.kernels import feature_maps
 from smtdist.kernels.convergence import Convergence, advice, facts_of
 from smtdist.kernels.feature_maps import FeatureMap
-from smtdist.kernels.gram import Kernel, with_bandwidth
-from smtdist.models import provenance, store
-from smtdist.models.kernel.autoencoder import autoencoder
-from smtdist.models.kernel.contrastive import (
-    Spectrum,
-    contrastive,
-    drawn_triplets,
-    given_triplets,
-    spectral,
-)
-from smtdist.models.kernel.encoder import SQUARES, KernelEncoder, require_memory, require_rows
+from smtdist.kernels.gram import Kernel
+from smtdist.models import store
+from smtdist.models.kernel.encoder import KernelEncoder, require_rows
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.rows import RowModel
 from smtdist.models.store import Array
@@ -40,10 +32,6 @@ from smtdist.solve.solution import Float64
 from smtdist.statistics.contrast import on_sphere
 from smtdist.statistics.rows import as_rows
 
-EXACT: Final = "exact"
-FIRST_PAGES: Final = 8 * 2**20
-"""What a process's first exact fit takes beside its matrices: SciPy's code and BLAS's workspace come into memory, up to 5 MiB as
-measured."""
 _FEATURES: Final = {
     "nystroem": feature_maps.NystroemFeatures,
     "fourier": feature_maps.FourierFeatures,
@@ -84,6 +72,27 @@ class FeatureEncoder:
             np.float32
         )
         return on_sphere(embedded)[1] if self.unit else embedded
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues of the negated, symmetrised form on the span of the data, and what they say.
+
+    Attributes
+    ----------
+    eigenvalues : (r,) in descending order; the loss at the optimum is minus the sum of the first h.
+    rank : r, dimension of the span that was searched: of K₁, or the number of features.
+    n_positive, n_negative : eigenvalues beyond rounding, by sign.
+    """
+
+    eigenvalues: Float64
+    rank: int
+    n_positive: int
+    n_negative: int
+
+    def loss(self, components: int) -> float:
+        """Return the value of Definition 1 at the optimum."""
+        return -float(self.eigenvalues[:components].sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,76 +288,3 @@ def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:
         return as_rows(samples) if samples.dtype.kind in "biuf" else samples
     rows = samples.reshape(len(samples), -1) if samples.ndim > 2 else samples
     return rows / 255 if rows.dtype == np.uint8 else rows
-
-
-def fit_exact(
-    samples: NDArray[Any],
-    settings: KernelSettings,
-    *,
-    triplets: tuple[Any, Any] | None = None,
-    clean: NDArray[Any] | None = None,
-    function: Any = None,
-) -> KernelModel:
-    """Fit a model on samples in memory: rows (n, d) or images (n, height, width[, channels]).
-
-    triplets : positives and negatives of your own. clean : what a de-noising autoencoder reconstructs, of
-        your own.
-    function : a kernel of your own in place of the named one. Raises DataError and ConfigurationError.
-    """
-    rows = prepared(samples, settings)
-    require_rows(rows)
-    if len(rows) < 2:
-        raise DataError("The data have one sample, which is like nothing else; give at least 2 samples.")
-    # (height, width, channels); rows of numbers have (1, 1, d)
-    height, width, *channels = samples.shape[1:] if samples.ndim > 2 else (1, 1, samples.shape[1])
-    shape = int(height), int(width), math.prod(channels)
-    if settings.triplets == "given" and triplets is None:
-        if rows.shape[1] % 3:
-            raise ModelError(
-                f"{equals('triplets', 'given')} takes samples of anchor, positive and negative, but {rows.shape[1]} numbers a "
-                f"sample are not three times as many; reshape them to (samples, 3, features)."
-            )
-        rows, *triplets = np.split(rows, 3, axis=1)  # type: ignore[assignment]
-        shape = (1, 1, rows.shape[1])
-    rows = rows.astype(np.float64)
-    kernel = settings.base_kernel()
-    if function is not None:
-        kernel = type(kernel)(getattr(function, "__name__", "own"), function=function)
-    kernel = with_bandwidth(kernel, settings.bandwidth, rows)
-    about = {"versions": provenance.few_versions()}
-    if settings.model == "autoencoder":
-        # what it sees and, where that differs, what it is to reconstruct
-        seen, wanted = rows, None
-        if clean is not None:
-            wanted = prepared(np.asarray(clean), settings)
-            require_rows(wanted, rows.shape[1], "The clean rows")
-            wanted = wanted.astype(np.float64)
-        elif (noise := settings.corruption()) is not None:
-            images = rows.reshape(len(rows), *shape).astype(np.float32)
-            seen = noise(images, 0, settings.random_state).reshape(rows.shape).astype(np.float64)
-            wanted = rows
-        encode, decode, convergence = autoencoder(kernel, seen, settings, wanted)
-        ridge = settings.numeric_ridge()
-        return KernelModel(settings, encode, shape, decode, None, convergence, ridge, about)
-    if triplets is not None:
-        made = given_triplets(rows, *(prepared(np.asarray(part), settings) for part in triplets))
-    else:
-        seed = settings.random_state
-        made = drawn_triplets(rows, settings.augmentation(), seed, shape, settings.copies)
-    if settings.model == "contrastive":
-        encoder, spectrum = contrastive(kernel, made, settings.n_components)
-        return KernelModel(settings, encoder, shape, spectrum=spectrum, provenance=about)
-    encoder, convergence, ridge = spectral(kernel, made, settings)
-    return KernelModel(settings, encoder, shape, convergence=convergence, ridge=ridge, provenance=about)
-
-
-def exact_bytes(source: Source, settings: KernelSettings) -> int:
-    """Return the bytes that an exact fit takes in this process; what cannot fit is refused."""
-    # rows for each sample: of a pair both, and for one negative of the spectral loss that one
-    squares, parts = SQUARES[settings.model], 1 if settings.model == "autoencoder" else 2
-    if settings.model == "spectral" and settings.negatives == "one":
-        parts += 1
-    rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
-    require_memory(rows, squares)
-    samples = source.n_samples * int(np.prod(source.shape[1:]))
-    return FIRST_PAGES + 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples

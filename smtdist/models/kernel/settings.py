@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+from smtdist.errors import ConfigurationError
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
 from smtdist.settings import FLAG, NULL, TEXT, Settings, number, one_of, seed, setting, shared, whole
 
+OF_TRIPLETS: Final = {"contrastive": True, "spectral": True, "autoencoder": False}
+"""The models, and whether they learn from triplets."""
 FEATURES: Final = ("fourier", "relu", "nystroem")
 LANDMARKS, RANDOM = 512, 2048
 """Features by default: landmarks, and random ones."""
@@ -21,7 +24,7 @@ class KernelSettings(Settings):
     EARLIER: ClassVar[Mapping[str, Any]] = {"n_init": 0}
 
     model: str = setting(
-        one_of("contrastive", "spectral", "autoencoder"),
+        one_of(*OF_TRIPLETS),
         '"contrastive" (Definition 1), "spectral" (Definition 2) or "autoencoder" (Definition 3).',
         default="contrastive",
     )
@@ -121,8 +124,13 @@ class KernelSettings(Settings):
     def check_together(self) -> None:
         """Refuse a kernel and an augmentation that are none."""
         self.base_kernel(), self.base_decoder()
-        if self.model != "autoencoder" and self.triplets == "drawn":
+        if self.resolved_triplets == "drawn":
             self.augmentation()
+
+    @property
+    def resolved_triplets(self) -> str:
+        """Where triplets come from, "" for a model that learns from none."""
+        return self.triplets if OF_TRIPLETS[self.model] else ""
 
     @property
     def feature_count(self) -> int:
@@ -151,5 +159,10 @@ class KernelSettings(Settings):
         )
 
     def numeric_ridge(self) -> float:
-        """Return λ of the autoencoder: 0.1 for "auto"."""
-        return 0.1 if isinstance(self.alpha, str) else float(self.alpha)
+        """Return λ of the autoencoder, 0.1 for "auto"; ConfigurationError for one that is not positive."""
+        ridge = 0.1 if isinstance(self.alpha, str) else float(self.alpha)
+        if not ridge > 0:
+            raise ConfigurationError(
+                f"The ridge of the autoencoder is {ridge}; it must be a positive number."
+            )
+        return ridge

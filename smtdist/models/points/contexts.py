@@ -125,13 +125,7 @@ def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:
     first = np.zeros(n, np.bool_)
     first[np.cumsum([0, *lengths[:-1]])] = True
     last = np.roll(first, -1)
-    rows = np.arange(n)
-    require_order(order)
-    if order == 1:
-        return Context(np.where(last, rows, rows + 1)[:, None], (~last).astype(np.float64)[:, None])
-    inner = ~(first | last)
-    before, after = np.where(inner, rows - 1, rows), np.where(inner, rows + 1, rows)
-    return Context(np.stack([before, after], axis=1), np.full((n, 2), 0.5))
+    return Context(*require_order(order).steps(first, last))
 
 
 def spread_points(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
