@@ -60,7 +60,7 @@ def stopped_and_resumed(fit, folder, after):
 
 def with_a_killed_worker(fit, during, folder=None):
     """What a fit returns whose first worker is killed in the pass `during`; with a checkpoint in `folder`, or none."""
-    from smtdist.engine.local_cluster import local_executor
+    from benchmarks.local import local_executor
 
     with local_executor(2, threads=1) as executor:
         victim, killed = next(iter(executor.client.run(os.getpid).values())), []

@@ -13,6 +13,7 @@ import h5py
 import pytest
 from drawing import small_images
 
+from benchmarks.local import local_executor
 from smtdist.cli.errors import in_shell
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
@@ -20,7 +21,6 @@ from smtdist.engine import calibration
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError, rendered
 from smtdist.models import calibrate

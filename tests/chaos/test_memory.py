@@ -8,10 +8,10 @@ import h5py
 import pytest
 from drawing import small_images
 
+from benchmarks.local import local_executor
 from benchmarks.scaling.memory_and_disk import Watch
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 
