@@ -34,13 +34,16 @@ def run(words):
 QUIET = ("fit", "plan", "update", "evaluate", "transform", "report")
 
 
-def lived(asked):
-    """Fit the samples a of d.h5 to a.h5, add b and take it out again: every verb of a transform by its command."""
-    fit = f"d.h5 --dataset a {asked}"
-    assert [one["name"] for one in calling.told(f"plan {fit}")["passes"]][-2:] == ["statistics", "solve"]
-    more = "d.h5 --dataset b"
+def lived(asked, first="a", more="b"):
+    """Fit the samples a of d.h5 to a.h5, add b and take it out again: every verb of a transform by its command.
+
+    Returns what the fit says of its passes.
+    """
+    fit, more = f"d.h5 --dataset {first} {asked}", f"d.h5 --dataset {more}"
+    planned = [one["name"] for one in calling.told(f"plan {fit}")["passes"]]
+    assert planned[-2:] == ["statistics", "solve"]
+    passes = calling.told(f"fit {fit} --checkpoint c --out a.h5 -q")["passes"]
     for line in (
-        f"fit {fit} --checkpoint c --out a.h5",
         "resume c --overwrite",
         f"update a.h5 {more} --out ab.h5",
     ):
@@ -52,6 +55,7 @@ def lived(asked):
     run(f"transform ab.h5 {more} --out z.h5")
     calling.same_sums("back.h5", "a.h5")
     calling.same_sums("sum.h5", "ab.h5")
+    return passes
 
 
 def stop(engine, event):

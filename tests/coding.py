@@ -3,15 +3,14 @@
 import os
 import signal
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from drawing import small_images
-from executors import ThreadsExecutor, stopping
+from executors import ThreadsExecutor, engine, stopping
 
 from smtdist.data.opening import open_source
 from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 
@@ -19,8 +18,7 @@ from smtdist.errors import InterruptedRun
 def stored_images(folder):
     """A source of 1,100 images of 12 x 10 in a file."""
     path = folder / "images.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("train/images", data=small_images(0, 1100, 12, 10), chunks=(100, 12, 10, 1))
+    write_arrays(path, {"train/images": small_images(0, 1100, 12, 10)}, chunks=(100, 12, 10, 1))
     return open_source(path, "train/images")
 
 
@@ -40,7 +38,7 @@ def write_text(folder):
 
 def plain(fit):
     """What a fit of (engine) returns in this process."""
-    return fit(Engine(SerialExecutor(1)))
+    return fit(engine(1))
 
 
 def stopped_and_resumed(fit, folder, after):
@@ -60,7 +58,7 @@ def stopped_and_resumed(fit, folder, after):
 
 def with_a_killed_worker(fit, during, folder=None):
     """What a fit returns whose first worker is killed in the pass `during`; with a checkpoint in `folder`, or none."""
-    from smtdist.engine.local_cluster import local_executor
+    from benchmarks.local import local_executor
 
     with local_executor(2, threads=1) as executor:
         victim, killed = next(iter(executor.client.run(os.getpid).values())), []

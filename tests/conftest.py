@@ -70,7 +70,7 @@ def thread_count(request):
 @pytest.fixture(scope="module")
 def cluster():
     """Two worker processes, started once a module: for tests that need some cluster and leave it as it is."""
-    from smtdist.engine.local_cluster import local_executor
+    from benchmarks.local import local_executor
 
     with local_executor(2, threads=1) as executor:
         yield executor

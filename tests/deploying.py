@@ -12,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from arrays_in_files import write_arrays
 from drawing import small_images
 
 ROOT = Path(__file__).parents[1]
@@ -41,14 +42,12 @@ def commands(folder):
 
 def write_images(path, count=2400, size=12):
     """Write images that make several leaves."""
-    with h5py.File(path, "w") as file:
-        file.create_dataset(
-            "train/images",
-            data=small_images(0, count, size, size),
-            chunks=(100, size, size, 1),
-            compression="lzf",
-        )
-    return path
+    return write_arrays(
+        path,
+        {"train/images": small_images(0, count, size, size)},
+        chunks=(100, size, size, 1),
+        compression="lzf",
+    )
 
 
 def fit_arguments(data, out, *more):

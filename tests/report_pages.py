@@ -6,11 +6,12 @@ import re
 
 import h5py
 import numpy as np
-from calling import run
+from arrays_in_files import write_labelled
+from calling import run, sets
 from drawing import small_images
 from functional_clips import make_clips
 
-SETTINGS = ["patch=3", "dictionary=20", "n_components=5", "pool_size=2", "threshold=0.4"]
+SETTINGS = sets(patch=3, dictionary=20, n_components=5, pool_size=2, threshold=0.4)
 # elements of HTML that have no end
 VOID = {"meta", "img", "source", "link", "br", "hr", "input"}
 
@@ -70,10 +71,6 @@ class Page(html.parser.HTMLParser):
             self.headings.append((tag, data))
 
 
-def sets(*settings):
-    return [word for text in settings for word in ("--set", text)]
-
-
 def make_files(folder):
     """Write a file of every kind to a folder, each by its command."""
     rng = np.random.default_rng(0)
@@ -86,39 +83,27 @@ def make_files(folder):
             file[group].attrs["classes"] = ["<plain>", "darker & cut", "third"]
     words = [f"w{number}" for number in rng.integers(0, 20, 900)]
     (folder / "text.txt").write_text("\n".join(" ".join(words[at : at + 30]) for at in range(0, 900, 30)))
-    changes = [word for text in SETTINGS for word in ("--set", text)]
-    model = folder / "model <b>.h5"
-    data, images = folder / "data.h5", ["--dataset", "train/images", "--quiet"]
-    printed = run("fit", data, *images, "--out", model, *changes, "--json")
-    (folder / "fit.json").write_text(printed)
-    small = ["--vocabulary", 15, "--components", 4, "--quiet"]
-    run("words", folder / "text.txt", "--out", folder / "words.h5", *small)
-    run("transform", model, data, *images, "--out", folder / "z.h5")
-    sought = ["--dataset", "z", "--n-concepts", 4, "--quiet"]
-    run("concepts", folder / "z.h5", *sought, "--out", folder / "concepts.h5")
-    small = sets("units=8", "patch=3", "rounds=2", "images=60")
-    run("fit", data, *images, "--model", "l1", "--out", folder / "sparse.h5", *small)
-    digits = sets(*SETTINGS, "feature=vq", "context=2", "drop=1", "constant_patch=activate_best")
-    run("fit", data, *images, "--out", folder / "digits.h5", *digits)
-    with h5py.File(folder / "colour-data.h5", "w") as file:
-        for seed, (group, count) in enumerate((("train", 60), ("test", 30))):
-            file[f"{group}/images"] = small_images(seed, count, 9, 8, 3)
-            file[f"{group}/labels"] = np.arange(count) % 2
-    natural = sets(*SETTINGS, "flip=true", "drop=2", "mirrored_votes=true")
-    run("fit", folder / "colour-data.h5", *images, "--out", folder / "colour.h5", *natural)
-    run(
-        "fit",
-        "--model",
-        "kernel-contrastive",
-        data,
-        *images,
-        "--out",
-        folder / "kernel.h5",
-        *sets("n_components=3"),
+    model, data, images = (
+        folder / "model <b>.h5",
+        folder / "data.h5",
+        "--dataset train/images --quiet --out",
     )
-    moving = ["patch=6", "length=4", "places=4", "atoms=24", "rounds=2", "batch=60", "n_components=4"]
+    (folder / "fit.json").write_text(run("fit", data, images, model, SETTINGS, "--json"))
+    run("words", folder / "text.txt", "--vocabulary 15 --components 4 --quiet --out", folder / "words.h5")
+    run("transform", model, data, images, folder / "z.h5")
+    run("concepts", folder / "z.h5", "--dataset z --n-concepts 4 --quiet --out", folder / "concepts.h5")
+    small = sets(units=8, patch=3, rounds=2, images=60)
+    run("fit --model l1", data, images, folder / "sparse.h5", small)
+    digits = sets(feature="vq", context=2, drop=1, constant_patch="activate_best")
+    run("fit", data, images, folder / "digits.h5", SETTINGS, digits)
+    colour = small_images(0, 90, 9, 8, 3)
+    write_labelled(folder / "colour-data.h5", colour, np.arange(90) % 2, {"train": 60, "test": 30})
+    natural = sets(flip=True, drop=2, mirrored_votes=True)
+    run("fit", folder / "colour-data.h5", images, folder / "colour.h5", SETTINGS, natural)
+    run("fit --model kernel-contrastive --set n_components=3", data, images, folder / "kernel.h5")
+    moving = sets(patch=6, length=4, places=4, atoms=24, rounds=2, batch=60, n_components=4)
     clips = make_clips(folder / "clips.h5")
-    run("fit", "--model", "video", clips, "--out", folder / "video.h5", *sets(*moving), "--quiet")
+    run("fit --model video --quiet", clips, "--out", folder / "video.h5", moving)
 
 
 def page_of(at, name, *options):

@@ -5,6 +5,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from calling import call, refused, run
 from disks import largest_file
 
@@ -22,13 +23,11 @@ def write(path, images, **how):
 
 
 def missing_dataset(path):
-    with h5py.File(path, "w") as file:
-        file["other/images"] = noise(4, 8, 8)
+    write_arrays(path, {"other/images": noise(4, 8, 8)})
 
 
 def group_for_dataset(path):
-    with h5py.File(path, "w") as file:
-        file["images/a"] = noise(4, 8, 8)
+    write_arrays(path, {"images/a": noise(4, 8, 8)})
 
 
 def truncated(path):

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import shellingham
+from arrays_in_files import write_arrays
 from calling import arrays, call, run, same, sets, told
 from drawing import small_images
 from typer.testing import CliRunner
@@ -244,8 +245,7 @@ def test_resume_refuses_other_data(data, tmp_path):
     folder, copy = tmp_path / "checkpoint", tmp_path / "copy.h5"
     copy.write_bytes(data.read_bytes())
     fit(copy, tmp_path / "m.h5", "--checkpoint", folder)
-    with h5py.File(copy, "w") as file:
-        file["train/images"] = np.zeros((500, 8, 8), np.uint8)
+    write_arrays(copy, {"train/images": np.zeros((500, 8, 8), np.uint8)})
     err = run("resume", folder, "--overwrite", code=1)
     assert "has 500 samples, had 600" in err
     err = run("resume", tmp_path, code=1)

@@ -35,10 +35,14 @@ OTHERS |= {"shellingham", "typer", "typing_extensions"}
 """What typer brings with it; nothing of what computes."""
 
 
+def ended(program, *arguments):
+    """Run a program in a process of its own."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
 def imported(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
-    )
+    done = ended(PROGRAM, *arguments)
     return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))
 
 
@@ -59,10 +63,9 @@ def test_version_imports_nothing_that_computes():
 def test_commands_on_models_import_neither_scikit_learn_nor_scipy_for_nothing(command):
     """They are half a second and 100 MB, which only estimators and solves need."""
     program = f"import sys; from smtdist.cli.commands import load; load({command!r}); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    modules = {name.split(".")[0] for name in done.stdout.split()}
-    assert "sklearn" not in modules
-    assert command == "plan" or "scipy.spatial" not in done.stdout.split()  # the curve of a plan is fitted
+    modules = ended(program).stdout.split()
+    assert "sklearn" not in {name.split(".")[0] for name in modules}
+    assert command == "plan" or "scipy.spatial" not in modules  # the curve of a plan is fitted
 
 
 def compiled_functions():
@@ -129,10 +132,7 @@ images = np.random.default_rng(0).integers(0, 256, (40, 14, 14, 3), dtype=np.uin
 fit(as_source(images), preset("cifar10-gq").replace(dictionary=64).with_atoms(64), Engine(SerialExecutor(1)))
 print(*(name for name, _ in kinds()))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True
-    )
-    called = done.stdout.split()
+    called = ended(KINDS + program).stdout.split()
     assert {"mark_tiles", "mark_panels", "scan_tile"} & set(called)
     assert "best_in_panels" not in called  # the nearest atom, which only some policies ask for
     assert len(called) == len(set(called))  # each for one kind of array
@@ -171,10 +171,7 @@ for images, settings in (
         nearest(z, known_rows, 10)
 print(*kinds() - known, sep="\\n")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", KINDS + program], capture_output=True, text=True, check=True
-    )
-    assert not done.stdout.strip()
+    assert not ended(KINDS + program).stdout.strip()
 
 
 def add(module, folder, text):

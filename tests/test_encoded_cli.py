@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array
 from calling import run, sets, told
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
@@ -49,8 +50,7 @@ def model(data, tmp_path_factory):
 
 def test_plan_counts_encoded_bytes(data):
     found = told("plan", data, "--dataset", "train", RESIZED)
-    with h5py.File(data) as file:
-        size = len(file["train/bytes"])
+    size = len(read_array(data, "train/bytes"))
     assert found["passes"][0]["read_bytes"] == size
     assert found["data"]["kind"] == "encoded"
     assert found["data"]["shape"] == [300, 8, 8, 1]

@@ -7,6 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from calling import refused, run, told
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
@@ -110,8 +111,7 @@ def test_images_of_several_sizes_are_told_of(tmp_path):
 
 def test_what_is_no_file_of_ours(tmp_path):
     (tmp_path / "a.txt").write_text("no model")
-    with h5py.File(tmp_path / "c.h5", "w") as file:
-        file["x"] = np.arange(3)
+    write_arrays(tmp_path / "c.h5", {"x": np.arange(3)})
     for name, said in (
         ("a.txt", "is not a readable HDF5 file"),
         ("b.h5", "There is no file"),

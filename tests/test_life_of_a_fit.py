@@ -4,8 +4,8 @@ import re
 import sys
 from pathlib import Path
 
-import h5py
 import pytest
+from arrays_in_files import write_arrays
 from drawing import small_images
 from typer.testing import CliRunner
 
@@ -23,8 +23,7 @@ STEPS = STEP.findall(PAGE)
 def called(tmp_path_factory):
     """The functions that a small serial fit calls in its own thread, as (file, name), by their first calls."""
     folder, first, before = tmp_path_factory.mktemp("fit"), {}, sys.getprofile()
-    with h5py.File(folder / "d.h5", "w") as file:
-        file["images"] = small_images(0, 60, 8, 8)
+    write_arrays(folder / "d.h5", {"images": small_images(0, 60, 8, 8)})
 
     def profile(frame, event, argument):
         if event == "call":

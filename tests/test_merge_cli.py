@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from calling import refused, run, same_sums, sets, told
 
 SETTINGS = sets(patch=3, dictionary=10, n_components=3, threshold=0.4, pool_size=2)
@@ -13,10 +14,8 @@ def files(tmp_path_factory):
     """data.h5 with four pieces; base.h5 fitted on the first, others with its whitening and dictionary."""
     at = tmp_path_factory.mktemp("merge")
     images = np.random.default_rng(0).integers(0, 256, (80, 7, 7), dtype=np.uint8)
-    with h5py.File(at / "data.h5", "w") as file:
-        for number in range(4):
-            file[f"{number}/images"] = images[20 * number : 20 * number + 20]
-        file["all/images"] = images
+    pieces = {f"{number}/images": images[20 * number : 20 * number + 20] for number in range(4)}
+    write_arrays(at / "data.h5", {**pieces, "all/images": images})
     fit = ["fit", at / "data.h5", "--dataset"]
     run(*fit, "0 --out", at / "base.h5", SETTINGS)
     for name in ("1", "2", "3", "all"):

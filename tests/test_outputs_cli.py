@@ -6,6 +6,7 @@ import os
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from calling import refused, run
 
 SETTINGS = "--set patch=3 --set dictionary=6 --set n_components=2"
@@ -22,8 +23,7 @@ def at(tmp_path):
     """a.h5 and b.h5 with images, and what looks like an input until it is opened."""
     images = np.random.default_rng(0).integers(0, 256, (20, 7, 7), dtype=np.uint8)
     for name in ("a", "b"):
-        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
-            file["images"] = images
+        write_arrays(tmp_path / f"{name}.h5", {"images": images})
     for name in ("m.h5", "n.h5", "t.txt", "f.json", "x.npy"):
         (tmp_path / name).write_bytes(b"not opened")
     return tmp_path

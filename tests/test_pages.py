@@ -20,6 +20,7 @@ import h5py
 import matplotlib
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from brought import install_all
 from drawing import small_images
 from functional_clips import make_clips
@@ -178,12 +179,10 @@ def made(tmp_path_factory):
         run(["import", "images", "--out", "data.h5"])
         run(["import", "more", "--out", "more.h5"])
         run(["fit", "data.h5", "--dataset", "train", "--out", "model.h5"])
-    with h5py.File(folder / "z.h5", "w") as file:
-        file["z"] = draw.normal(size=(40, 6))
+    write_arrays(folder / "z.h5", {"z": draw.normal(size=(40, 6))})
     with h5py.File(folder / "table.h5", "w") as file:
         file["x"], file["more"] = draw.normal(size=(2, 400, 3))
-    with h5py.File(folder / "signals.h5", "w") as file:
-        file["train"] = draw.normal(size=(50, 40))
+    write_arrays(folder / "signals.h5", {"train": draw.normal(size=(50, 40))})
     words = ["february", "raccoon", *(f"word{number}" for number in range(28))]
     text = "\n".join(" ".join(draw.choice(words, 8)) for _ in range(500))
     (folder / "corpus.txt.gz").write_bytes(gzip.compress(text.encode()))

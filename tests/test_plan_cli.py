@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import calling
-import h5py
 import pytest
+from arrays_in_files import write_arrays
 from drawing import small_images
 
+from benchmarks.local import local_executor
 from smtdist.cli.errors import in_shell
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
@@ -20,7 +21,6 @@ from smtdist.engine import calibration
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError, rendered
 from smtdist.models import calibrate
@@ -41,9 +41,7 @@ PASS |= {
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "data.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("train/images", data=small_images(1, 600, 8, 8)[..., 0], chunks=(100, 8, 8))
-    return path
+    return write_arrays(path, {"train/images": small_images(1, 600, 8, 8)[..., 0]}, chunks=(100, 8, 8))
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
+from arrays_in_files import write_arrays
 from sklearn.base import clone
 
 import smtdist
@@ -229,8 +229,7 @@ def test_video_is_an_estimator(tmp_path):
     frames = RNG.integers(0, 256, (24, 12, 12), dtype=np.uint8)
     small = {"patch": 4, "length": 4, "places": 16, "atoms": 40, "rounds": 2, "batch": 8, "n_components": 3}
     video = clone(smtdist.VideoSMT(**small, random_state=1)).fit(frames)
-    with h5py.File(tmp_path / "c.h5", "w") as file:
-        file["clip0/frames"] = frames
+    write_arrays(tmp_path / "c.h5", {"clip0/frames": frames})
     filed = smtdist.VideoSMT(**small, random_state=1).fit(tmp_path / "c.h5")
     np.testing.assert_array_equal(filed.components_, video.components_)
     z = video.transform((tmp_path / "c.h5", "clip0"))

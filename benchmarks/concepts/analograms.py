@@ -13,8 +13,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.concepts.exact import is_exact
 from benchmarks.record import write_record
-from smtdist.concepts.analogram import _classes, _isometric, _with_hidden, analogram, hamming, is_exact
+from smtdist.concepts.analogram import _classes, _isometric, _with_hidden, analogram, hamming
 from smtdist.errors import DataError
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from benchmarks.concepts.exact import is_exact
 from benchmarks.concepts.squares import quadruplets
 from benchmarks.record import write_record
-from smtdist.concepts.analogram import analogram, is_exact
+from smtdist.concepts.analogram import analogram
 from smtdist.concepts.drawing import draw_analogram, draw_projection
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import ConceptModel

@@ -22,9 +22,9 @@ import h5py
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.local import local_executor
 from benchmarks.record import write_record
 from smtdist.data.table import as_table
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.kernel.model import FeatureEncoder
 from smtdist.models.kernel.settings import KernelSettings

@@ -24,11 +24,11 @@ import numpy as np
 import psutil
 from distributed import wait
 
+from benchmarks.local import local_executor
 from benchmarks.record import write_record
 from smtdist.engine import worker
 from smtdist.engine.dask_executor import DaskExecutor, _call
 from smtdist.engine.executor import Handle
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Partial, copy, merge
 from smtdist.statistics.base import State

@@ -28,10 +28,10 @@ from typing import Any, Final
 
 import h5py
 
+from benchmarks.local import local_executor
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.array import as_source
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 from smtdist.models.store import save

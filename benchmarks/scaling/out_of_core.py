@@ -23,11 +23,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.local import local_executor
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.opening import open_source
 from smtdist.data.writing import lenient
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit

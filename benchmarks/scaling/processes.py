@@ -24,11 +24,11 @@ from typing import Any
 
 import h5py
 
+from benchmarks.local import local_executor
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.opening import open_source
 from smtdist.engine.dask_executor import DaskExecutor
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.local import local_executor
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
 from smtdist.data.views import chunk_subset
 from smtdist.engine.executor import Executor, SerialExecutor
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.kernels.triangle import UpperTiles

@@ -32,6 +32,7 @@ from benchmarks.processes import watched
 from benchmarks.record import write_record
 from benchmarks.steps import Steps
 from benchmarks.when_to_use import table
+from benchmarks.when_to_use.options import parsed, parser_of
 from benchmarks.when_to_use.ours import Ours
 from benchmarks.when_to_use.sets import SETS, ImageSet, write_images
 from smtdist.evaluate.metrics import wilson
@@ -181,42 +182,19 @@ class Bench:
         return float(self.ours.kernel()[0]["cpu_seconds"])
 
 
-def parsed(words: list[str] | None) -> argparse.Namespace:
+def asked_for(words: list[str] | None) -> argparse.Namespace:
     """Return the options."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {HERE}",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the files")
-    parser.add_argument("--work", type=Path, help="folder that keeps what is done")
+    parser = parser_of(HERE, __doc__, METHODS, PAGE)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="NAME")
-    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
-    parser.add_argument("--done", action="store_true", help="measure nothing")
     parser.add_argument("--heads", type=Path, help="record of benchmarks.heads")
-    parser.add_argument("--cpu-seconds", type=float, help="of a network, in place of smtdist's")
     parser.add_argument("--images", type=int, help="training images, in place of a set's own number")
-    parser.add_argument("--test", type=int, default=1000, help="test images")
     parser.add_argument("--labels", type=int, nargs="*", help="so few labels, in place of a set's own")
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--atoms", type=int, default=1600, help="of k-means")
-    parser.add_argument("--dictionary", type=int, default=2048, help="of smtdist")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of smtdist")
-    parser.add_argument("--seed", type=int, default=0, help="of all but smtdist, whose seed is 0")
-    parser.add_argument("--json", help="folder for the dated result")
-    parser.add_argument(
-        "--markdown", type=Path, metavar="RECORD", help="write the tables of a record to the page"
-    )
-    parser.add_argument("--page", type=Path, default=PAGE)  # fmt: skip
-    asked = parser.parse_args(words)
-    if asked.work is None and asked.markdown is None:
-        parser.error("give --work FOLDER, or --markdown RECORD.")
-    return asked
+    return parsed(parser, words)
 
 
 def main(words: list[str] | None = None) -> None:
     """Measure what is asked for, print it, and write a record if asked."""
-    asked = parsed(words)
+    asked = asked_for(words)
     if asked.markdown:
         table.write(asked.markdown, asked.page)
         return

@@ -31,6 +31,7 @@ from benchmarks.processes import watched
 from benchmarks.record import records, write_record
 from benchmarks.steps import Steps
 from benchmarks.when_to_use.__main__ import ONE_THREAD
+from benchmarks.when_to_use.options import parsed, parser_of
 from benchmarks.when_to_use.sets import ImageSet, write_images
 from benchmarks.when_to_use.table import put_between
 from smtdist.evaluate.metrics import wilson
@@ -277,38 +278,20 @@ def newest(folder: Path) -> Path:
     return records(folder, NAME)[-1]
 
 
-def parsed(words: list[str] | None) -> argparse.Namespace:
+def asked_for(words: list[str] | None) -> argparse.Namespace:
     """Return the options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the file")
+    parser = parser_of("benchmarks.when_to_use.eurosat", __doc__, METHODS, PAGE)
     parser.add_argument("--file", default="eurosat_rgb_jpeg.h5")
-    parser.add_argument("--work", type=Path, help="folder that keeps what is done")
-    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
-    parser.add_argument("--done", action="store_true", help="measure nothing: the rows of what is done")
     parser.add_argument("--images", type=int, default=4500, help="training images")
-    parser.add_argument("--test", type=int, default=1000, help="test images")
     parser.add_argument("--labels", type=int, nargs="*", default=[10, 100], help="so few of a class, too")
-    parser.add_argument("--draws", type=int, default=3, help="of few labels")
     parser.add_argument("--seeds", type=int, default=5, help="of the CNN")
-    parser.add_argument("--atoms", type=int, default=1600, help="of k-means")
     parser.add_argument("--filters", type=int, default=4096, help="of random convolutions")
-    parser.add_argument("--cpu-seconds", type=float, help="of the CNN, in place of smtdist's")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of smtdist")
-    parser.add_argument("--seed", type=int, default=0, help="of all but smtdist, whose seed is 0")
-    parser.add_argument("--json", help="folder for the dated result")
-    parser.add_argument("--markdown", type=Path, metavar="RECORD", help="write the tables to the page")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    asked = parser.parse_args(words)
-    if asked.work is None and asked.markdown is None:
-        parser.error("give --work FOLDER, or --markdown RECORD.")
-    return asked
+    return parsed(parser, words)
 
 
 def main(words: list[str] | None = None) -> None:
     """Measure what is asked for, print it, and write a record if asked."""
-    asked = parsed(words)
+    asked = asked_for(words)
     if asked.markdown:
         write(asked.markdown, asked.page)
         return

@@ -30,8 +30,9 @@ def analogram(concepts: NDArray[np.generic], *, most_nodes: int = MOST_NODES) ->
 
     Nodes are tuples of 0/1 of the b concepts, with attributes `points` (rows of S that are there, none for
     a hidden node); edges carry `concept`, the column that changes along them. Constant columns appear on no
-    edge. Always exact on trees; on other partial cubes the heuristic may leave distances too long: see
-    `is_exact`. Raises DataError beyond `most_nodes`, and ConfigurationError without the extra `analogram`.
+    edge. Always exact on trees; on other partial cubes the heuristic may leave distances too long, and
+    `concepts_of_graph` gives other concepts or none. Raises DataError beyond `most_nodes`, and
+    ConfigurationError without the extra `analogram`.
 
     >>> graph = analogram(np.eye(3))
     >>> len(graph), sorted(degree for _, degree in graph.degree)
@@ -48,24 +49,6 @@ def analogram(concepts: NDArray[np.generic], *, most_nodes: int = MOST_NODES) ->
         nodes = _with_hidden(items, most_nodes)
         items = _pruned(_with_paths(nodes, items, most_nodes), items)
     return _expanded(items, s, columns, lengths)
-
-
-def is_exact(graph: Any, concepts: NDArray[np.generic]) -> bool:
-    """Tell whether S is read back from its analogram: a partial cube whose cuts are the concepts, up to order and sides."""
-    s = np.asarray(concepts, np.uint8)
-    try:
-        nodes, cuts = concepts_of_graph(graph)
-    except DataError:
-        return False
-    at = {point: i for i, node in enumerate(nodes) for point in graph.nodes[node]["points"]}
-    found = cuts[[at[point] for point in range(len(s))]]
-    return _sides(found) == _sides(s)
-
-
-def _sides(concepts: NDArray[np.uint8]) -> list[bytes]:
-    """Return the columns that are not constant, seen from the first point, in order."""
-    turned = concepts ^ concepts[0]
-    return sorted(column.tobytes() for column in np.ascontiguousarray(turned.T) if column.any())
 
 
 def _classes(s: NDArray[np.uint8]) -> tuple[NDArray[np.int64], list[list[int]]]:

@@ -40,19 +40,6 @@ CONFIGURATION = {
 
 
 @contextmanager
-def local_executor(
-    workers: int, threads: int | None = None, limit_bytes: int | None = None
-) -> Iterator[DaskExecutor]:
-    """Start a cluster of processes on this machine, bound to loopback, and stop it at the end.
-
-    Each worker gets an equal share of the cores, for kernels and BLAS alike, and of this process's memory
-    limit.
-    """
-    with local_cluster(workers, threads, limit_bytes) as cluster, executor_on(cluster) as executor:
-        yield executor
-
-
-@contextmanager
 def local_cluster(
     workers: int,
     threads: int | None = None,
@@ -60,9 +47,10 @@ def local_cluster(
     most: int | None = None,
     **options: Any,
 ) -> Iterator[LocalCluster]:
-    """Start the processes alone; there may be `most` later, of which each gets its share from the start.
+    """Start processes on this machine, bound to loopback, and stop them at the end.
 
-    `options` are LocalCluster's.
+    There may be `most` later: from the start each gets an equal share of the cores, for kernels and BLAS alike, and of this
+    process's memory limit. `options` are LocalCluster's.
     """
     most = most or workers
     share = threads or max(1, available_cores() // most)

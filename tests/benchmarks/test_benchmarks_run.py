@@ -2,9 +2,9 @@
 
 import json
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from encoding import pillow_bytes, write_encoded
 
 from benchmarks.quality import mnist_vq
@@ -39,8 +39,7 @@ def test_plans(job, tmp_path):
     if job.startswith("cifar"):
         write_encoded(path, [pillow_bytes(image, "JPEG") for image in images])
     else:
-        with h5py.File(path, "w") as file:
-            file["train/images"] = images[..., 0]
+        write_arrays(path, {"train/images": images[..., 0]})
     changes = ["dictionary=64", "n_components=8", "drop=0"]
     words = [word for change in changes for word in ("--set", change)]
     words += ["--share", "0.001", *(["--no-calibrate"] if job == "mnist" else [])]

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 from sklearn.datasets import load_digits
 
 from benchmarks.when_to_use import eurosat
@@ -61,9 +61,7 @@ def test_draws_have_their_spread_beside_the_interval():
 def test_it_runs_tiny_and_goes_on(tmp_path):
     bunch = load_digits()
     images = np.kron(bunch.images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8)
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        for group, rows in (("train", slice(0, 200)), ("test", slice(200, 240))):
-            file[f"{group}/images"], file[f"{group}/labels"] = images[rows], bunch.target[rows]
+    write_labelled(tmp_path / "d.h5", images, bunch.target, {"train": 200, "test": 40})
     methods = ["smtdist-kernel", "smtdist-pooled", "raw-ridge", "hog-logistic", "random-ridge", "cnn"]
     sizes = "--images 200 --test 40 --labels 5 --draws 2 --seeds 2 --atoms 12 --filters 16"
     words = [

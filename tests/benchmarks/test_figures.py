@@ -4,9 +4,9 @@ import gzip
 import re
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 from encoding import pillow_bytes, write_encoded
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -34,9 +34,7 @@ def data(tmp_path_factory):
     """Digits that stand in for MNIST, blots for CIFAR-10, sentences for books."""
     folder = tmp_path_factory.mktemp("data")
     digits = np.pad(load_digits().images[:60].repeat(3, 1).repeat(3, 2) * 15, ((0, 0), (2, 2), (2, 2)))
-    with h5py.File(folder / "mnist.h5", "w") as file:
-        file["train/images"] = digits.astype(np.uint8)
-        file["train/labels"] = load_digits().target[:60]
+    write_labelled(folder / "mnist.h5", digits.astype(np.uint8), load_digits().target, {"train": 60})
     draw = np.random.default_rng(0)
     for group, count in (("train", 80), ("test", 40)):
         blots = draw.integers(0, 256, (count, 8, 8, 3)).repeat(4, 1).repeat(4, 2)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 from encoding import pillow_bytes, write_encoded
 
 import smtdist
@@ -71,10 +71,8 @@ def data(tmp_path_factory):
             images, labels = pictures(rng, count, size)
             blobs = [pillow_bytes(image, "JPEG" if "jpeg" in name else "PNG") for image in images]
             write_encoded(folder / ("cifar10_test_lossless.h5" if apart else name), blobs, group, labels)
-    with h5py.File(folder / "mnist.h5", "w") as file:
-        for group, count in (("train", 70), ("test", 30)):
-            images, labels = pictures(rng, count, 12)
-            file[f"{group}/images"], file[f"{group}/labels"] = images[..., 0], labels
+    images, labels = pictures(rng, 100, 12)
+    write_labelled(folder / "mnist.h5", images[..., 0], labels, {"train": 70, "test": 30})
     return folder
 
 

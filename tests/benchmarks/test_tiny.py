@@ -9,6 +9,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays, write_labelled
 from calling import run, sets
 from encoding import pillow_bytes, write_encoded
 from functional_clips import make_clips
@@ -88,26 +89,21 @@ def places(tmp_path_factory):
         load_digits(),
         np.kron(load_digits().images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8),
     )
-    with h5py.File(at / "digits.h5", "w") as file:
-        for group, rows in (("train", slice(0, 400)), ("test", slice(400, 500))):
-            file[f"{group}/images"], file[f"{group}/labels"] = images[rows], bunch.target[rows]
+    write_labelled(at / "digits.h5", images, bunch.target, {"train": 400, "test": 100})
     kinds = [sorted(words)[:12] for words in semantics.kinds().values()]
     lines = [draw.choice(["the", "of", "in", *kinds[draw.integers(len(kinds))]], 20) for _ in range(400)]
     (at / "text.h5").write_text("\n".join(map(" ".join, lines)))
     make_clips(at / "clips.h5")
     run("fit", at / "clips.h5", "--model video", VIDEO, "--quiet --out", at / "video.h5")
-    with h5py.File(at / "iris.h5", "w") as file:
-        file["iris/X"], file["iris/y"] = load_iris(return_X_y=True)
+    write_arrays(at / "iris.h5", dict(zip(("iris/X", "iris/y"), load_iris(return_X_y=True), strict=True)))
     names = ["king", "queen", "man", "woman", *(f"w{number}" for number in range(196))]
     with h5py.File(at / "words.h5", "w") as file:
         file["words"], file["vectors"] = names, draw.normal(size=(200, 12)).astype(np.float32)
         file["is_person"], file["wordnet_count"] = np.ones(200, bool), np.arange(200, 0, -1)
-    with h5py.File(at / "natural.h5", "w") as file:
-        file["one"], file["two"] = draw.integers(0, 256, (2, 70, 64), dtype=np.uint8)
-    with h5py.File(at / "colour.h5", "w") as file:
-        for name, n in (("train", 60), ("test", 20)):
-            file[f"{name}/images"] = draw.integers(0, 256, (n, 16, 16, 3), dtype=np.uint8)
-            file[f"{name}/labels"] = np.arange(n) % 2
+    natural = draw.integers(0, 256, (2, 70, 64), dtype=np.uint8)
+    write_arrays(at / "natural.h5", {"one": natural[0], "two": natural[1]})
+    colour = draw.integers(0, 256, (80, 16, 16, 3), dtype=np.uint8)
+    write_labelled(at / "colour.h5", colour, np.arange(80) % 2, {"train": 60, "test": 20})
     write_encoded(at / "jpegs.h5", [pillow_bytes(image) for image in images[:60]], labels=bunch.target[:60])
     (at / "mnist.h5").symlink_to(at / "digits.h5")
     return {**found, "FOLDER": str(at)}

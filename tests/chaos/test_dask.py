@@ -13,12 +13,12 @@ import pytest
 from calling import same_fits
 from deploying import write_images
 
+from benchmarks.local import local_executor
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
@@ -101,7 +101,7 @@ from smtdist.data.array import as_source
 from smtdist.engine import plan
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
-from smtdist.engine.local_cluster import local_executor
+from smtdist.engine.local_cluster import executor_on, local_cluster
 from smtdist.models.fit import fit
 from pathlib import Path
 
@@ -109,7 +109,7 @@ plan.UNSAVED_SECONDS = plan.UNSAVED_WRITES = 0  # every sum is stored at once
 
 if __name__ == "__main__":
     path, folder, settings = sys.argv[1:]
-    with local_executor(2, threads=1) as executor:
+    with local_cluster(2, threads=1) as cluster, executor_on(cluster) as executor:
         events = EventStream(lambda event: print(json.dumps(event), flush=True))
         fit(as_source((path, "train/images")), Configuration.from_json(settings), Engine(executor, events, Path(folder), "k"))
 """

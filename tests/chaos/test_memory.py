@@ -6,12 +6,13 @@ import sys
 
 import h5py
 import pytest
+from arrays_in_files import write_arrays
 from drawing import small_images
 
+from benchmarks.local import local_executor
 from benchmarks.scaling.memory_and_disk import Watch
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 
@@ -70,8 +71,7 @@ def test_peaks_stay_under_their_projection_and_do_not_grow(name, tmp_path):
 
 
 def test_a_checkpoint_holds_few_partials_and_no_more_than_announced(tmp_path):
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("x", data=small_images(0, 3000, 12, 12), chunks=(100, 12, 12, 1))
+    write_arrays(tmp_path / "x.h5", {"x": small_images(0, 3000, 12, 12)}, chunks=(100, 12, 12, 1))
     announced = []
 
     class Announcing(Engine):
@@ -95,8 +95,7 @@ def test_a_checkpoint_holds_few_partials_and_no_more_than_announced(tmp_path):
 
 @pytest.mark.parametrize("dictionary", [16, 64])
 def test_the_first_solve_of_a_process_stays_under_its_projection_with_few_atoms_too(dictionary, tmp_path):
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file.create_dataset("x", data=small_images(0, 300, 12, 12), chunks=(100, 12, 12, 1))
+    write_arrays(tmp_path / "data.h5", {"x": small_images(0, 300, 12, 12)}, chunks=(100, 12, 12, 1))
     words = ["fit", tmp_path / "data.h5", "--dataset", "x", "--out", tmp_path / "model.h5", "--json"]
     words += ["--workers", "0", "--set", f"dictionary={dictionary}", "--set", "n_components=8"]
     done = subprocess.run(

@@ -2,9 +2,9 @@
 
 import sys
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from calling import refused, run, told
 from data_sets import embedded, independent
 
@@ -18,8 +18,7 @@ def table(tmp_path_factory):
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("table") / "x.h5"
     S = independent(rng, 300, 5)
-    with h5py.File(path, "w") as file:
-        file.create_dataset("z", data=embedded(rng, S, 8, 20).astype(np.float32), chunks=(64, 8))
+    write_arrays(path, {"z": embedded(rng, S, 8, 20).astype(np.float32)}, chunks=(64, 8))
     return path, S
 
 
@@ -52,8 +51,7 @@ def test_npy_files_and_wrong_usage(table, found, tmp_path):
 
 def test_points_are_drawn_by_name(found, tmp_path, monkeypatch):
     out, _ = found
-    with h5py.File(tmp_path / "names.h5", "w") as file:
-        file["words"], file["few"] = [f"w{i}" for i in range(300)], ["w0"]
+    write_arrays(tmp_path / "names.h5", {"words": [f"w{i}" for i in range(300)], "few": ["w0"]})
     three = ["--figure", tmp_path / "three"]
     result = told("draw", out, f"w3 w7 11 --names {tmp_path}/names.h5:words", *three)
     assert result["points"] == [3, 7, 11]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reference_concepts as oracle
 from data_sets import embedded, hierarchical, independent
+from executors import engine
 from sklearn.datasets import load_digits
 
 from smtdist.concepts import objective
@@ -11,8 +12,6 @@ from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import features_of, split_sizes
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 
 CHEAP = {"candidates": 64, "rounds": 2, "sweeps": 30, "penalty": 0.0}
@@ -97,6 +96,6 @@ def test_a_tree_is_matched_closely(table):
 def test_concepts_that_melt_are_replaced_where_others_exist():
     X = load_digits().data[:600]
     setting = ConceptSettings(n_concepts=40, rank=40, penalty=0.01, sweeps=30)
-    model = fit_concepts(X, setting, Engine(SerialExecutor()))
+    model = fit_concepts(X, setting, engine())
     assert model.n_concepts == 40
     assert model.provenance["replaced"] >= 0

@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 from data_sets import embedded, independent
+from executors import engine
 
 from smtdist.concepts import scores as module
 from smtdist.concepts.scores import prepare, reliability
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 
 
 def of(X):
-    return reliability(prepare(X, Engine(SerialExecutor())))
+    return reliability(prepare(X, engine()))
 
 
 def test_noise_alone_is_not_reliable_and_repeated_features_are():

@@ -1,9 +1,9 @@
 """Algorithm 1: recovery, acceptance, and the same concepts however the work is shared."""
 
-import h5py
 import numpy as np
 import pytest
 import reference_concepts as oracle
+from arrays_in_files import write_arrays
 from data_sets import embedded, independent, searching
 from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given
@@ -47,8 +47,7 @@ def test_scores_are_the_singular_vectors_of_centred_rows(engine, tmp_path, monke
 
 def test_tables_are_read_from_anywhere(engine, tmp_path):
     X = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("z", data=X, chunks=(7, 4))
+    write_arrays(tmp_path / "x.h5", {"z": X}, chunks=(7, 4))
     np.save(tmp_path / "x.npy", X)
     want = prepare(X, engine)
     for table in ((str(tmp_path / "x.h5"), "z"), tmp_path / "x.npy", X[:, None, :]):

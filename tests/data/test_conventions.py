@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from arrays_in_files import read_samples
 
 from smtdist import SMT
 from smtdist.data import conventions
@@ -106,8 +107,9 @@ def test_black_pixels_of_zarr_are_no_gaps_and_its_other_fill_values_are(tmp_path
             zarr_format=zarr_format,
         )
         array[:] = black
-        with open_source(tmp_path / f"{zarr_format}.zarr", "img").opened() as reader:
-            assert np.array_equal(reader.read(0, N)[..., 0], black)
+        assert np.array_equal(
+            read_samples(open_source(tmp_path / f"{zarr_format}.zarr", "img"), 0, N)[..., 0], black
+        )
     array = zarr.create_array(
         tmp_path / "a.zarr", name="img", shape=black.shape, dtype="u1", zarr_format=2, fill_value=255
     )
@@ -158,8 +160,7 @@ def test_attributes_are_in_manifests_and_may_not_change(tmp_path):
     path = write(tmp_path / "a.h5", IMAGES, {"scale_factor": 0.5})
     write_manifest(describe_files([str(path)], tmp_path / "all.json", ["img"]))
     source = open_source(tmp_path / "all.json", "img")
-    with source.opened() as reader:
-        assert reader.read(0, 1)[0, 0, 0, 0] == IMAGES[0, 0, 0] / 2
+    assert read_samples(source, 0, 1)[0, 0, 0, 0] == IMAGES[0, 0, 0] / 2
     text = (tmp_path / "all.json").read_text()
     head, _, files = text.partition("\n")
     entry = json.loads(files.splitlines()[0])

@@ -7,6 +7,7 @@ from itertools import pairwise
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_samples
 from calling import same_fits
 from drawing import small_images
 from encoding import pillow_bytes, pillow_pixels, write_encoded
@@ -46,8 +47,7 @@ def source_of(path, group, resize=None, crop=None, channels=None):
 
 
 def read_all(source):
-    with source.opened() as reader:
-        return reader.read(0, source.n_samples)
+    return read_samples(source, 0, source.n_samples)
 
 
 def pngs(images):
@@ -280,8 +280,7 @@ def test_a_broken_image_is_named(tmp_path, name):
     with pytest.raises(DataError, match=r"a\.h5:train, sample 50: the \w+") as raised:
         read_all(source)
     assert str(raised.value).endswith(".")
-    with source.opened() as reader:
-        assert reader.read(0, 50).shape == (50, 6, 6, 1)
+    assert read_samples(source, 0, 50).shape == (50, 6, 6, 1)
 
 
 def test_a_broken_image_among_those_looked_at_is_named_at_once(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_samples, write_arrays
 from encoding import pillow_bytes, write_encoded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,8 +81,7 @@ def test_a_group_is_not_a_dataset(path: Path, group: str) -> None:
     ],
 )
 def test_datasets_that_are_not_images_are_refused(path: Path, data: Any, message: str) -> None:
-    with h5py.File(path, "w") as file:
-        file["images"] = data
+    write_arrays(path, {"images": data})
     with pytest.raises(DataError, match=message) as error:
         Hdf5Source.open(path, "images")
     assert str(error.value).startswith(f"{path}:images ")
@@ -118,8 +118,7 @@ def test_relative_paths_work_from_another_folder(path: Path, monkeypatch: pytest
     monkeypatch.chdir(path.parent)
     source = Hdf5Source.open(path.name, "train/images")
     monkeypatch.chdir("/")
-    with source.opened() as reader:
-        assert reader.read(0, 40).shape == (40, 4, 4, 1)
+    assert read_samples(source, 0, 40).shape == (40, 4, 4, 1)
 
 
 def damage_first_chunk(path: Path) -> None:
@@ -152,8 +151,7 @@ def replaced_by_a_longer_file(path: Path) -> None:
 
 
 def replaced_by_another_shape(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["train/images"] = np.zeros((20, 4, 8), np.uint8)
+    write_arrays(path, {"train/images": np.zeros((20, 4, 8), np.uint8)})
     pad(path)
 
 
@@ -194,8 +192,7 @@ def test_a_virtual_dataset_needs_its_files(path: Path, tmp_path: Path) -> None:
     layout[:] = h5py.VirtualSource("part.h5", "images", shape=SHAPE)
     with h5py.File(path, "w") as file:
         file.create_virtual_dataset("images", layout)
-    with Hdf5Source.open(path, "images").opened() as reader:
-        assert reader.read(1, 2).ravel()[0] == 16
+    assert read_samples(Hdf5Source.open(path, "images"), 1, 2).ravel()[0] == 16
     (tmp_path / "part.h5").unlink()
     with pytest.raises(DataError, match=r"part\.h5 does not exist"):
         Hdf5Source.open(path, "images")
@@ -208,8 +205,7 @@ def test_chunks_that_split_an_image_count_whole(path: Path) -> None:
     assert source.chunk_bytes == 2 * 8 * 3 * 4
     caches, filtering = 2 * (source.chunk_bytes + 2 * CACHED_CHUNK_BYTES), 2 * 8 * 3 * 4 + 10
     assert source.reader_bytes == caches + filtering + 10 * READ_CHUNK_BYTES
-    with source.opened() as reader:
-        assert reader.read(3, 40)[-1].ravel().tolist() == list(range(112, 128))
+    assert read_samples(source, 3, 40)[-1].ravel().tolist() == list(range(112, 128))
 
 
 @given(data=st.data())
@@ -233,11 +229,9 @@ def test_tiny_chunks_have_the_same_values(
     path: Path, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, ...], compression: str | None
 ) -> None:
     images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), np.uint8)
-    with h5py.File(path, "w") as file:
-        file.create_dataset("images", data=images, chunks=chunks, compression=compression)
+    write_arrays(path, {"images": images}, chunks=chunks, compression=compression)
     monkeypatch.setattr(source_module.boxes, "__defaults__", (100,))
-    with Hdf5Source.open(path, "images").opened() as reader:
-        assert np.array_equal(reader.read(3, 40), images[3:])
+    assert np.array_equal(read_samples(Hdf5Source.open(path, "images"), 3, 40), images[3:])
 
 
 MEASURED = """
@@ -294,8 +288,7 @@ def test_chunks_that_are_not_stored_are_named(path: Path) -> None:
             DataWarning, match=r"3 of 10 chunks are not stored, at \[8, 0, 0\], \[8, 0, 2\], \[16, 0, 2\],"
         ):
             source = open_source(path, name)
-        with source.opened() as reader:
-            values = reader.read(0, 40)[..., 0]
+        values = read_samples(source, 0, 40)[..., 0]
         assert (values[8:16].any(), np.array_equal(values[24:], images[24:])) == (False, True)
     with pytest.warns(DataWarning, match="nothing was written there"):
         open_source(path, "never")
@@ -341,8 +334,7 @@ def test_a_file_that_somebody_writes_is_named_as_such(path: Path, how: str) -> N
     ],
 )
 def test_labels_are_validated(path: Path, labels: np.ndarray, message: str) -> None:
-    with h5py.File(path, "w") as file:
-        file["labels"] = labels
+    write_arrays(path, {"labels": labels})
     with pytest.raises(DataError, match=message):
         read_labels(path, "labels", 40)
 
@@ -350,8 +342,7 @@ def test_labels_are_validated(path: Path, labels: np.ndarray, message: str) -> N
 @pytest.mark.parametrize("dtype", ["uint8", "int32", ">i8"])
 @pytest.mark.parametrize("shape", [(40,), (40, 1), (40, 1, 1, 1)])
 def test_labels_come_as_int64(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    with h5py.File(path, "w") as file:
-        file["train/labels"] = np.arange(40).astype(dtype).reshape(shape)
+    write_arrays(path, {"train/labels": np.arange(40).astype(dtype).reshape(shape)})
     labels = read_labels(path, "train/labels", 40)
     assert labels.dtype == np.int64
     assert labels.tolist() == list(range(40))

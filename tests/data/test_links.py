@@ -6,6 +6,7 @@ import pickle
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_samples
 from encoding import pillow_bytes, write_encoded
 
 import smtdist
@@ -122,15 +123,15 @@ def test_what_links_lead_to_is_read(files, tmp_path, way):
     for file in files.values():
         file.close()
     source = pickle.loads(pickle.dumps(open_source(path, "train")))
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(0, N)[..., 0], pixels(seed))
+    assert np.array_equal(read_samples(source, 0, N)[..., 0], pixels(seed))
     assert open_labels(path, "train", source).tolist() == [seed + number for number in range(N)]
     assert class_names(path, "train") == tuple(f"class {seed} {label}" for label in range(N + seed))
     assert source.name.startswith(f"{path}:train")
     manifest = describe_files([str(path)], tmp_path / "all.json", ["train"])
     write_manifest(manifest, overwrite=True)
-    with open_source(tmp_path / "all.json", "train").opened() as reader:
-        assert np.array_equal(reader.read(2, 3)[0, ..., 0], pixels(seed)[2])
+    assert np.array_equal(
+        read_samples(open_source(tmp_path / "all.json", "train"), 2, 3)[0, ..., 0], pixels(seed)[2]
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -143,8 +144,7 @@ def test_an_open_dataset_is_read_whatever_its_name_is_in_the_file_it_lies_in(fil
         if opened is None:
             return  # encoded images are two datasets
         assert np.array_equal(opened, pixels(WAYS[way]))
-        with as_source(opened).opened() as reader:
-            assert np.array_equal(reader.read(0, N)[..., 0], pixels(WAYS[way]))
+        assert np.array_equal(read_samples(as_source(opened), 0, N)[..., 0], pixels(WAYS[way]))
 
 
 @pytest.fixture
@@ -198,8 +198,7 @@ def test_external_storage_that_is_not_there_in_full_is_refused(tmp_path, monkeyp
         if linked:
             file["images"] = h5py.ExternalLink("y.h5", "images")
     source = open_source("x.h5", "images")
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(0, N)[..., 0], images)
+    assert np.array_equal(read_samples(source, 0, N)[..., 0], images)
     for raw in raws:
         whole = raw.read_bytes()
         if change == "gone":
@@ -252,8 +251,7 @@ def test_an_open_dataset_whose_name_leads_to_another_file_is_refused(
     monkeypatch.chdir(tmp_path)
     plain(tmp_path / "a.h5", "train", 1)
     with h5py.File("a.h5", mode) as file:
-        with as_source(file["train/images"]).opened() as reader:
-            assert np.array_equal(reader.read(0, N)[..., 0], pixels(1))
+        assert np.array_equal(read_samples(as_source(file["train/images"]), 0, N)[..., 0], pixels(1))
         change(tmp_path / "a.h5", monkeypatch)
         with pytest.raises(DataError, match=said):
             as_source(file["train/images"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array, write_arrays
 from calling import call, run, told
 from encoding import pillow_bytes, write_encoded
 
@@ -179,8 +180,7 @@ def test_sets_that_do_not_go_together_are_refused(tmp_path, plain):
         file["train"].attrs["classes"] = ["odd", "even"]
     with pytest.raises(DataError, match="number their classes differently"):
         describe_files([paths[0], other], tmp_path / "x.json")
-    with h5py.File(tmp_path / "h.h5", "w") as file:
-        file["x"] = np.zeros(3)
+    write_arrays(tmp_path / "h.h5", {"x": np.zeros(3)})
     with pytest.raises(DataError, match=r"h\.h5 holds no images"):
         describe_files([str(tmp_path / "h.h5")], tmp_path / "x.json")
 
@@ -241,8 +241,7 @@ def test_every_command_takes_a_manifest_and_many_files(plain, tmp_path):
     found = told("evaluate", model, plain, "--train", "train", "--test", "test", "--neighbours", "3")
     assert (found["n_train"], found["n_test"]) == (63, 5)
     told("transform", model, plain, "--dataset", "train", "--out", tmp_path / "z.h5")
-    with h5py.File(tmp_path / "z.h5") as file:
-        assert len(file["z"]) == 63
+    assert len(read_array(tmp_path / "z.h5", "z")) == 63
     planned = told("plan", plain, "--dataset", "train", *SETTINGS)
     assert planned["data"]["kind"] == "shards"
     assert planned["data"]["n_files"] == 3

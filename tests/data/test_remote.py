@@ -5,6 +5,7 @@ import builtins
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_samples
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
 from serving import served
@@ -53,8 +54,7 @@ def test_sources_read_what_the_file_holds(addresses, folder, scheme):
         assert source.name == f"{url}:{name}"
         assert source.file_bytes == path.stat().st_size
         assert source.reader_bytes == open_source(path, name).reader_bytes + remote.CACHE_BYTES
-        with source.opened() as reader:
-            assert np.array_equal(reader.read(10, 290), IMAGES[10:290])
+        assert np.array_equal(read_samples(source, 10, 290), IMAGES[10:290])
     assert np.array_equal(read_labels(url, labels_name(url, "encoded"), 300), np.arange(300))
 
 
@@ -153,7 +153,6 @@ def test_a_zarr_store_behind_an_address(tmp_path):
     with served(tmp_path) as (url, _):
         source = open_source(f"{url}/a.zarr", "train")
         assert source.name == f"{url}/a.zarr:train/images"
-        with source.opened() as reader:
-            assert np.array_equal(reader.read(0, 300), IMAGES)
+        assert np.array_equal(read_samples(source, 0, 300), IMAGES)
         with pytest.raises(DataError, match="has no array 'test'"):
             open_source(f"{url}/a.zarr", "test")

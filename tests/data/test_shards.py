@@ -9,7 +9,7 @@ import pytest
 from calling import same_fits
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
-from executors import LossyExecutor
+from executors import LossyExecutor, engine
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -181,7 +181,7 @@ def test_a_reader_has_one_file_open_and_a_task_opens_each_of_its_files_once(fold
             return Context()
 
         monkeypatch.setattr(cls, "opened", counted)
-    partial, _ = Engine(SerialExecutor()).reduce("toy", Total(), source)
+    partial, _ = engine().reduce("toy", Total(), source)
     assert int(partial.state["numbers"]) == sum(range(source.n_samples))
     assert (now, most) == ([0], [1])
     assert len(set(opened)) == len(source.shards)

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from arrays_in_files import read_samples
 
 from smtdist.data.array import ArraySource, as_source
 from smtdist.data.hdf5 import Hdf5Source
@@ -66,8 +67,7 @@ def test_grey_images_get_a_channel(kind: str, tmp_path: Path) -> None:
     source = make(kind, array, tmp_path)
     assert source.shape == (9, 5, 4, 1)
     assert source.sample_bytes == 20
-    with source.opened() as reader:
-        np.testing.assert_array_equal(reader.read(2, 9), array[2:, ..., None])
+    np.testing.assert_array_equal(read_samples(source, 2, 9), array[2:, ..., None])
 
 
 def test_alignment_follows_chunks_or_size_alone(kind: str, tmp_path: Path) -> None:
@@ -82,8 +82,7 @@ def test_alignment_follows_chunks_or_size_alone(kind: str, tmp_path: Path) -> No
 def test_survives_a_pickle(kind: str, tmp_path: Path) -> None:
     array = images("float32")
     copy = pickle.loads(pickle.dumps(make(kind, array, tmp_path)))
-    with copy.opened() as reader:
-        np.testing.assert_array_equal(reader.read(0, 37), array)
+    np.testing.assert_array_equal(read_samples(copy, 0, 37), array)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -109,8 +108,7 @@ def test_ranges_and_buffers_that_do_not_fit_are_refused(kind: str, tmp_path: Pat
 
 def test_arrays_of_other_layouts_are_read_in_order() -> None:
     array = images("uint8", (6, 3, 4, 5)).transpose(3, 1, 2, 0)
-    with ArraySource(array).opened() as reader:
-        np.testing.assert_array_equal(reader.read(1, 4), array[1:4])
+    np.testing.assert_array_equal(read_samples(ArraySource(array), 1, 4), array[1:4])
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "S3", "O", "longdouble"])
@@ -147,8 +145,7 @@ def test_as_source_takes_arrays_data_arrays_pairs_and_sources(tmp_path: Path) ->
     assert as_source((tmp_path / "a.h5", "train/images")) == stored
     named = xr.DataArray(array, dims=("sample", "y", "x", "channel"))
     for samples in (array, named):
-        with as_source(samples).opened() as reader:
-            np.testing.assert_array_equal(reader.read(0, 37), array)
+        np.testing.assert_array_equal(read_samples(as_source(samples), 0, 37), array)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_samples, write_arrays
 from encoding import pillow_bytes, write_encoded
 
 from smtdist.data import guarded
@@ -134,8 +135,7 @@ def test_parts_that_are_not_there_are_refused(path):
 
 
 def test_gaps_and_patterns_are_refused(tmp_path):
-    with h5py.File(tmp_path / "a0.h5", "w") as file:
-        file["x"] = np.ones((6, 4, 4), np.uint8)
+    write_arrays(tmp_path / "a0.h5", {"x": np.ones((6, 4, 4), np.uint8)})
     layout = h5py.VirtualLayout((7, 4, 4), np.uint8)
     layout[:6] = h5py.VirtualSource("a0.h5", "x", (6, 4, 4))
     with h5py.File(tmp_path / "v.h5", "w") as file:
@@ -159,8 +159,7 @@ def test_a_virtual_dataset_of_its_own_file(tmp_path):
         layout = h5py.VirtualLayout((3, 4, 4), np.uint8)
         layout[:] = h5py.VirtualSource(file["x"])[3:]
         file.create_virtual_dataset("y", layout)
-    with open_source(tmp_path / "v.h5", "y").opened() as reader:
-        assert reader.read(0, 3).ravel().tolist() == list(range(48, 96))
+    assert read_samples(open_source(tmp_path / "v.h5", "y"), 0, 3).ravel().tolist() == list(range(48, 96))
 
 
 def test_encoded_images_and_tables_cannot_be_virtual(tmp_path):
@@ -190,8 +189,7 @@ def test_virtual_datasets_in_a_manifest(path):
 def test_virtual_datasets_in_any_order_need_their_files_at_once(path):
     outer, expected = outside(path, MIXED)
     source = open_source(outer, "train")
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(0, TOTAL)[:, 0, 0, 0], expected)
+    assert np.array_equal(read_samples(source, 0, TOTAL)[:, 0, 0, 0], expected)
     with (
         files_left(30),
         source.opened() as reader,
@@ -249,8 +247,7 @@ def test_chunks_of_rows_that_are_not_stored_are_named(tmp_path):
 
 
 def test_pieces_that_overlap_hide_no_gap(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"] = np.ones((6, 4, 4), np.uint8)
+    write_arrays(tmp_path / "a.h5", {"x": np.ones((6, 4, 4), np.uint8)})
     layout = h5py.VirtualLayout((8, 4, 4), np.uint8)
     layout[:6] = layout[1:7] = h5py.VirtualSource("a.h5", "x", (6, 4, 4))
     with h5py.File(tmp_path / "v.h5", "w") as file:

@@ -5,9 +5,9 @@ import pickle
 import shutil
 from contextlib import nullcontext
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_samples, write_arrays
 from drawing import small_images
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,16 +73,14 @@ def test_dtypes_come_in_native_order(tmp_path, dtype):
     source = ZarrSource.open(write(tmp_path / "a.zarr", images=images, zarr_format=2), "train/images")
     assert source.shape == (37, 6, 5, 1)
     assert source.dtype == np.dtype(dtype).newbyteorder("=")
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(0, 37)[..., 0], images)
+    assert np.array_equal(read_samples(source, 0, 37)[..., 0], images)
 
 
 def test_samples_are_aligned_to_shards(tmp_path):
     path = write(tmp_path / "a.zarr", chunks=(4, 6, 5, 3), shards=(16, 6, 5, 3))
     source = ZarrSource.open(path, "train/images")
     assert source.chunk_samples == 16
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(3, 30), IMAGES[3:30])
+    assert np.array_equal(read_samples(source, 3, 30), IMAGES[3:30])
 
 
 def test_a_store_is_opened_by_its_name_or_its_metadata(store, tmp_path):
@@ -106,8 +104,7 @@ def test_a_fit_has_the_bits_of_one_on_the_array(tmp_path):
 
 
 def test_a_file_of_hdf5_may_be_called_as_a_store_is(store, tmp_path):
-    with h5py.File(tmp_path / "x.zarr", "w") as file:
-        file["images"] = np.arange(32, dtype=np.uint8).reshape(2, 4, 4)
+    write_arrays(tmp_path / "x.zarr", {"images": np.arange(32, dtype=np.uint8).reshape(2, 4, 4)})
     assert open_source(tmp_path / "x.zarr", "images").n_samples == 2
     with pytest.raises(DataError, match="is a Zarr store, but an HDF5 file is needed; write its arrays"):
         as_table((store, "images"))
@@ -129,8 +126,7 @@ def test_what_a_store_holds_is_shown(store, tmp_path):
         as_source(store)
     alone = zarr.create_array(tmp_path / "alone.zarr", data=IMAGES)
     assert image_sets(tmp_path / "alone.zarr") == [""]
-    with as_source(tmp_path / "alone.zarr").opened() as reader:
-        assert np.array_equal(reader.read(0, 37), alone)
+    assert np.array_equal(read_samples(as_source(tmp_path / "alone.zarr"), 0, 37), alone)
 
 
 def test_a_store_in_an_archive_is_called_so(store, tmp_path):
@@ -204,15 +200,13 @@ def test_chunks_that_shards_do_not_hold_are_counted(tmp_path, where, checked):
     )[:] = images
     with pytest.warns(DataWarning, match=r"1 of 5 chunks is not stored, at \[8, 0, 0, 0\]"):
         source = open_source(tmp_path / "a.zarr", "")
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(0, 37), images)
+    assert np.array_equal(read_samples(source, 0, 37), images)
 
 
 def test_tiny_chunks_have_the_same_values(tmp_path):
     source = open_source(write(tmp_path / "a.zarr", images=IMAGES[:5] | 1, chunks=(2, 1, 2, 1)), "train")
     assert source.reader_bytes > source.chunks_in_row * 2**10
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(1, 5), IMAGES[1:5] | 1)
+    assert np.array_equal(read_samples(source, 1, 5), IMAGES[1:5] | 1)
 
 
 def test_a_damaged_chunk_is_named(tmp_path):
@@ -258,8 +252,7 @@ def test_axes_of_ome_zarr_are_those_that_it_declares(tmp_path, version):
     for name in ("flat", "flat/0"):
         source = open_source(tmp_path / "a.zarr", name)
         assert source.shape == (5, 6, 6, 7)
-        with source.opened() as reader:
-            assert np.array_equal(reader.read(0, 5), np.moveaxis(group["flat/0"][:], 1, -1))
+        assert np.array_equal(read_samples(source, 0, 5), np.moveaxis(group["flat/0"][:], 1, -1))
     with pytest.raises(DataError, match=r"axes t, c, z, y, x of the lengths \(5, 7, 2, 6, 6\).*zarr\.open"):
         open_source(tmp_path / "a.zarr", "deep")
 
@@ -291,8 +284,7 @@ def test_a_chunk_is_there_where_its_key_is(tmp_path, zarr_format, asked, stored)
     )
     with pytest.warns(DataWarning) if asked != stored else nullcontext():
         source = open_source(tmp_path / "a.zarr", "train")
-    with source.opened() as reader:
-        assert np.array_equal(reader.read(0, 37), IMAGES if asked == stored else 0 * IMAGES)
+    assert np.array_equal(read_samples(source, 0, 37), IMAGES if asked == stored else 0 * IMAGES)
 
 
 @pytest.mark.parametrize("key", ["c/01/0/0/0", "c/1/0/0/0.bak", "c/1/0/0", "c/1/0/0/0/0", "d/1/0/0/0"])

@@ -5,8 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from calling import ended as run
-from calling import same_fits
+from calling import run, same_fits, sets, told
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
 from executors import LossyExecutor, ThreadsExecutor
@@ -23,11 +22,7 @@ from smtdist.models.fit import fit
 SETTINGS = Configuration(
     patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2, context=2, dictionary_method="random"
 )
-WORDS = [
-    word
-    for text in ("patch=3", "feature=vq", "dictionary=16", "n_components=4", "pool_size=2", "context=2")
-    for word in ("--set", text)
-]
+WORDS = sets(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2, context=2)
 N, CHUNK = 1024, 64
 
 
@@ -166,44 +161,41 @@ def test_a_corrupt_first_header_does_not_hide_the_others(tmp_path):
 
 
 def test_the_commands_skip_say_so_and_go_on_from_a_run_that_ended(tmp_path):
-    path, out, folder = (
-        write_plain(tmp_path / "a.h5", bad=(3, 9)),
-        tmp_path / "m.h5",
-        tmp_path / "checkpoint",
-    )
-    asked = ["fit", path, "--dataset", "x", "--out", out, "--checkpoint", folder, *WORDS]
-    assert "the stored data cannot be read" in run(*asked, code=1).stderr
-    assert "must be one of raise, skip" in run(*asked, "--on-bad-chunk", "maybe", code=2).stderr
-    told = json.loads(run("resume", folder, "--on-bad-chunk", "skip", "--json").stdout)
-    assert told["skipped"][0]["ranges"] == [[192, 256], [576, 640]]
-    assert store.load(out).provenance["skipped"] == told["skipped"]
-    assert json.loads(run("info", out, "--json").stdout)["provenance"]["skipped"] == told["skipped"]
-    assert "128 samples of" in " ".join(run("info", out).stdout.split())
-    end = run(*asked, "--on-bad-chunk", "skip", "--overwrite").stdout
+    path, out, folder = (tmp_path / name for name in ("a.h5", "m.h5", "checkpoint"))
+    write_plain(path, bad=(3, 9))
+    asked = ["fit", path, "--dataset x --out", out, "--checkpoint", folder, WORDS]
+    assert "the stored data cannot be read" in run(*asked, code=1)
+    assert "must be one of raise, skip" in run(*asked, "--on-bad-chunk maybe", code=2)
+    skipped = told("resume", folder, "--on-bad-chunk skip")["skipped"]
+    assert skipped[0]["ranges"] == [[192, 256], [576, 640]]
+    assert store.load(out).provenance["skipped"] == skipped
+    assert told("info", out)["provenance"]["skipped"] == skipped
+    assert "128 samples of" in " ".join(run("info", out).split())
+    end = run(*asked, "--on-bad-chunk skip --overwrite")
     assert "could not be read and were skipped: 192 to 255, 576 to 639" in end
 
 
 def test_transform_leaves_rows_without_numbers(tmp_path):
     sound, bad = write_plain(tmp_path / "a.h5"), write_plain(tmp_path / "b.h5", bad=(0, 9))
     model = tmp_path / "m.h5"
-    run("fit", sound, "--dataset", "x", "--out", model, *WORDS)
+    run("fit", sound, "--dataset x --out", model, WORDS)
     for path, name in ((sound, "y"), (bad, "z")):
-        asked = ["transform", model, path, "--dataset", "x", "--out", tmp_path / f"{name}.h5", "--json"]
-        told = json.loads(run(*asked, "--on-bad-chunk", "skip").stdout)
-    assert told["skipped"][0]["ranges"] == [[0, 64], [576, 640]]
+        asked = ["transform", model, path, "--dataset x --out", tmp_path / f"{name}.h5"]
+        skipped = told(*asked, "--on-bad-chunk skip")["skipped"]
+    assert skipped[0]["ranges"] == [[0, 64], [576, 640]]
     with h5py.File(tmp_path / "y.h5") as whole, h5py.File(tmp_path / "z.h5") as holed:
         want, got = whole["z"][()], holed["z"][()]
-        assert json.loads(holed.attrs["skipped"]) == told["skipped"]
+        assert json.loads(holed.attrs["skipped"]) == skipped
         assert json.loads(whole.attrs["skipped"]) == []
-    for start, stop in told["skipped"][0]["ranges"]:
+    for start, stop in skipped[0]["ranges"]:
         want[start:stop] = np.nan
     np.testing.assert_array_equal(got, want)
-    assert "damaged there" in run(*asked, "--overwrite", code=1).stderr
+    assert "damaged there" in run(*asked, "--overwrite", code=1)
 
 
 def test_an_update_skips_and_the_model_keeps_count(tmp_path):
     sound, bad, model = write_plain(tmp_path / "a.h5"), tmp_path / "b.h5", tmp_path / "m.h5"
-    run("fit", sound, "--dataset", "x", "--out", model, *WORDS)
+    run("fit", sound, "--dataset x --out", model, WORDS)
     write_plain(bad, bad=(2,))
     words = ["update", model, bad, "--dataset", "x", "--allow-repeats"]
     run(*words, code=1)

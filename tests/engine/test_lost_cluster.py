@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import pytest
+from arrays_in_files import write_arrays
 from distributed.comm import CommClosedError
 from executors import dask_client
 from toys import random_images
@@ -48,8 +48,7 @@ for checkpoint in (Path(folder), ):
 
 @pytest.mark.timeout(250)
 def test_a_lost_scheduler_ends_the_run_with_a_sentence(tmp_path):
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file.create_dataset("x", data=random_images(0, 1000, 8), chunks=(50, 8, 8, 1))
+    write_arrays(tmp_path / "data.h5", {"x": random_images(0, 1000, 8)}, chunks=(50, 8, 8, 1))
     cluster = Cluster(tmp_path / "cluster", 1)
     try:
         arguments = [cluster.address, cluster.scheduler.pid, tmp_path / "data.h5", tmp_path / "checkpoint"]

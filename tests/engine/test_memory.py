@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-import h5py
 import numpy as np
 import psutil
 import pytest
+from arrays_in_files import write_arrays
 
 from smtdist.engine import memory
 from smtdist.errors import MemoryBudgetError
@@ -82,8 +82,7 @@ def test_blas_without_room_is_refused_before_it_looks_for_it(kind, limited):
 @pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is told by Linux")
 @pytest.mark.parametrize("limit", [100_000_000, 250_000_000, 350_000_000, 600_000_000])
 def test_a_fit_without_room_ends_with_a_sentence(limit, tmp_path):
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        file["x"] = np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)
+    write_arrays(tmp_path / "d.h5", {"x": np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)})
     program = (
         "import resource, sys; from smtdist.cli.app import main; limit = int(sys.argv.pop(1)); "
         "resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2); main()"

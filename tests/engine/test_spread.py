@@ -7,10 +7,10 @@ import signal
 import numpy as np
 import pytest
 
+from benchmarks.local import local_executor
 from smtdist.engine import spread as spreading
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest, TaskLost
-from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.engine.spread import spread
 from smtdist.errors import ConfigurationError, InterruptedRun, MemoryBudgetError, SmtdistError

@@ -13,6 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from executors import LossyExecutor, StopAfter, keep_in_files
 from toys import Counted, Total, random_images
 
@@ -187,8 +188,7 @@ SETTINGS = Configuration(patch=3, feature="vq", dictionary=8, n_components=2, po
 
 
 def write(path, n=300, seed=0):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=random_images(seed, n, 8), chunks=(50, 8, 8, 1))
+    write_arrays(path, {"x": random_images(seed, n, 8)}, chunks=(50, 8, 8, 1))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from calling import ended as run
+from arrays_in_files import add_arrays, write_arrays
+from calling import ended, run, told
 from drawing import small_images
 
 import smtdist
@@ -89,18 +90,18 @@ def test_a_plan_says_what_the_command_then_takes_and_writes_nothing(given, tmp_p
     job = words(
         given, "transform", "--features", "both", "--mirrored", "--half", "--limit", 300, "--out", out
     )
-    found = json.loads(run(*job, "--plan", "--json").stdout)
+    found = told(*job, "--plan")
     assert not out.exists()
-    made = run(*job, "--json")
+    made = ended(*job, "--json")
     assert "Representation: 300 images x" in " ".join(made.stderr.split())
-    told = json.loads(made.stdout)
-    assert (found["n_samples"], found["n_features"]) == (300, told["n_features"])
-    assert found["representation_bytes"] == 300 * told["n_features"] * 2 == 300 * found["bytes_per_image"]
-    assert 0.9 < told["bytes"] / found["disk_bytes"] <= 1
+    said = json.loads(made.stdout)
+    assert (found["n_samples"], found["n_features"]) == (300, said["n_features"])
+    assert found["representation_bytes"] == 300 * said["n_features"] * 2 == 300 * found["bytes_per_image"]
+    assert 0.9 < said["bytes"] / found["disk_bytes"] <= 1
     low, high = found["seconds"]
     assert 0 < low < high
-    assert "Representation" not in run(*job, "--overwrite", "--quiet").stderr
-    printed = run(*job, "--plan").stdout
+    assert "Representation" not in ended(*job, "--overwrite", "--quiet").stderr
+    printed = run(*job, "--plan")
     for word in ("representation", "memory of this process", "disk", "time"):
         assert word in printed
 
@@ -109,36 +110,30 @@ def test_a_plan_says_what_the_command_then_takes_and_writes_nothing(given, tmp_p
 def test_the_plan_of_an_evaluation_has_its_stages_and_times(given, metric):
     asked = f"--metric {metric} --limit 90 --not-mirrored --plan --features embedding"
     job = words(given, "evaluate", *asked.split())
-    found = json.loads(run(*job, "--json").stdout)
+    found = told(*job)
     assert [stage["name"] for stage in found["stages"]] == ["transform", "transform", metric]
     assert found["driver_peak_bytes"] == max(stage["driver_bytes"] for stage in found["stages"])
     assert found["representation_bytes"] == 4 * FEATURES * (90 + IMAGES["test"])
     low, high = found["judging_seconds"]
     assert 0 < low < high
-    assert "What the evaluation will cost" in run(*job).stdout
+    assert "What the evaluation will cost" in run(*job)
 
 
 @pytest.mark.parametrize(
-    ("job", "remedy"),
-    [
-        (("--metric", "linear"), "pool more"),
-        (("--metric", "svm"), "pool more"),
-        (("--leading", 5), "pool more"),
-        (("--metric", "kernel", "--labels", 20), "pool more"),
-    ],
+    "job", ["--metric linear", "--metric svm", "--leading 5", "--metric kernel --labels 20"]
 )
-def test_what_does_not_fit_is_refused_before_an_image_is_coded(given, monkeypatch, job, remedy):
+def test_what_does_not_fit_is_refused_before_an_image_is_coded(given, monkeypatch, job):
     monkeypatch.setattr("smtdist.evaluate.run.as_planned", None)
     monkeypatch.setattr("smtdist.evaluate.plan.memory_limit", lambda: 2**20)
-    error = " ".join(run(*words(given, "evaluate", *job), code=1).stderr.split())
+    error = run(*words(given, "evaluate", *job.split()), code=1)
     assert "1.0 MiB may be used" in error
-    assert remedy in error
+    assert "pool more" in error
 
 
 def test_an_svm_that_does_not_fit_is_sent_to_the_kernel(given, monkeypatch):
     monkeypatch.setattr("smtdist.evaluate.run.as_planned", None)
     monkeypatch.setattr("smtdist.evaluate.linear.linear_bytes", lambda *_, **how: 2**50)
-    error = " ".join(run(*words(given, "evaluate", "--metric", "svm"), code=1).stderr.split())
+    error = run(*words(given, "evaluate", "--metric", "svm"), code=1)
     assert "use --metric kernel, which takes less" in error
 
 
@@ -153,7 +148,7 @@ def test_features_in_memory_are_refused_before_an_image_is_coded(given, monkeypa
 
 def test_the_svm_says_what_it_takes_and_what_takes_less(given):
     job = words(given, "evaluate", "--metric", "svm", "--limit", 30, "--folds", 2)
-    error = " ".join(run(*job).stderr.split())
+    error = " ".join(ended(*job).stderr.split())
     assert f"The SVM on 30 images x {FEATURES:,} features, 3 classes and 2 folds takes about" in error
     assert "--metric kernel takes less" in error
 
@@ -169,22 +164,17 @@ def test_embeddings_beside_counts_are_told_to_who_takes_them_as_one_vector(given
 
 def test_labels_that_cannot_be_used_are_named_and_gaps_are_no_classes(given, tmp_path):
     data, images, odd = tmp_path / "labels.h5", small_images(0, 40, 16, 16)[..., 0], np.array([0, 5, 900])
-    with h5py.File(data, "w") as file:
-        for group in ("train", "test", "odd", "none"):
-            file[f"{group}/images"] = images
-        for group in ("train", "test"):
-            file[f"{group}/labels"] = odd[np.arange(40) % 3]
-        file["odd/labels"] = np.linspace(0, 1, 40)
+    labels = {name: odd[np.arange(40) % 3] for name in ("train", "test")} | {"odd": np.linspace(0, 1, 40)}
+    write_arrays(data, {f"{group}/images": images for group in (*labels, "none")})
+    add_arrays(data, {f"{group}/labels": given for group, given in labels.items()})
     model = given / "model.h5"
     for group, said in (("odd", True), ("none", False), ("train", False)):
-        made = run(
-            "transform", model, data, "--dataset", group, "--out", tmp_path / f"{group}.h5", "--json"
-        )
-        assert json.loads(made.stdout)["labels"] is (group == "train")
-        assert ("labels are whole numbers" in json.loads(made.stdout)["labels_left_out"]) is said
-    bare = ("transform", model, data, "--dataset", "odd", "--out", tmp_path / "odd.h5", "--overwrite")
-    assert "labels are not copied: " in run(*bare, "-q").stdout
+        made = told("transform", model, data, f"--dataset {group} --out", tmp_path / f"{group}.h5")
+        assert made["labels"] is (group == "train")
+        assert ("labels are whole numbers" in made["labels_left_out"]) is said
+    bare = ("transform", model, data, "--dataset odd --overwrite -q --out", tmp_path / "odd.h5")
+    assert "labels are not copied: " in run(*bare)
     for metric in ("knn", "linear", "kernel"):
-        job = ("evaluate", model, data, "--train", "train", "--test", "test", "--metric", metric)
-        assert json.loads(run(*job, "--json").stdout)["n_classes"] == 3
-    assert "3 classes" in run(*job).stdout
+        job = ("evaluate", model, data, "--train train --test test --metric", metric)
+        assert told(*job)["n_classes"] == 3
+    assert "3 classes" in run(*job)

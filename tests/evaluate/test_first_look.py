@@ -1,11 +1,10 @@
 """After a fit of labelled images: how well the model tells some of them apart, beside raw pixels."""
 
-import json
-
-import h5py
 import numpy as np
 import pytest
-from calling import ended, told
+from arrays_in_files import add_arrays, write_arrays
+from calling import ended, sets, told
+from calling import run as command
 
 from smtdist.cli import fit as said
 from smtdist.data.array import as_source
@@ -27,24 +26,21 @@ WORDS = "--set=patch=3 --set=dictionary=8 --set=n_components=3 --set=neighbours=
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("look") / "d.h5"
-    with h5py.File(path, "w") as file:
-        for name, count, labelled in (("all", 330, True), ("few", 299, True), ("without", 330, False)):
-            file[f"{name}/images"] = IMAGES[:count]
-            if labelled:
-                file[f"{name}/labels"] = LABELS[:count]
-        file["one/images"], file["one/labels"] = IMAGES, np.zeros(330, np.int64)
+    labels = {"all": LABELS, "few": LABELS[:299], "one": np.zeros(330, np.int64), "odd": LABELS[:300]}
+    images = {**dict.fromkeys(("all", "without", "one", "odd"), IMAGES), "few": IMAGES[:299]}
+    write_arrays(path, {f"{name}/images": given for name, given in images.items()})
+    add_arrays(path, {f"{name}/labels": given for name, given in labels.items()})
     return path
 
 
-def fitted(data, group, *more, code=0, quiet="-q"):
-    where = f"--dataset {group}/images --overwrite --out {data.with_name('m.h5')}"
-    return ended("fit", data, where, WORDS, quiet, *more, code=code)
+def words(data, group):
+    """Return the words of a fit of a group."""
+    return f"fit {data} --dataset {group}/images --overwrite --out {data.with_name('m.h5')} {WORDS}"
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_a_third_of_the_images_is_classified_by_the_others(data, mirrored):
-    found = json.loads(fitted(data, "all", "--json", f"--set=mirrored_votes={mirrored}".lower()).stdout)
-    found = found["first_look"]
+    found = told(words(data, "all"), sets(mirrored_votes=mirrored), "-q")["first_look"]
     assert (found["n_train"], found["n_test"], found["k"]) == (432 if mirrored else 216, 110, 9)
     assert found["mirrored"] == mirrored
     model, engine = load(data.with_name("m.h5")), Engine(SerialExecutor(1))
@@ -66,31 +62,29 @@ def test_a_third_of_the_images_is_classified_by_the_others(data, mirrored):
 
 
 def test_a_person_reads_both_accuracies_and_whether_pixels_win(data):
-    found = fitted(data, "all").stdout
+    found = command(words(data, "all"), "-q")
     assert "A first look: 110 images of the fit, classified by 216 others of it" in found
     assert "mirrored images among them" not in found
-    mirrored = " ".join(fitted(data, "all", "--set=mirrored_votes=true").stdout.split())
+    mirrored = " ".join(command(words(data, "all"), "-q --set mirrored_votes=true").split())
     assert "by 432 others of it, mirrored images among them" in mirrored
     assert "the same, raw pixels" in found
-    looked = json.loads(fitted(data, "all", "--json").stdout)["first_look"]
+    looked = told(words(data, "all"), "-q")["first_look"]
     assert ("Raw pixels are no worse" in found) == (looked["raw_pixels"]["top1"] >= looked["top1"])
 
 
 @pytest.mark.parametrize("group", ["few", "without", "one"])
 def test_where_nothing_can_be_said_nothing_is(data, group):
-    assert "first_look" not in json.loads(fitted(data, group, "--json").stdout)
+    assert "first_look" not in told(words(data, group), "-q")
 
 
 def test_labels_that_cannot_be_used_are_told_of(data):
-    with h5py.File(data, "a") as file:
-        file["odd/images"], file["odd/labels"] = IMAGES, LABELS[:300]
-    found = fitted(data, "odd", quiet="")
-    assert "No first look: " in " ".join(found.stderr.split())
-    assert "there are 330 samples; give one label a sample" in " ".join(found.stderr.split())
+    found = " ".join(ended(words(data, "odd")).stderr.split())
+    assert "No first look: " in found
+    assert "there are 330 samples; give one label a sample" in found
 
 
 def test_it_can_be_left_out_and_samples_that_cannot_be_read_leave_it_out(data):
-    assert "first_look" not in json.loads(fitted(data, "all", "--json", "--no-first-look").stdout)
+    assert "first_look" not in told(words(data, "all"), "-q --no-first-look")
     model, engine = store.load(data.with_name("m.h5")), Engine(SerialExecutor(1))
     engine.skipped["d", 330] = ((0, 1),)
     assert first_look(model, data, "all/images", as_source((data, "all/images")), engine) is None
@@ -101,15 +95,14 @@ def test_a_model_is_complete_when_the_look_at_it_is_stopped(data, monkeypatch):
         raise InterruptedRun("Stopped as asked.", 130)
 
     monkeypatch.setattr(said.looking, "first_look", stopped)
-    checkpoint = data.with_name("checkpoint")
-    error = " ".join(fitted(data, "all", "--checkpoint", checkpoint, code=130).stderr.split())
+    error = command(words(data, "all"), "-q --checkpoint", data.with_name("checkpoint"), code=130)
     assert error == f"smtdist: Stopped as asked; {data.with_name('m.h5')} is complete."
     assert load(data.with_name("m.h5")).embedding is not None
 
 
 def test_some_of_the_images_are_fitted_and_looked_at(data):
     """With --limit: the model is that of the first images alone, and so are the labels."""
-    found = json.loads(fitted(data, "all", "--json", "--limit", "310").stdout)
+    found = told(words(data, "all"), "-q --limit 310")
     assert {one["n_samples"] for one in found["passes"] if one["name"] != "solve"} == {310}
     assert found["first_look"]["n_test"] < 110  # of all there are so many
     model = load(data.with_name("m.h5"))
@@ -117,4 +110,4 @@ def test_some_of_the_images_are_fitted_and_looked_at(data):
     assert np.array_equal(model.statistics.second_moment, alone.statistics.second_moment)
     planned = told("plan", data, "--dataset all/images --limit 310 --no-calibrate", WORDS)
     assert {one["n_samples"] for one in planned["passes"] if one["name"] != "solve"} == {310}
-    fitted(data, "all", "--limit", "331", code=1)
+    command(words(data, "all"), "-q --limit 331", code=1)

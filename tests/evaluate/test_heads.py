@@ -2,12 +2,12 @@
 
 import json
 import re
-import tracemalloc
 
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse
+from measured import measured
 from representation_files import LAYOUT, made, write
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -265,9 +265,7 @@ def test_rows_of_images_and_mirror_images_are_read_to_where_they_belong(data, tm
         other = [rows[:, one.mirrored : one.mirrored + one.block.size] for one in parts]
         whole = np.concatenate([np.concatenate(own, axis=1), np.concatenate(other, axis=1)])
         np.testing.assert_array_equal(views[N - 30 : N + 50], whole[N - 30 : N + 50])
-        tracemalloc.start()
-        block = views[100 : 2 * N - 100]
-        assert tracemalloc.get_traced_memory()[1] < 1.6 * block.nbytes
-        tracemalloc.stop()
+        block, peak = measured(lambda: views[100 : 2 * N - 100])
+        assert peak < 1.6 * block.nbytes
     np.testing.assert_array_equal(block, whole[100 : 2 * N - 100])
     assert (twice == np.concatenate([labels, labels])).all()

@@ -5,6 +5,7 @@ import ctypes
 
 import numpy as np
 import pytest
+from measured import on_threads
 from sklearn.kernel_ridge import KernelRidge as Peer
 
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
@@ -13,7 +14,6 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import kernel_ridge
 from smtdist.evaluate.cosine_rows import Comparer, Part, parts_of
 from smtdist.evaluate.kernel_ridge import KernelTiles, fit_kernel_ridge
-from smtdist.kernels.threads import set_threads, threads
 from smtdist.models.readout import Block, Columns
 
 N, CLASSES = 240, 3
@@ -129,12 +129,10 @@ def test_several_models_are_added(images):
 
 def test_threads_and_blocks_change_nothing_that_matters(images):
     known, labels = parts(images, TRAIN), images[2][TRAIN]
-    before = threads()
     found = []
     for count in (1, 3):
-        set_threads(count)
-        found.append(fit_kernel_ridge(known, labels, direct=10, rank=20))
-    set_threads(before)
+        with on_threads(count):
+            found.append(fit_kernel_ridge(known, labels, direct=10, rank=20))
     assert (found[0].duals == found[1].duals).all()
     small = fit_kernel_ridge(known, labels, direct=10, rank=20, memory_bytes=2**16)
     assert (small.duals == found[0].duals).all()  # its tiles are files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import peak_of
 from sklearn.neighbors import KNeighborsClassifier
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
@@ -128,10 +128,7 @@ def test_stays_within_its_memory(tmp_path: Path, budget: int) -> None:
     with h5py.File(tmp_path / "z.h5", "w") as file:
         file["train"], file["test"] = train, test
         nearest(file["test"], file["train"], 10, block_bytes=budget)  # what is loaded once
-        tracemalloc.start()
-        nearest(file["test"], file["train"], 10, block_bytes=budget)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak = peak_of(lambda: nearest(file["test"], file["train"], 10, block_bytes=budget))
     results = 12 * 10 * 500
     overhead = 200_000  # buffers of NumPy's casting, Python objects
     assert peak <= budget + results + overhead
@@ -146,10 +143,7 @@ def test_a_plan_counts_all_blocks_of_test_rows(dtype: type, budget: int) -> None
     labels = np.arange(2000) % 10
     SoftNeighbours(k=5)(train, labels[:600], test, labels)  # what is loaded once
     planned = knn_bytes(train, test, 5, 10, block_bytes=budget)
-    tracemalloc.start()
-    SoftNeighbours(k=5, block_bytes=budget)(train, labels[:600], test, labels)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = peak_of(lambda: SoftNeighbours(k=5, block_bytes=budget)(train, labels[:600], test, labels))
     assert peak <= planned
 
 

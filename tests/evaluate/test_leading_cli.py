@@ -1,9 +1,9 @@
 """`evaluate --leading`: what the oracle finds in the directions of the oracle, said to people and to scripts."""
 
-import h5py
 import numpy as np
 import pytest
 import reference
+from arrays_in_files import read_array, write_labelled
 from calling import call, refused, run, sets, told
 from drawing import small_images
 
@@ -12,20 +12,17 @@ from drawing import small_images
 def given(tmp_path_factory):
     """A file of labelled images, a model of them, and what both groups are by it."""
     folder = tmp_path_factory.mktemp("leading")
-    rows = {}
-    with h5py.File(folder / "data.h5", "w") as file:
-        for group, count in (("train", 150), ("test", 40)):
-            images, labels = small_images(count, count, 8, 8)[..., 0], np.arange(count) % 3
-            images[labels == 1, :4] //= 2
-            images[labels == 2] = images[labels == 2, :, ::-1] // 3
-            file[f"{group}/images"], file[f"{group}/labels"] = images, labels
+    rows, labels = {}, np.arange(190) % 3
+    images = small_images(150, 190, 8, 8)[..., 0]
+    images[labels == 1, :4] //= 2
+    images[labels == 2] = images[labels == 2, :, ::-1] // 3
+    write_labelled(folder / "data.h5", images, labels, {"train": 150, "test": 40})
     settings = sets(patch=3, feature="vq", dictionary=24, n_components=6, pool_size=2)
     run("fit", folder / "data.h5", "--dataset train/images -q", settings, "--out", folder / "model.h5")
     for group in ("train", "test"):
         transform = [folder / "model.h5", folder / "data.h5", f"--dataset {group}/images -q --out"]
         run("transform", *transform, folder / f"{group}.h5")
-        with h5py.File(folder / f"{group}.h5") as file:
-            rows[group] = file["z"][()], file["labels"][()]
+        rows[group] = tuple(read_array(folder / f"{group}.h5", name) for name in ("z", "labels"))
     return folder, rows
 
 

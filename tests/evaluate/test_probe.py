@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from fake_cupy import install
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from measured import peak_of
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
@@ -272,10 +272,11 @@ def test_few_rows_stay_within_their_memory(tmp_path: Path) -> None:
         stored = Counting(file["z"])
         evaluate_linear(stored, y, file["z"], y, C=[0.01], memory_bytes=memory, max_iter=1)
         assert stored.rows > 900
-        tracemalloc.start()
-        evaluate_linear(stored, y, file["z"], y, C=[0.01, 0.1], memory_bytes=memory, max_iter=15)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak = peak_of(
+            lambda: evaluate_linear(
+                stored, y, file["z"], y, C=[0.01, 0.1], memory_bytes=memory, max_iter=15
+            )
+        )
     assert peak <= memory + 200_000
     assert peak <= linear_bytes(z, z, y, memory) + 200_000
 
@@ -332,10 +333,11 @@ def test_stays_within_its_memory(tmp_path: Path) -> None:
         evaluate_linear(
             file["z"], y, file["z"], y, C=[0.01], memory_bytes=budget, max_iter=1
         )  # imports what it needs
-        tracemalloc.start()
-        evaluate_linear(file["z"], y, file["z"], y, C=[0.01, 0.1], memory_bytes=budget, max_iter=15)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak = peak_of(
+            lambda: evaluate_linear(
+                file["z"], y, file["z"], y, C=[0.01, 0.1], memory_bytes=budget, max_iter=15
+            )
+        )
     labels = 8 * 8 * 4000  # labels, classes, masks
     assert budget > z.nbytes / 8
     assert peak <= budget + labels + 200_000  # and Python objects

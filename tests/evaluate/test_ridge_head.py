@@ -1,8 +1,8 @@
 """The ridge head: the same bits anywhere, rows added and withdrawn, and scikit-learn's figures."""
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
@@ -50,8 +50,7 @@ def test_the_penalty_has_the_smallest_error_of_rows_left_out(fitted):
 
 def test_rows_in_a_file_give_the_same_bits(data, fitted, tmp_path):
     rows, labels = data
-    with h5py.File(tmp_path / "z.h5", "w") as file:
-        file.create_dataset("z", data=rows, chunks=(64, 20))
+    write_arrays(tmp_path / "z.h5", {"z": rows}, chunks=(64, 20))
     found = RidgeHead().fit((tmp_path / "z.h5", "z"), labels)
     assert (found.coef_ == fitted.coef_).all()
     assert (found.predict((tmp_path / "z.h5", "z")) == fitted.predict(rows)).all()
@@ -164,8 +163,7 @@ def test_a_feature_of_another_size_does_not_drown_the_others(data):
 def test_long_rows_are_taken_together(tmp_path):
     """A chunk of long rows has few of them, and the views of landmarks dwarf those of a batch: batches had four rows."""
     rows = np.random.default_rng(0).normal(size=(600, 40)).astype(np.float32)
-    with h5py.File(tmp_path / "z.h5", "w") as file:
-        file.create_dataset("z", data=rows, chunks=(9, 40))
+    write_arrays(tmp_path / "z.h5", {"z": rows}, chunks=(9, 40))
     table = WithLabels(as_table((tmp_path / "z.h5", "z")), np.zeros(600, np.int64))
     assert np.diff(table.leaf_bounds()).tolist() == [504, 96]
     ridge = Ridge.of(600, np.array([300, 300]), np.zeros((2, 30)), np.eye(30))

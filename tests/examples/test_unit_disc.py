@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import reference
+from executors import engine
 from scipy.optimize import nnls
 from scipy.special import eval_jacobi
 
@@ -20,15 +21,13 @@ from examples.unit_disc import (
     spacing,
     zernike,
 )
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.models.functional.inference import recover_codes
 
 
 @pytest.fixture(scope="module", params=[0, 1])
 def fitted(request):
     landmarks = disc_landmarks(300, request.param)
-    model, record = fit_disc(moving_points(6000, request.param), landmarks, Engine(SerialExecutor()))
+    model, record = fit_disc(moving_points(6000, request.param), landmarks, engine())
     return landmarks, model, record
 
 
@@ -72,7 +71,7 @@ def test_the_fit_is_the_minimum_of_the_second_difference(fitted):
     """The objective, summed by hand over paths, is the sum of eigenvalues; no V-orthonormal neighbour has a smaller one."""
     landmarks = fitted[0]
     paths = moving_points(400, 9)
-    small, _ = fit_disc(paths, landmarks[::6], Engine(SerialExecutor()), 5)
+    small, _ = fit_disc(paths, landmarks[::6], engine(), 5)
     codes = Triangulated(landmarks[::6])(paths.reshape(-1, 2)).reshape(*paths.shape[:2], -1)
     P = small.embedding.components
     beta = codes @ P.T

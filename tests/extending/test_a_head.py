@@ -5,11 +5,12 @@ import json
 import sys
 from pathlib import Path
 
-import h5py
+import calling
 import numpy as np
 import pytest
+from arrays_in_files import read_array
 from brought import install, require_resumable, run
-from calling import call, same_sums
+from calling import same_sums, told
 from sklearn.base import clone
 
 import smtdist
@@ -44,12 +45,6 @@ def nearest(installed):
     return importlib.import_module(FILE.stem)
 
 
-def test_it_is_one_file_of_80_lines_which_the_docs_show():
-    text = FILE.read_text()
-    assert len(text.splitlines()) <= 80
-    assert f"```python\n{text}```\n" in (Path(__file__).parents[2] / "docs/extending.md").read_text()
-
-
 def test_in_python(nearest):
     (rows, labels), (more, others) = ((ROWS[name], LABELS[name]) for name in "ab")
     head = clone(nearest.NearestMean()).fit(rows, labels)
@@ -77,12 +72,9 @@ def test_in_python(nearest):
 
 
 def test_from_the_command_line(installed):
-    listed = json.loads(run("settings nearest-mean --json"))["settings"]
-    assert listed.keys() == {"unit", "shrink", "bits", "mirrored"}
-    done = call(f"plan {FIT[4:]}")
-    assert (done.exit_code, "A head has no plan" in done.stderr) == (2, True)
-    fitted = json.loads(run(f"{FIT} --checkpoint c --out a-head.h5 --json"))
-    for one in fitted["passes"]:
+    assert told("settings nearest-mean")["settings"].keys() == {"unit", "shrink", "bits", "mirrored"}
+    assert "A head has no plan" in calling.run(f"plan {FIT[4:]}", code=2)
+    for one in told(f"{FIT} --checkpoint c --out a-head.h5 -q")["passes"]:
         assert one["peak_bytes"] <= one["projected_bytes"]
     run("watch c --quiet")
     run("update a-head.h5 b.h5 --out ab.h5")
@@ -90,17 +82,15 @@ def test_from_the_command_line(installed):
     same_sums("a-head.h5", "back.h5")
     run("transform ab.h5 c.h5 --out p.h5")
     run("transform ab.h5 c.h5 --csv --out p.csv")
-    with h5py.File("p.h5") as file:
-        np.testing.assert_array_equal(file["label"][()], smtdist.load("ab.h5").predict(ROWS["c"]))
-    assert json.loads(run("evaluate ab.h5 c.h5 --json"))["top1"] > 0.9
+    np.testing.assert_array_equal(read_array("p.h5", "label"), smtdist.load("ab.h5").predict(ROWS["c"]))
+    assert told("evaluate ab.h5 c.h5 -q")["top1"] > 0.9
     assert "nearest-mean" in run("evaluate ab.h5 c.h5")
     run("report ab.h5 --out r.html")
-    about = json.loads(run("info ab.h5 --json"))
+    about = told("info ab.h5")
     assert (about["kind"], about["head"], about["n_samples"]) == ("head", "nearest-mean", 600)
     assert "nearest-mean" in run("info ab.h5")
     run("check ab.h5")
-    done = call("merge ab.h5 a-head.h5 --out m.h5")
-    assert (done.exit_code, "A head cannot be merged" in done.stderr) == (1, True)
+    assert "A head cannot be merged" in calling.run("merge ab.h5 a-head.h5 --out m.h5", code=1)
 
 
 def test_killed_and_resumed_it_is_the_same(installed):

@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from brought import install, lived
 from calling import told
 
@@ -49,8 +50,7 @@ def test_arrays_of_samples_are_embedded(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("features", "order"), [pytest.param("l1", 2, marks=pytest.mark.slow), ("rbf", 1)])
 def test_it_gets_every_command(features, order, tmp_path, monkeypatch):
     check_sites(Windows, signals(0), length=6, step=2)
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        file["a"], file["b"] = signals(1), signals(2)
+    write_arrays(tmp_path / "d.h5", {"a": signals(1), "b": signals(2)})
     monkeypatch.chdir(tmp_path)
     install(monkeypatch, tmp_path, "smtdist.sites", "windows", f"{__name__}:Windows")
     asked = (

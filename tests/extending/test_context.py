@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-import h5py
 import pytest
+from arrays_in_files import write_arrays
 from brought import install, lived
 from drawing import small_images
 
@@ -45,9 +45,8 @@ class Rows:
 @pytest.mark.parametrize("order", [1, 2])
 def test_it_gets_every_command(order, tmp_path, monkeypatch):
     check_context(Rows)
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        for number, name in enumerate("ab"):
-            file[f"{name}/images"] = small_images(number, 40, 9, 9)
+    parts = {f"{name}/images": small_images(number, 40, 9, 9) for number, name in enumerate("ab")}
+    write_arrays(tmp_path / "d.h5", parts)
     fit = "--set feature=l1 --set dictionary=8 --set patch=4 --set rounds=2 --set n_components=3"
     fit += f" --set context=rows --set order={order}"
     monkeypatch.chdir(tmp_path)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import calling
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 from brought import install, lived, run
 from drawing import small_images
 
@@ -38,10 +38,7 @@ FIT = "--set feature=rectified --set dictionary=12 --set patch=4 --set n_compone
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     at = tmp_path_factory.mktemp("extending")
-    with h5py.File(at / "d.h5", "w") as file:
-        for number, name in enumerate("ab"):
-            file[f"{name}/images"] = small_images(number, 60, 12, 12)
-            file[f"{name}/labels"] = np.arange(60) % 2
+    write_labelled(at / "d.h5", small_images(0, 120, 12, 12), np.arange(120) % 2, {"a": 60, "b": 60})
     return at
 
 

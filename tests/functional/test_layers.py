@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from executors import engine
 from functional_clips import SMALL, make_clips
 
 from examples.video_dictionary import atom_lengths, fit_layers, interpolated, judged_layers
 from smtdist.data.video import open_clips
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.models import store
 from smtdist.models.functional.inference import recover_codes
 from smtdist.models.functional.video import fit_video
@@ -24,7 +23,7 @@ def clips(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stack(clips):
-    return fit_layers(clips, [SMALL, UPPER, TOP], Engine(SerialExecutor()))[0]
+    return fit_layers(clips, [SMALL, UPPER, TOP], engine())[0]
 
 
 @pytest.fixture(scope="module")
@@ -91,5 +90,5 @@ def test_a_file_holds_every_layer(stack, tmp_path):
 
 def test_a_layer_takes_over_how_patches_are_cut(clips, stack):
     lower = stack.layers[0]
-    upper, _ = fit_video(clips, UPPER.replace(patch=9, length=6, rounds=1), Engine(SerialExecutor()), lower)
+    upper, _ = fit_video(clips, UPPER.replace(patch=9, length=6, rounds=1), engine(), lower)
     assert (upper.settings.patch_size, upper.settings.length) == (6, 4)

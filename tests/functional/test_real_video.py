@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from executors import engine
 
 from smtdist.data.video import import_videos, open_clips
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import fit_video
 from smtdist.models.functional.video_judge import judged
@@ -34,7 +33,7 @@ def test_held_out_clips_are_straighter(real_data, tmp_path):
         penalty=0.3,
         ridge=0.1,
     )
-    model, _ = fit_video(train, settings, Engine(SerialExecutor()))
+    model, _ = fit_video(train, settings, engine())
     source = model.sequences(tuple(clips[name] for name in HELD_OUT))
     with source.opened() as reader:
         rows = reader.read(0, source.n_samples)[::10, 0]

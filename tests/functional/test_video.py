@@ -5,6 +5,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array, read_samples, write_arrays
 
 from smtdist.data.video import (
     PatchSequences,
@@ -44,8 +45,7 @@ def test_sequences_are_patches_of_consecutive_frames_and_respect_cuts(clips):
     # shots of 9, 14 and 10 frames have 2 + 3 + 2 windows of 4
     assert source.windows == ((0, 0), (0, 4), (0, 9), (0, 13), (0, 17), (1, 0), (1, 4))
     assert source.shape == (35, 4, 36)
-    with source.opened() as reader:
-        rows = reader.read(0, 35)
+    rows = read_samples(source, 0, 35)
     with h5py.File(clips) as file:
         raw = {name: file[name]["frames"][()] for name in ("one", "two")}
     for window, (clip, start) in enumerate(source.windows):
@@ -79,8 +79,7 @@ def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, view
     source = patch_sequences(clips, patch=6, length=4, places=5, seed=3, views=views)
     assert source.windows == plain.windows
     assert source.shape == (35 * views, 4, 36)
-    with source.opened() as reader:
-        whole = reader.read(0, source.n_samples)
+    whole = read_samples(source, 0, source.n_samples)
     with source.opened() as reader:
         parts = [
             reader.read(start, min(start + 3, source.n_samples)) for start in range(0, source.n_samples, 3)
@@ -113,10 +112,8 @@ def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, view
 
 def test_whitened_patches_are_cut_from_whitened_frames(clips):
     source = patch_sequences(clips, ["two"], patch=16, length=5, places=1, whiten="fourier")
-    with source.opened() as reader:
-        rows = reader.read(0, 1).reshape(5, 16, 16)
-    with h5py.File(clips) as file:
-        frames = file["two/frames"][:5] / 255
+    rows = read_samples(source, 0, 1).reshape(5, 16, 16)
+    frames = read_array(clips, "two/frames")[:5] / 255
     k = np.fft.fftfreq(16) * 16
     r = np.hypot(k[:, None], k[None])  # in cycles a frame, Nyquist 8: r₀ = 6
     by_hand = np.fft.ifft2(np.fft.fft2(frames) * (r / 8) * np.exp(-((r / 6) ** 4))).real
@@ -213,8 +210,7 @@ def test_files_that_pyav_reads_come_in(tmp_path):
     out = tmp_path / "clips.h5"
     written = import_videos([str(path)], out)
     assert written == [{"clip": "made", "frames": [6, 32, 48], "fps": 30.0, "cuts": []}]
-    with h5py.File(out) as file:
-        assert np.array_equal(file["made/frames"], frames)
+    assert np.array_equal(read_array(out, "made/frames"), frames)
     (tmp_path / "broken.mkv").write_bytes(path.read_bytes()[:300])
     (tmp_path / "text.mp4").write_text("no video")
     for bad in ("broken.mkv", "text.mp4", "missing.mp4"):
@@ -243,8 +239,7 @@ def test_what_has_no_sequences_is_refused(clips, tmp_path):
     with pytest.raises(ConfigurationError, match="multiple"):
         VideoSettings(crop=10, levels=2)
     empty = tmp_path / "empty.h5"
-    with h5py.File(empty, "w") as file:
-        file["x"] = np.zeros(2)
+    write_arrays(empty, {"x": np.zeros(2)})
     with pytest.raises(DataError, match="no clips"):
         open_clips(str(empty))
     with (

@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from calling import refused, run, told
+from executors import engine
 from functional_clips import SMALL, make_clips
 
 from benchmarks.functional.common import rows_of
 from smtdist.data.video import open_clips
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.models import store
 from smtdist.models.functional.settings import FunctionalSettings
@@ -29,11 +28,11 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(path):
-    return fit_video(open_clips(path), SMALL, Engine(SerialExecutor()))[0]
+    return fit_video(open_clips(path), SMALL, engine())[0]
 
 
 def test_mini_batches_say_how_they_ended(path, model, tmp_path):
-    local, _ = fit_video(open_clips(path), SMALL.replace(sgd_rounds=2), Engine(SerialExecutor()))
+    local, _ = fit_video(open_clips(path), SMALL.replace(sgd_rounds=2), engine())
     assert not np.array_equal(local.components, model.components)
     assert local.summary()["mini_batches"]["n_iter"] == 2
     store.save(local, tmp_path / "local.h5")
@@ -50,7 +49,7 @@ def test_what_is_learned_from_turned_windows_too_holds_for_motion_that_was_never
     found = {}
     for views in (1, 8):
         settings = SMALL.replace(views=views, n_components=4)
-        fitted, _ = fit_video(across, settings, Engine(SerialExecutor()))
+        fitted, _ = fit_video(across, settings, engine())
         source = fitted.sequences(down)
         assert source.shape[0] == len(source.windows) * SMALL.places  # what is judged is seen as it is
         found[views] = straightness(fitted.embed(rows_of(source)))
@@ -117,7 +116,7 @@ def test_the_gain_is_that_of_least_squares(model, path):
 
 def test_judged_beside_the_raw_frames(path):
     clips = open_clips(path)
-    model, _ = fit_video(clips, SMALL.replace(whiten="fourier", rounds=1), Engine(SerialExecutor()))
+    model, _ = fit_video(clips, SMALL.replace(whiten="fourier", rounds=1), engine())
     rows, raw = (rows_of(model.sequences(clips, raw=one))[:30] for one in (False, True))
     assert not np.array_equal(rows, raw)
     assert 0 <= raw.min() < raw.max() <= 1
@@ -172,20 +171,18 @@ def test_sources_of_both_whitenings(path):
         sequences_of(open_clips(path), SMALL.replace(whiten=kind)) for kind in ("zca", "fourier")
     )
     assert (zca.whiten, fourier.whiten) == ("none", "fourier")
-    found, _ = fit_video(
-        open_clips(path), SMALL.replace(whiten="fourier", rounds=1), Engine(SerialExecutor())
-    )
+    found, _ = fit_video(open_clips(path), SMALL.replace(whiten="fourier", rounds=1), engine())
     assert found.components.shape == (8, 40)
 
 
 def test_a_clip_of_a_fit_can_be_withdrawn(path):
     # its places are drawn by its own name and frames, whichever clips stand beside it
     clips = open_clips(path)
-    model, _ = fit_video(clips, SMALL, Engine(SerialExecutor()))
-    less, _ = update(model, sequences_of(clips[1:2], SMALL), Engine(SerialExecutor()), withdraw=True)
-    rest, _ = model.summed(sequences_of((clips[0], clips[2]), SMALL), Engine(SerialExecutor()))
+    model, _ = fit_video(clips, SMALL, engine())
+    less, _ = update(model, sequences_of(clips[1:2], SMALL), engine(), withdraw=True)
+    rest, _ = model.summed(sequences_of((clips[0], clips[2]), SMALL), engine())
     np.testing.assert_array_equal(less.statistics.context_scatter, rest.context_scatter)
     np.testing.assert_array_equal(less.statistics.activity, rest.activity)
     local = replace(model, settings=SMALL.replace(sgd_rounds=1))
     with pytest.raises(ModelError, match="mini-batches"):
-        update(local, sequences_of(clips[:1], SMALL), Engine(SerialExecutor()))
+        update(local, sequences_of(clips[:1], SMALL), engine())

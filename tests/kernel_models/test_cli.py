@@ -1,8 +1,8 @@
 """Kernel models from the command line: what a plan says of their fits, and what goes wrong."""
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays, write_labelled
 from calling import refused, run, sets, told
 
 
@@ -10,13 +10,9 @@ from calling import refused, run, sets, told
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("kernel") / "data.h5"
     generator = np.random.default_rng(0)
-    with h5py.File(path, "w") as file:
-        for group, n in (("train", 600), ("test", 90)):
-            labels = np.arange(n) % 3
-            centres = np.eye(3, 5)[labels] * 3
-            file[f"{group}/x"] = (centres + 0.4 * generator.standard_normal((n, 5))).astype(np.float32)
-            file[f"{group}/y"] = labels
-    return path
+    labels = np.arange(690) % 3
+    rows = np.eye(3, 5)[labels] * 3 + 0.4 * generator.standard_normal((690, 5))
+    return write_labelled(path, rows.astype(np.float32), labels, {"train": 600, "test": 90}, ("x", "y"))
 
 
 CONTRASTIVE = "--dataset train/x --model kernel-contrastive --quiet"
@@ -65,8 +61,7 @@ def test_what_goes_wrong_is_one_sentence(changes, sentence, data, tmp_path):
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (5,), ()])
 def test_what_has_no_rows_is_not_taken_for_images(shape, tmp_path):
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["x"] = np.zeros(shape)
+    write_arrays(tmp_path / "x.h5", {"x": np.zeros(shape)})
     words = ["fit", tmp_path / "x.h5", "--dataset x --model kernel-contrastive --out", tmp_path / "k.h5"]
     refused(words, tmp_path, "rows of numbers must be (points, dimensions)")
 

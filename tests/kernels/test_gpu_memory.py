@@ -1,9 +1,8 @@
 """What a batch takes on a device stays within what is planned for it, and is no small part of that."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
+from measured import peak_of
 
 from smtdist.kernels.device import PRODUCTS_VARIABLE, place
 from smtdist.kernels.gpu.memory import POOL_ROUNDING
@@ -52,12 +51,7 @@ def test_a_batch_takes_what_is_planned(fake_cupy, monkeypatch, name, products):
     images = np.random.default_rng(1).integers(0, 256, (IMAGES, 16, 16, 3), dtype=np.uint8)
     state = {key: place(value) for key, value in statistic.zero().items()}
     statistic.update(state, images[:1], 0)
-    tracemalloc.start()
-    try:
-        statistic.update(state, images, 0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak = peak_of(lambda: statistic.update(state, images, 0))
     planned = statistic.device_batch_bytes(IMAGES)
     print(f"{name}: {peak / 2**20:.2f} of {planned / 2**20:.2f} MiB")
     assert peak <= planned

@@ -1,10 +1,10 @@
 """What a batch takes stays within what was planned, also for images of thousands of patches and dense codes."""
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from measured import peak_of
 
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Whitener
@@ -39,12 +39,7 @@ def peak_of_a_batch(statistic, images):
     tiny = statistic.miniature()
     tiny.update(tiny.zero(), images[:1], 0)  # compiles
     state = statistic.zero()
-    tracemalloc.start()
-    try:
-        statistic.update(state, images, 0)
-        return tracemalloc.get_traced_memory()[1], state
-    finally:
-        tracemalloc.stop()
+    return peak_of(lambda: statistic.update(state, images, 0)), state
 
 
 @pytest.mark.usefixtures("thread_count")

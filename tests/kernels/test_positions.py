@@ -1,8 +1,8 @@
 """Patches on a stride and drawn ones: which they are, that only they are made, and that their sums are the oracle's."""
 
-import tracemalloc
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import plain_bodies
@@ -12,10 +12,11 @@ from coded import encode, same_scatter
 from drawing import small_images
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from measured import on_threads, peak_of
 
 from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError, MemoryBudgetError
-from smtdist.kernels import codes, context, memory, patches, pixels, positions, scatter, threads, whitening
+from smtdist.kernels import codes, context, memory, patches, pixels, positions, scatter, whitening
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.mirrored import is_symmetric
 from smtdist.kernels.types import Codes, Encoder, Geometry, Sampling, Whitener
@@ -133,13 +134,9 @@ class TestDraw:
         )
         keys = np.arange(3, 43, dtype=np.uint64)
         want = positions.drawn_positions(more, keys, 1)
-        before = threads.threads()
         monkeypatch.setattr(positions, "DRAW_POSITIONS", 250)
-        threads.set_threads(thread_count)
-        try:
+        with on_threads(thread_count):
             got, fewer = (positions.drawn_positions(one, keys, 1) for one in (more, few))
-        finally:
-            threads.set_threads(before)
         np.testing.assert_array_equal(got, want)
         assert all(set(some) <= set(all_) for some, all_ in zip(fewer, want, strict=True))
         assert len({tuple(row) for row in want.tolist()}) == 40, "every image is drawn on its own"
@@ -421,19 +418,12 @@ class TestCost:
         whitener = self.whitener(sampling)
         images = images_of(whitener, 0, 150)
         encoder = some_encoder(whitener, 0, "gq", t=0.35, n_atoms=200)
-        before = threads.threads()
-        threads.set_threads(1)
-        try:
-            for statistic in (CodeSums(encoder, around, 1, True, 150), PatchMoment(whitener, True)):
-                state = statistic.zero()
+        for statistic in (CodeSums(encoder, around, 1, True, 150), PatchMoment(whitener, True)):
+            state = statistic.zero()
+            with on_threads(1):
                 statistic.update(state, images, 0)
-                tracemalloc.start()
-                statistic.update(state, images, 150)
-                peak = tracemalloc.get_traced_memory()[1]
-                tracemalloc.stop()
-                assert peak <= statistic.batch_bytes(150) <= 3 * peak + 4 * memory.BLAS_BYTES
-        finally:
-            threads.set_threads(before)
+                peak = peak_of(partial(statistic.update, state, images, 150))
+            assert peak <= statistic.batch_bytes(150) <= 3 * peak + 4 * memory.BLAS_BYTES
 
 
 def test_a_context_within_the_stride_is_refused():

@@ -5,10 +5,11 @@ import pytest
 from fake_cupy import install
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import on_threads
 
 from smtdist.evaluate import linear, linear_rows
 from smtdist.evaluate.linear import evaluate_linear, evaluate_svm, linear_bytes
-from smtdist.kernels import device, threads
+from smtdist.kernels import device
 from smtdist.kernels.products import across, down
 from smtdist.solve import factor
 
@@ -24,12 +25,8 @@ def test_products_are_those_of_the_matrices(seed, rows, features, outputs, n_thr
     weights, pull = (
         draw.integers(-4, 5, shape).astype(float) for shape in ((outputs, features), (rows, outputs))
     )
-    before = threads.threads()
-    threads.set_threads(n_threads)
-    try:
+    with on_threads(n_threads):
         found = across(block, weights), down(block, pull)
-    finally:
-        threads.set_threads(before)
     np.testing.assert_array_equal(found[0], block @ weights.T)
     np.testing.assert_array_equal(found[1], pull.T @ block)
     assert found[0].dtype == found[1].dtype == np.float64

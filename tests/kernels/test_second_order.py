@@ -1,6 +1,5 @@
 """Second-order sums over windows, compiled: both ways agree with the plain one, whatever is left out of an image."""
 
-import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +8,7 @@ import reference as oracle
 from coded import random_codes, same_sums, whole_second_order
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import peak_of
 
 from smtdist.kernels import context, scatter
 from smtdist.kernels.cpu import second_order
@@ -189,8 +189,5 @@ def test_what_it_takes_is_stated(images):
     assert second_order.pays(codes, shape, d)
     whitener = Whitener(geometry, pixel_scale(np.uint8, None), False, "patch", 1, None, 1.0, None)
     stated = batch_bytes(whitener, k, "bits", images, context=d, second_order=True).scatter
-    tracemalloc.start()
-    context.add_second_order(out, codes, kept, d)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = peak_of(lambda: context.add_second_order(out, codes, kept, d))
     assert 4 * k * min(codes.n_patches, second_order.patches_at_once(k)) < peak < stated

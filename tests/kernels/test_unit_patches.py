@@ -1,13 +1,13 @@
 """Unit patches from products of int16 are those of centring, whitening and dividing one step at a time, bit for bit."""
 
 import itertools
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import peak_of
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, memory, patches, pixels, whitening
@@ -165,10 +165,7 @@ def test_memory_is_planned(dtype, size):
     images = images / dtype(256) if dtype == np.float32 else images
     assert digits_of(whitener) is not None or not ABLE
     codes.grid_patches(images[:1], whitener, False)
-    tracemalloc.start()
-    codes.grid_patches(images, whitener, False)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = peak_of(lambda: codes.grid_patches(images, whitener, False))
     planned = memory.batch_bytes(whitener, 8, "labels", 3)
     assert peak <= planned.encoding
 

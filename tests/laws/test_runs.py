@@ -43,6 +43,7 @@ RUNS = {
     "omp": f"{CODER} --model omp",
     "sc": f"{CODER} --model sc",
     "points": "fit ROWS --model points --set size=20",
+    "points, noise": "fit ROWS --model points " + sets(size=20, context="noise", noise=0.1),
     "kernel": f"fit ROWS --model kernel-contrastive {FEATURES}",
     "kernel, rounds": f"fit ROWS --model kernel-spectral {FEATURES} --set rounds=4",
     "kernel, autoencoder": "fit ROWS --model kernel-autoencoder "

@@ -22,6 +22,7 @@ def assert_equal(left, right):
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 2**16))
 def test_each_part_is_what_it_is_alone(seed):
+    assert JOINT.exact
     samples = small_images(seed, 9, 7, 6)
     whole = sum_of(JOINT, samples)
     for name, one in JOINT.parts[:2]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array
 from calling import run
 from coded import encode
 from drawing import small_images
@@ -148,8 +149,7 @@ def cifar(real_data):
 
 @pytest.fixture(scope="module")
 def digits(real_data):
-    with h5py.File(real_data("mnist.h5")) as file:
-        return file["test/images"][:200][..., None]
+    return read_array(real_data("mnist.h5"), "test/images")[:200][..., None]
 
 
 def by_hundreds(model, images):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import reference as oracle
 import threadpoolctl
+from arrays_in_files import write_arrays
 from calling import same_fits
 from coded import same_scatter
 from drawing import small_images
@@ -465,8 +466,7 @@ def test_each_chunk_of_a_file_is_read_once_a_pass(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Reader, "read", counted)
     path = tmp_path / "images.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=IMAGES, chunks=(7, 5, 8, 3), compression="gzip")
+    write_arrays(path, {"x": IMAGES}, chunks=(7, 5, 8, 3), compression="gzip")
     for executor in (SerialExecutor(1), ThreadsExecutor(3)):
         ranges.clear()
         fitted((path, "x"), SETTINGS["gq"], executor)

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from arrays_in_files import read_array, write_arrays
 from calling import run, same_fits, sets, told
 from distributed import Client
 from executors import dask_client
@@ -402,8 +403,7 @@ def test_names_of_dimensions_in_a_file_and_a_model_decide(kind, tmp_path):
         assert np.array_equal(
             SMT(**SMALL).fit((tmp_path / "a.h5", "images")).components_, expected.components_
         )
-        with h5py.File(tmp_path / "b.h5", "w") as file:
-            file["images"] = cubes
+        write_arrays(tmp_path / "b.h5", {"images": cubes})
         model, z = tmp_path / "m.h5", tmp_path / "z.h5"
         expected.save(model)
         assert "volumes" in run(
@@ -607,8 +607,7 @@ def test_the_command_line_takes_what_files_hold(images, plain, settings, tmp_pat
         run("fit", data, "--dataset train --out", model, sets(**SMALL), asked)
         run("transform", model, data, "--dataset test --out", z)
         judged = told("evaluate", model, data, "--train train --test test")
-        with h5py.File(z) as file:
-            said.append((file["z"][()].tolist(), judged["top1"]))
+        said.append((read_array(z, "z").tolist(), judged["top1"]))
     assert said[0] == said[1]
 
 

@@ -1,8 +1,8 @@
 """Colour and grey side by side: the bits of two models, through fit, file, update, merge, transform and evaluate."""
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 from calling import arrays, run, told
 
 import smtdist
@@ -40,11 +40,7 @@ def apart():
 
 @pytest.fixture
 def data(tmp_path):
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        for group, part in (("train", slice(0, 30)), ("test", slice(30, 40))):
-            file[f"{group}/images"] = IMAGES[part]
-            file[f"{group}/labels"] = np.arange(len(IMAGES[part])) % 2
-    return tmp_path / "d.h5"
+    return write_labelled(tmp_path / "d.h5", IMAGES, np.arange(40) % 2, {"train": 30, "test": 10})
 
 
 def require_equal(joined, models):

@@ -1,6 +1,5 @@
 """Sums add and subtract, bit for bit, and say no where that would have no meaning."""
 
-import itertools
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from coded import same_statistics
 from executors import engine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smtdist.data.array import as_source
@@ -49,22 +48,6 @@ def sums_of(images, base):
 def part_of(images, base):
     """A model of other images with the whitening and dictionary of `base`; it need not be solved to be merged."""
     return base.finished(sums_of(images, base), None)
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.sampled_from(sorted(SETTINGS)), st.lists(st.integers(1, 79), min_size=1, max_size=3, unique=True))
-def test_the_parts_add_up_to_the_whole_and_the_whole_less_a_part_is_the_rest(name, cuts):
-    base = model_of(name)
-    bounds = [0, *sorted(cuts), 80]
-    parts = [sums_of(IMAGES[a:b], base) for a, b in itertools.pairwise(bounds)]
-    whole = sums_of(IMAGES, base)
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    same_statistics(total, whole)
-    if bounds[1] >= 20:  # atoms come from the first images
-        rest = sums_of(IMAGES[: bounds[-2]], base)
-        same_statistics(whole - parts[-1], rest)
 
 
 _models = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array
 from calling import run, told
 
 from benchmarks.same_bits.data import make_data
@@ -47,8 +48,7 @@ def test_fixtures_are_small():
 def probabilities(path):
     if path.suffix == ".csv":
         return np.loadtxt(path, delimiter=",", skiprows=1)[:, 2:]
-    with h5py.File(path) as file:
-        return file["probability"][()]
+    return read_array(path, "probability")
 
 
 @pytest.mark.parametrize("name", [path.name for path in MODELS + WHOLE_2])
@@ -98,8 +98,9 @@ def test_every_file_is_read(name, folder, tmp_path):
     with h5py.File(tmp_path / "z.h5") as file:
         assert np.isfinite(file["z"][()]).all()
         if name == "smt-gq.h5":
-            with h5py.File(folder / "representation.h5") as older:
-                np.testing.assert_allclose(file["z"][()], older["z"][()], atol=1e-5)
+            np.testing.assert_allclose(
+                file["z"][()], read_array(folder / "representation.h5", "z"), atol=1e-5
+            )
 
 
 @pytest.mark.parametrize("operation", sorted(OPERATIONS))

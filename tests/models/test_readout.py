@@ -1,12 +1,13 @@
 """Other ways to read codes out: counts in cells, grids, mirror images; from arrays, from files, and by the command line."""
 
 import json
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from calling import call
-from calling import ended as run
+from arrays_in_files import write_labelled
+from calling import call, run, told
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
@@ -147,28 +148,33 @@ def test_the_first_samples_are_a_source(images):
         First(as_source(images), 31)
 
 
+def labels_of(images):
+    return (images.mean(axis=(1, 2, 3)) > 80).astype(np.int64)
+
+
 @pytest.fixture(scope="module")
-def stored(model, images, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("readout")
-    store.save(model, folder / "m.h5")
-    labels = (images.mean(axis=(1, 2, 3)) > 80).astype(np.int64)
-    with h5py.File(folder / "d.h5", "w") as file:
-        for name, chosen in (("train", np.s_[:20]), ("test", np.s_[20:])):
-            file[f"{name}/images"], file[f"{name}/labels"] = images[chosen], labels[chosen]
-    return folder, labels
+def folder(model, images, tmp_path_factory):
+    at = tmp_path_factory.mktemp("readout")
+    store.save(model, at / "m.h5")
+    write_labelled(at / "d.h5", images, labels_of(images), {"train": 20, "test": 10})
+    return at
 
 
-def on_images(folder):
-    """The words that judge the model by the images themselves."""
-    groups = ("--train", "train/images", "--test", "test/images")
-    return "evaluate", folder / "m.h5", folder / "d.h5", *groups
+@pytest.fixture
+def stored(folder, images, monkeypatch):
+    """The labels of the images, which lie in the present folder with the model."""
+    monkeypatch.chdir(folder)
+    return labels_of(images)
+
+
+ON_IMAGES = "evaluate m.h5 d.h5 --train train/images --test test/images"
+"""What judges the model by the images themselves."""
 
 
 def test_transform_writes_them(model, images, stored):
-    folder, _ = stored
-    run("transform", folder / "m.h5", folder / "d.h5", "--dataset", "train/images", "--out", folder / "z.h5",
-        "--features", "both", "--pool", 2, "--mirrored", "--limit", 9, "--overwrite")  # fmt: skip
-    with h5py.File(folder / "z.h5") as file:
+    asked = "--features both --pool 2 --mirrored --limit 9"
+    run(f"transform m.h5 d.h5 --dataset train/images --out z.h5 {asked}")
+    with h5py.File("z.h5") as file:
         assert file.attrs["feature_shape"].tolist() == [2, 100]
         assert json.loads(file.attrs["parts"])[0][1] == {
             "name": "codes",
@@ -176,127 +182,100 @@ def test_transform_writes_them(model, images, stored):
             "start": 20,
             "mirrored": 120,
         }
-        assert (file["labels"][:] == stored[1][:9]).all()
+        assert (file["labels"][:] == stored[:9]).all()
         assert (file["z"][:] == z_of(model, images[:9], grid=2, mirrored=True).reshape(9, -1)).all()
 
 
 def test_transform_writes_half_the_bytes(model, images, stored):
-    folder, _ = stored
-    words = ("transform", folder / "m.h5", folder / "d.h5", "--dataset", "test/images", "--half", "--out")
-    run(*words, folder / "half.h5")
-    run(*words, folder / "both.h5", "--features", "both", "--with", folder / "m.h5")
+    words = "transform m.h5 d.h5 --dataset test/images --half --out"
+    run(words, "half.h5")
+    run(words, "both.h5 --features both --with m.h5")
     plain = represented(model, as_source(images[20:]), Engine(SerialExecutor(1)))
-    with h5py.File(folder / "half.h5") as file, h5py.File(folder / "both.h5") as both:
+    with h5py.File("half.h5") as file, h5py.File("both.h5") as both:
         assert file["z"].dtype == both["z"].dtype == np.float16
         np.testing.assert_allclose(file["z"][:], plain.reshape(10, -1), rtol=1e-3, atol=1e-3)
         assert file.attrs["feature_shape"].tolist() == [6, 5, 5]
 
 
 def test_evaluate_by_the_kernel(model, images, stored):
-    folder, labels = stored
-    common = on_images(folder)
-    told = json.loads(run(*common, "--metric", "kernel", "--json", "--quiet").stdout)
-    assert told["metric"] == "kernel"
-    assert told["mirrored"] is True
-    assert told["n_train"] == 20
+    labels, said = stored, told(ON_IMAGES, "--metric kernel --quiet")
+    assert said["metric"] == "kernel"
+    assert said["mirrored"] is True
+    assert said["n_train"] == 20
     engine = Engine(SerialExecutor(1))
     known, asked = (Labelled(as_source(images[part]), labels[part]) for part in (np.s_[:20], np.s_[20:]))
     seen = with_readout(model, "both", mirrored=True)
     assert seen.readout.grid == 4
     found = Comparison(seen, known, asked, Kernel(0.5, layout_of(seen))).found(engine)
-    assert found.to_dict() == {name: told[name] for name in found.to_dict()}
-    asked = "--metric kernel --limit 12 --temperature 1 --features codes --json"
-    few = json.loads(run(*common, asked).stdout)
+    assert found.to_dict() == {name: said[name] for name in found.to_dict()}
+    few = told(ON_IMAGES, "--metric kernel --limit 12 --temperature 1 --features codes")
     assert (few["n_train"], few["temperature"]) == (12, 1.0)
-    text = run(*common, "--metric", "kernel", "--not-mirrored").stdout
+    text = run(ON_IMAGES, "--metric kernel --not-mirrored")
     assert "kernel ridge (T = 0.5" in text
     assert "mirrored" not in text
-    run(*common, "--metric kernel --neighbours 3", code=2)
+    run(ON_IMAGES, "--metric kernel --neighbours 3", code=2)
 
 
 def test_evaluate_by_the_kernel_with_few_labels(stored):
-    folder, _ = stored
-    common = on_images(folder)
-    words = (*common, "--metric", "kernel", "--labels", 8, "--labels", 12, "--draws", 2, "--quiet")
-    told = json.loads(run(*words, "--with", folder / "m.h5", "--json").stdout)
-    assert told["metric"] == "kernel"
-    assert [(one["labels"], len(one["draws"])) for one in told["sweep"]] == [(8, 2), (12, 2)]
-    assert all(0 <= share <= 1 for one in told["sweep"] for share in one["draws"])
-    assert told == json.loads(run(*words, "--with", folder / "m.h5", "--json").stdout)
-    assert "Accuracy with few labels" in run(*words).stdout
+    words = f"{ON_IMAGES} --metric kernel --labels 8 --labels 12 --draws 2 --quiet"
+    said = told(words, "--with m.h5")
+    assert said["metric"] == "kernel"
+    assert [(one["labels"], len(one["draws"])) for one in said["sweep"]] == [(8, 2), (12, 2)]
+    assert all(0 <= share <= 1 for one in said["sweep"] for share in one["draws"])
+    assert said == told(words, "--with m.h5")
+    assert "Accuracy with few labels" in run(words)
 
 
 @pytest.fixture(scope="module")
-def written(stored):
-    folder, _ = stored
+def written(folder):
     for group in ("train", "test"):
         transform = ["transform", folder / "m.h5", folder / "d.h5", f"--dataset {group}/images --out"]
         run(*transform, folder / f"{group}.h5", "--features both --mirrored")
         run(*transform, folder / f"{group}-plain.h5")
-    return folder
+
+
+AS_POOLED = "--neighbours 5"
+"""For files of what the model pools."""
 
 
 @pytest.mark.parametrize(
     "options",
     [
+        AS_POOLED,
         "--metric kernel",
+        "--metric kernel --labels 8 --draws 2",
         "--metric kernel --not-mirrored",
         "--neighbours 5 --mirrored --features both",
         "--metric linear --features both",
     ],
 )
-def test_files_give_the_figures_of_the_images(written, options):
-    words = options.split()
-    images = on_images(written)
-    expected = json.loads(run(*images, *words, "--json", "--quiet").stdout)
-    alike = [word for word in words if word not in ("--features", "both")]
-    told = json.loads(
-        run("evaluate", written / "train.h5", written / "test.h5", *alike, "--json", "--quiet").stdout
-    )
-    expected.pop("raw_pixels", None)  # a file has none
-    assert {**told, "model": ""} == {**expected, "model": ""}
+def test_files_give_the_figures_of_the_images(written, stored, options):
+    expected = told(ON_IMAGES, options, "--quiet")
+    files = "train.h5 test.h5" if options != AS_POOLED else "train-plain.h5 test-plain.h5"
+    said = told("evaluate", files, options.replace("--features both", ""), "--quiet")
+    raw = expected.pop("raw_pixels", None)
+    assert raw or options != AS_POOLED  # a file has none
+    assert {**said, "model": ""} == {**expected, "model": ""}
 
 
-def test_files_are_judged_by_few_labels(written):
-    words = ("--metric", "kernel", "--labels", 8, "--draws", 2, "--json", "--quiet")
-    images = on_images(written)
-    expected = json.loads(run(*images, *words).stdout)
-    assert json.loads(run("evaluate", written / "train.h5", written / "test.h5", *words).stdout) == expected
-
-
-def test_files_as_the_model_pools_them(written):
-    images = on_images(written)
-    expected = json.loads(run(*images, "--neighbours", 5, "--json", "--quiet").stdout)
-    plain = ("evaluate", written / "train-plain.h5", written / "test-plain.h5")
-    told = json.loads(run(*plain, "--neighbours", 5, "--json", "--quiet").stdout)
-    del expected["raw_pixels"]  # a file has none
-    assert {**told, "model": ""} == {**expected, "model": ""}
-
-
-def test_files_that_do_not_go_together_are_refused(written):
-    def refused(*words):
-        result = call("evaluate", *words)
+def test_files_that_do_not_go_together_are_refused(written, stored):
+    def refused(words):
+        result = call("evaluate", words)
         assert result.exit_code in (1, 2)
         return result.stderr
 
-    one, other = written / "train.h5", written / "test.h5"
-    assert "not written by the same model with the same options" in refused(one, written / "test-plain.h5")
-    assert "leave out --train, --test" in refused(one, other, "--limit", 3)
-    assert "There is no file" in refused(one, written / "none.h5")
-    run("transform", written / "m.h5", written / "d.h5", "--dataset", "test/images", "--out", written / "dropped.h5",
-        "--features", "both", "--mirrored", "--components", 4, "--drop", 1)  # fmt: skip
-    run("transform", written / "m.h5", written / "d.h5", "--dataset", "train/images", "--out", written / "kept.h5",
-        "--features", "both", "--mirrored", "--components", 4)  # fmt: skip
-    assert "not written by the same model" in refused(
-        written / "kept.h5", written / "dropped.h5", "--metric", "kernel"
-    )
-    assert "name the model first" in refused(one, written / "m.h5")
-    (written / "cut.h5").write_bytes(other.read_bytes()[:3000])
-    assert "is not a readable HDF5 file" in refused(one, written / "cut.h5")
-    assert "no features of mirror images" in refused(
-        written / "train-plain.h5", written / "test-plain.h5", "--mirrored"
-    )
-    assert "give both" in refused(written / "m.h5", written / "d.h5")
-    with h5py.File(written / "train-plain.h5", "a") as file:
+    assert "not written by the same model with the same options" in refused("train.h5 test-plain.h5")
+    assert "leave out --train, --test" in refused("train.h5 test.h5 --limit 3")
+    assert "There is no file" in refused("train.h5 none.h5")
+    transform = "transform m.h5 d.h5 --features both --mirrored --components 4"
+    run(f"{transform} --dataset test/images --out dropped.h5 --drop 1")
+    run(f"{transform} --dataset train/images --out kept.h5")
+    assert "not written by the same model" in refused("kept.h5 dropped.h5 --metric kernel")
+    assert "name the model first" in refused("train.h5 m.h5")
+    Path("cut.h5").write_bytes(Path("test.h5").read_bytes()[:3000])
+    assert "is not a readable HDF5 file" in refused("train.h5 cut.h5")
+    assert "no features of mirror images" in refused("train-plain.h5 test-plain.h5 --mirrored")
+    assert "give both" in refused("m.h5 d.h5")
+    with h5py.File("train-plain.h5", "a") as file:
         del file["labels"], file.attrs["smtdist_checksums"]
-    assert "has no labels" in refused(written / "train-plain.h5", written / "test-plain.h5")
+    assert "has no labels" in refused("train-plain.h5 test-plain.h5")

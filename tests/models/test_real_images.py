@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array
 
 from smtdist.configuration import preset
 from smtdist.data.array import as_source
@@ -57,8 +58,7 @@ def test_the_file_as_it_was_made_gives_the_bits_of_the_array(real_data):
     settings = preset("mnist-vq").replace(
         dictionary=32, dictionary_method="random", n_components=8, stride=4, context=4, pool_size=2
     )
-    with h5py.File(path) as file:
-        images = file["test/images"][:2500]
+    images = read_array(path, "test/images")[:2500]
     models = [
         fit(source, settings, Engine(SerialExecutor()))[0]
         for source in (as_source(images), First(as_source((path, "test/images")), 2500))

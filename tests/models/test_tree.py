@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from arrays_in_files import write_arrays
 from drawing import small_images
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -184,8 +185,7 @@ def test_dask_takes_it_block_by_block(large, whole):
 def test_the_file_is_free(tmp_path):
     """No handle is kept: another process may write to the file, and rename another one onto it."""
     path = tmp_path / "data.h5"
-    with h5py.File(path, "w") as file:
-        file["images"] = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
+    write_arrays(path, {"images": np.arange(48, dtype=np.uint8).reshape(3, 4, 4)})
     tree = smtdist.open_datatree(path)
     with h5py.File(path, "a") as file:  # refused where a reader holds the lock
         file["images"][0] = 9
@@ -194,8 +194,7 @@ def test_the_file_is_free(tmp_path):
     changed["images"][0, 0, 0] = 5  # a copy in memory
     assert int(changed["images"][0, 0, 0]) == 5
     assert int(smtdist.open_datatree(path)["images"][0, 0, 0]) == 9
-    with h5py.File(path, "w") as file:
-        file["images"] = np.zeros((2, 4, 4), np.uint8)
+    write_arrays(path, {"images": np.zeros((2, 4, 4), np.uint8)})
     with pytest.raises(DataError, match=r"no longer the uint8 \(3, 4, 4\)"):
         tree["images"][1].load()
     tree.close()
@@ -204,8 +203,7 @@ def test_the_file_is_free(tmp_path):
 @pytest.mark.parametrize("locking", [None, True, "best-effort"])
 def test_a_file_that_this_process_has_open_with_a_lock(locking, tmp_path):
     """HDF5 refuses to open a file in two ways at once, and other readers of the same process may lock."""
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["images"] = np.ones((3, 4, 4), np.uint8)
+    write_arrays(tmp_path / "data.h5", {"images": np.ones((3, 4, 4), np.uint8)})
     with h5py.File(tmp_path / "data.h5", "r", locking=locking):
         tree = smtdist.open_datatree(tmp_path / "data.h5")
         assert int(tree["images"].sum()) == 48

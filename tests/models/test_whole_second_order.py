@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 from coded import exact_scatter, full
+from executors import engine
 from kinds_of_sums import BASE
 
 import smtdist
 from smtdist.data.array import as_source
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ModelError
 from smtdist.kernels import context
 from smtdist.kernels.types import Codes, Geometry
@@ -38,12 +37,12 @@ def images_with(blank, n, seed):
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def model(request):
-    return fit(as_source(images_with(0, 20, 0)), SETTINGS[request.param], Engine(SerialExecutor(1)))[0]
+    return fit(as_source(images_with(0, 20, 0)), SETTINGS[request.param], engine(1))[0]
 
 
 def summed(model, *images):
     """Sums of images that did not supply the atoms, as if no others had."""
-    found = model.summed(as_source(np.concatenate(images)), Engine(SerialExecutor(1)))[0]
+    found = model.summed(as_source(np.concatenate(images)), engine(1))[0]
     return replace(found, origin=replace(found.origin, atom_samples=np.zeros(0, np.uint64)))
 
 
@@ -120,7 +119,7 @@ def test_sums_on_the_coarser_grid_of_older_files_stay_apart(model):
 def test_wide_windows_have_a_second_digit(name, monkeypatch, tmp_path):
     """Their sums add, come apart, are written and read; they are those of the coarser weights to half a step of these."""
     settings = SETTINGS[name].replace(context=3)
-    model = fit(as_source(images_with(0, 20, 0)), settings, Engine(SerialExecutor(1)))[0]
+    model = fit(as_source(images_with(0, 20, 0)), settings, engine(1))[0]
     coarse = summed(model, images_with(0, 4, 1))
     monkeypatch.setattr(context, "FINE_WINDOW", 30)
     left, right, both = (
@@ -149,7 +148,7 @@ def test_wide_windows_have_a_second_digit(name, monkeypatch, tmp_path):
     found = load(tmp_path / "m.h5")
     same(found.statistics, both)
     assert not found.coarse
-    assert np.isfinite(found.solved(both, Engine(SerialExecutor(1)))[0].eigenvalues).all()
+    assert np.isfinite(found.solved(both, engine(1))[0].eigenvalues).all()
 
 
 @pytest.mark.parametrize("tiles", [1, 3])

@@ -3,9 +3,9 @@
 import threading
 from dataclasses import replace
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from executors import ThreadsExecutor, dask_client
 
 import smtdist
@@ -52,10 +52,22 @@ class Onlooker:
         self.seen.append((reduction.job.name, preview(reduction.job.statistic, reduction.peek, chosen)))
 
 
+def looked_into(source, engine):
+    """Return a model, and what was seen of its sums while they grew, by pass."""
+    onlooker = Onlooker(engine)
+    engine.events.subscribe(onlooker)
+    model, _ = fit(source, SETTINGS, engine)
+    for thread in onlooker.threads:
+        thread.join(60)
+    seen = {name: [] for name, _ in onlooker.seen}
+    for name, value in onlooker.seen:
+        seen[name] += [value] if value is not None else []
+    return model, seen
+
+
 def as_one_leaf(images, folder):
     """Return the images as a source whose chunk, and so its one leaf, is all of them."""
-    with h5py.File(folder / "d.h5", "w") as file:
-        file.create_dataset("x", data=images, chunks=images.shape)
+    write_arrays(folder / "d.h5", {"x": images}, chunks=images.shape)
     return (str(folder / "d.h5"), "x")
 
 
@@ -64,13 +76,9 @@ def test_the_only_task_of_a_pass_is_looked_into(tmp_path, small_batches, checkpo
     source = as_source(as_one_leaf(IMAGES, tmp_path), SETTINGS)
     assert len(source.leaf_bounds()) == 2
     engine = Engine(SerialExecutor(1), checkpoint=tmp_path / "c" if checkpointed else None, key="key")
-    onlooker = Onlooker(engine)
-    engine.events.subscribe(onlooker)
-    model, _ = fit(source, SETTINGS, engine)
-    for thread in onlooker.threads:
-        thread.join(60)
+    model, seen = looked_into(source, engine)
     for name in ("whitening", "dictionary", "statistics"):
-        found = [value for of, value in onlooker.seen if of == name and value is not None]
+        found = seen[name]
         assert len(found) > 3, name
         first = min(found, key=lambda value: value["n_samples"])
         assert first["n_samples"] < len(IMAGES)
@@ -86,13 +94,8 @@ def test_the_only_task_of_a_pass_is_looked_into(tmp_path, small_batches, checkpo
 def test_a_look_in_mid_task_is_the_statistic_of_the_samples_so_far(tmp_path, small_batches):
     """Also where the task continues an earlier sum: nothing is counted twice, nothing is left out."""
     images = np.concatenate([IMAGES, 255 - IMAGES])
-    engine = Engine(SerialExecutor(1))
-    onlooker = Onlooker(engine)
-    engine.events.subscribe(onlooker)
-    model, _ = fit(ArraySource(images), SETTINGS, engine)
-    for thread in onlooker.threads:
-        thread.join(60)
-    found = [value for name, value in onlooker.seen if name == "statistics" and value is not None]
+    model, seen = looked_into(ArraySource(images), Engine(SerialExecutor(1)))
+    found = seen["statistics"]
     assert max(value["n_samples"] for value in found) == len(images)
     inside = next(value for value in found if value["leaves"] > 0 and value["n_samples"] % 256)
     so_far = fit(
@@ -106,13 +109,8 @@ def test_a_look_in_mid_task_is_the_statistic_of_the_samples_so_far(tmp_path, sma
 @pytest.mark.parametrize("slots", [2, 3])
 def test_no_sample_is_seen_twice_while_tasks_come_and_go(small_batches, slots):
     images = np.concatenate([IMAGES, 255 - IMAGES, IMAGES[::-1]])
-    engine = Engine(ThreadsExecutor(slots))
-    onlooker = Onlooker(engine)
-    engine.events.subscribe(onlooker)
-    model, _ = fit(ArraySource(images), SETTINGS, engine)
-    for thread in onlooker.threads:
-        thread.join(60)
-    found = [value for name, value in onlooker.seen if name == "statistics" and value is not None]
+    model, seen = looked_into(ArraySource(images), Engine(ThreadsExecutor(slots)))
+    found = seen["statistics"]
     assert len(found) > 5
     assert all(value["n_samples"] <= len(images) for value in found)
     assert all(value["leaves"] * 256 <= value["n_samples"] + 255 for value in found)

@@ -2,9 +2,9 @@
 
 import io
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 from drawing import small_images
 from rich.cells import cell_len
 from rich.console import Console
@@ -176,10 +176,8 @@ def test_a_terminal_wraps_lines_between_words_and_a_file_has_them_whole():
 @pytest.fixture(scope="module")
 def at(tmp_path_factory):
     folder = tmp_path_factory.mktemp("narrow")
-    with h5py.File(folder / "data.h5", "w") as file:
-        for group, count in (("train", 60), ("test", 20)):
-            file[f"{group}/images"] = small_images(count, count, 8, 8)[..., 0]
-            file[f"{group}/labels"] = np.arange(count) % 3
+    images = small_images(60, 80, 8, 8)[..., 0]
+    write_labelled(folder / "data.h5", images, np.arange(80) % 3, {"train": 60, "test": 20})
     (folder / "text.txt").write_text("the cat sat on the mat .\n" * 30 + "a dog ran on a rug .\n" * 30)
     return folder
 

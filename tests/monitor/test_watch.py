@@ -5,10 +5,11 @@ import subprocess
 import sys
 import threading
 
-import h5py
 import numpy as np
 import pytest
-from calling import call
+from arrays_in_files import write_arrays
+from calling import ended, told
+from calling import run as command
 from deploying import until
 from distributed import Client, LocalCluster
 from executors import dask_client
@@ -30,15 +31,9 @@ def estimator(**options):
 
 def words_of_a_fit(folder):
     """Write images to d.h5; return the words of a fit of them to m.h5."""
-    with h5py.File(folder / "d.h5", "w") as file:
-        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
+    write_arrays(folder / "d.h5", {"x": IMAGES}, chunks=(128, 8, 8))
     settings = "--set patch=3 --set feature=vq --set dictionary=16 --set n_components=4"
-    return f"fit {folder}/d.h5 --dataset x --out {folder}/m.h5 {settings}".split()
-
-
-def called(*words):
-    result = call(*words)
-    return result.exit_code, result.stdout, result.stderr
+    return f"fit {folder}/d.h5 --dataset x --out {folder}/m.h5 {settings}"
 
 
 def test_a_folder_shows_a_run_as_it_goes_on_and_when_it_is_over(tmp_path):
@@ -114,9 +109,7 @@ def test_without_events_the_files_of_partial_sums_tell(tmp_path):
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="holds no run"):
         smtdist.watch(tmp_path)
-    code, _, error = called("watch", str(tmp_path))
-    assert code == 1
-    assert "holds no run" in error
+    assert "holds no run" in command("watch", tmp_path, code=1)
 
 
 @pytest.fixture(scope="module")
@@ -148,19 +141,11 @@ def test_a_scheduler_that_asks_who_connects_is_watched_with_certificates(tmp_pat
         Client(cluster, security=security, set_as_default=False) as client,
     ):
         client.log_event(TOPIC, {"kind": "run_started", "run": "a", "time": 1.0, "passes": ["solve"]})
-        watch = ("watch", cluster.scheduler_address, "--once", "--json")
-        code, _, error = called(*watch)
-        assert code == 2
-        assert "asks for certificates; give --tls" in error
-        code, out, error = called(*watch, "--tls", str(folder))
-        assert code == 0, error
-        assert json.loads(out)["run"] == "a"
-        code, out, error = called(*watch, "--cluster-config", str(folder / tls.FRAGMENT))
-        assert code == 0, error
-        assert json.loads(out)["run"] == "a"
-    code, _, error = called("watch", str(tmp_path), "--tls", str(folder))
-    assert code == 2
-    assert "is a folder; leave out --tls" in error
+        watch = ("watch", cluster.scheduler_address, "--once")
+        assert "asks for certificates; give --tls" in command(*watch, "--json", code=2)
+        assert told(*watch, "--tls", folder)["run"] == "a"
+        assert told(*watch, "--cluster-config", folder / tls.FRAGMENT)["run"] == "a"
+    assert "is a folder; leave out --tls" in command("watch", tmp_path, "--tls", folder, code=2)
 
 
 def test_previews_come_from_sums_on_workers(client):
@@ -175,60 +160,44 @@ def test_previews_come_from_sums_on_workers(client):
 
 
 def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
-    fit = words_of_a_fit(tmp_path)
-    folder, events = str(tmp_path / "c"), tmp_path / "events.jsonl"
-    code, _, error = called(*fit, "--checkpoint", folder, "--events", str(events))
-    assert code == 0, error
+    folder, events = tmp_path / "c", tmp_path / "events.jsonl"
+    command(words_of_a_fit(tmp_path), "--checkpoint", folder, "--events", events)
     lines = [json.loads(line) for line in events.read_text().splitlines()]
     assert (lines[0]["kind"], lines[0]["model"]) == ("run_started", "m.h5")
     assert lines[1]["data"] == f"{tmp_path / 'd.h5'}:x"
     assert lines[-1]["kind"] == "run_finished"
     assert {line["run"] for line in lines} == {lines[0]["run"]}
 
-    code, out, _ = called("watch", folder, "--once", "--json")
-    assert code == 0
-    assert json.loads(out)["status"] == "finished"
-    code, out, _ = called("watch", folder)
-    found = [line.split(":")[0] for line in out.splitlines()]
+    assert told("watch", folder, "--once")["status"] == "finished"
+    found = [line.split(":")[0] for line in command("watch", folder).splitlines()]
     assert found == ["whitening", "dictionary", "statistics", "solve"]
-    code, out, _ = called("watch", folder, "--json")
-    assert json.loads(out.splitlines()[-1])["kind"] == "run_finished"
-    code, out, _ = called("watch", folder, "--once")
-    assert "smtdist run finished" in out
-    assert called("watch", folder, "--quiet")[:2] == (0, "")
+    assert json.loads(command("watch", folder, "--json").splitlines()[-1])["kind"] == "run_finished"
+    assert "smtdist run finished" in command("watch", folder, "--once")
+    assert command("watch", folder, "--quiet") == ""
 
 
 def test_events_on_standard_error_take_the_place_of_progress(tmp_path):
     fit = words_of_a_fit(tmp_path)
-    code, _, error = called(*fit, "--events", "-")
-    assert code == 0
-    assert {json.loads(line)["kind"] for line in error.splitlines()} >= {
-        "run_started",
-        "progress",
-        "run_finished",
-    }
-    code, _, error = called(*fit, "--overwrite", "--events", str(tmp_path / "no" / "folder"))
-    assert code == 1
-    assert "give a file in a folder that exists" in error
+    kinds = {json.loads(line)["kind"] for line in ended(fit, "--events -").stderr.splitlines()}
+    assert kinds >= {"run_started", "progress", "run_finished"}
+    said = command(fit, "--overwrite --events", tmp_path / "no" / "folder", code=1)
+    assert "give a file in a folder that exists" in said
 
 
 def test_events_take_the_place_of_nothing_but_events(tmp_path):
     data, path = tmp_path / "d.h5", tmp_path / "events.jsonl"
-    fit = [*words_of_a_fit(tmp_path), "--overwrite", "--events"]
+    fit = words_of_a_fit(tmp_path) + " --overwrite --events"
     before = data.read_bytes()
-    code, _, error = called(*fit, str(data))
-    assert code == 1
-    assert "holds something other than events and is not replaced" in error
+    assert "holds something other than events and is not replaced" in command(fit, data, code=1)
     assert data.read_bytes() == before
     for text in ('{"kind": "cifar"}\n', "seven\n", "[1]\n"):
         path.write_text(text)
-        assert called(*fit, str(path))[0] == 1
+        command(fit, path, code=1)
         assert path.read_text() == text
     path.write_text("")
     runs = []
     for _ in range(2):  # those of an earlier run are replaced
-        code, _, error = called(*fit, str(path))
-        assert code == 0, error
+        command(fit, path)
         runs.append({json.loads(line)["run"] for line in path.read_text().splitlines()})
     assert [len(run) for run in runs] == [1, 1]
     assert runs[0] != runs[1]
@@ -238,9 +207,7 @@ def test_a_run_that_failed_ends_the_watch_with_its_sentence(tmp_path):
     run = smtdist.start(estimator(checkpoint=tmp_path / "c"), np.zeros((300, 8, 8), np.uint8))
     with pytest.raises(SmtdistError):
         run.result(60)
-    code, _, error = called("watch", str(tmp_path / "c"))
-    assert code == 1
-    assert "The run failed: All patches" in error
+    assert "The run failed: All patches" in command("watch", tmp_path / "c", code=1)
 
 
 def left_by_a_killed_driver(folder, **changes):
@@ -255,16 +222,14 @@ def left_by_a_killed_driver(folder, **changes):
     return gone.pid
 
 
-@pytest.mark.parametrize("options", [[], ["--json"], ["--quiet"]])
+@pytest.mark.parametrize("options", ["", "--json", "--quiet"])
 def test_the_watch_of_a_run_whose_driver_was_killed_ends(tmp_path, options):
     number = left_by_a_killed_driver(tmp_path)
     (tmp_path / "run.json").write_text("{}")
-    code, _, error = called("watch", str(tmp_path), *options)
-    assert code == 1
+    error = command("watch", tmp_path, options, code=1)
     assert f"its process {number} on " in error
     assert f"was killed or crashed; continue with smtdist resume {tmp_path}." in error
-    code, out, _ = called("watch", str(tmp_path), "--once", "--json")
-    assert (code, json.loads(out)["status"]) == (0, "failed")
+    assert told("watch", tmp_path, "--once")["status"] == "failed"
 
 
 def test_a_killed_driver_is_told_of_while_it_is_watched(tmp_path):

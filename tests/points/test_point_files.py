@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from calling import held, refused, run, same, told
 from executors import engine
 
@@ -90,8 +91,7 @@ def test_what_has_no_meaning_is_refused():
 
 def test_tables_of_numpy_are_those_of_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with h5py.File("t.h5", "w") as file:
-        file["x"], file["more"] = POINTS, POINTS[:50] + 0.01
+    write_arrays("t.h5", {"x": POINTS, "more": POINTS[:50] + 0.01})
     np.save("t.npy", POINTS)
     common = "--model points --set size=25 --set n_neighbors=4 --set n_components=3 --quiet --out"
     done = told(f"fit t.h5 --dataset x {common} p.h5")

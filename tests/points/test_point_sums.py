@@ -6,15 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from arrays_in_files import read_samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.data.table import NeighbourSource, NoisePairs, as_table
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
-from smtdist.models.merge import update
 from smtdist.models.points.contexts import (
     locally_linear_context,
     mean_context,
@@ -23,8 +21,7 @@ from smtdist.models.points.contexts import (
     temporal_context,
 )
 from smtdist.models.points.fit import FINE as GRID
-from smtdist.models.points.fit import PointModel
-from smtdist.models.points.table import PointSettings, in_context
+from smtdist.models.points.table import in_context
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
 from smtdist.statistics.values import ValueSums, finish
@@ -59,12 +56,9 @@ def edges_of(near):
     return sorted({tuple(sorted((i, int(j)))) for i, row in enumerate(near) for j in row if i != j})
 
 
-def summed(statistic, source, batch=None):
+def summed(statistic, source):
     state = statistic.zero()
-    with source.opened() as reader:
-        batch = batch or source.n_samples
-        for start in range(0, source.n_samples, batch):
-            statistic.update(state, reader.read(start, min(start + batch, source.n_samples)), start)
+    statistic.update(state, read_samples(source, 0, source.n_samples), 0)
     return state
 
 
@@ -170,8 +164,7 @@ def test_noisy_pairs_are_a_column_of_d_each(name, n, seed):
     points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
     source = NoisePairs(as_table(points), 0.2, seed)
     state = summed(point_sums(FEATURES[name], 1, pairs=True), source)
-    with source.opened() as reader:
-        copies = reader.read(0, n)[:, :, :2].reshape(2 * n, 2)
+    copies = read_samples(source, 0, n)[:, :, :2].reshape(2 * n, 2)
     A = grid(FEATURES[name](copies)).T
     D = np.zeros((2 * n, n), object)
     D[2 * np.arange(n), np.arange(n)], D[2 * np.arange(n) + 1, np.arange(n)] = 1, -1
@@ -180,29 +173,10 @@ def test_noisy_pairs_are_a_column_of_d_each(name, n, seed):
     assert state["n_positions"] == 2 * n
 
 
-@pytest.mark.parametrize("name", sorted(FEATURES))
-def test_pieces_in_any_order_give_the_same_bits(name):
-    points = DRAW.uniform(-1, 1, (90, 2))
-    statistic = point_sums(FEATURES[name], 1, pairs=True)
-    source = NoisePairs(as_table(points), 0.1, 5)
-    whole = summed(statistic, source)
-    for batch in (1, 7, 64):
-        found = summed(statistic, source, batch)
-        for key in whole:
-            np.testing.assert_array_equal(found[key], whole[key], strict=True)
-    with source.opened() as reader:
-        first, second = statistic.zero(), statistic.zero()
-        statistic.update(first, reader.read(40, 90), 40)
-        statistic.update(second, reader.read(0, 40), 0)
-    for key, value in statistic.merge(first, second).items():
-        np.testing.assert_array_equal(value, whole[key], strict=True)
-
-
 def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     points = 1e-9 * np.arange(4000.0)[:, None]  # equal points would have equal noise
     source = NoisePairs(as_table(points), 0.5, 2)
-    with source.opened() as reader:
-        rows = reader.read(0, 4000)
+    rows = read_samples(source, 0, 4000)
     noise = rows[:, :, 0] - points
     assert noise.std() == pytest.approx(0.5, rel=0.03)
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
@@ -265,17 +239,3 @@ def test_what_has_no_meaning_is_refused():
         RadialBasis(CENTRES, 0)
     with pytest.raises(DataError, match="too large"):
         summed(point_sums(Quadratic(2), 1), NoisePairs(as_table(1e6 * points), 0.1))
-
-
-@pytest.mark.parametrize("context", ["noise", "time"])
-def test_sums_of_parts_are_those_of_all_points_with_the_same_features(context):
-    points = np.random.default_rng(4).uniform(-1, 1, (300, 3))
-    asked = PointSettings(size=12, n_components=3, context=context, order=2, lengths=(180, 120))
-    model, _ = PointModel.fit(points, asked, Engine(SerialExecutor()))
-    parts = [as_table(part) for part in (points[:180], points[180:])]
-    rest, _ = update(model, parts[1], Engine(SerialExecutor()), withdraw=True)
-    first, _ = model.summed(parts[0], Engine(SerialExecutor()))
-    np.testing.assert_array_equal(rest.statistics.context_scatter, first.context_scatter)
-    np.testing.assert_array_equal(rest.statistics.second_moment, first.second_moment)
-    again, _ = update(rest, parts[1], Engine(SerialExecutor()))
-    np.testing.assert_array_equal(again.embedding.components, model.embedding.components)

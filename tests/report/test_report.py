@@ -8,6 +8,8 @@ import time
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array
+from executors import engine
 from matplotlib.text import Text
 from report_pages import assert_complete, make_files, page_of, run
 
@@ -77,8 +79,10 @@ def test_a_model_of_images_and_its_images(at):
     judged = page.facts["evaluation"]
     raw = judged.pop("raw_pixels")
     assert judged == alone.to_dict()
-    with h5py.File(at / "data.h5") as data:
-        rows = [data[f"{group}/images"][()].reshape(len(labels[group]), -1) for group in ("train", "test")]
+    rows = [
+        read_array(at / "data.h5", f"{group}/images").reshape(len(labels[group]), -1)
+        for group in ("train", "test")
+    ]
     pixels = SoftNeighbours()(
         rows[0].astype(np.float32), labels["train"], rows[1].astype(np.float32), labels["test"]
     )
@@ -208,20 +212,17 @@ def test_several_files_on_one_page(at):
     text, page = page_of(at, "model <b>.h5", "--and", at / "concepts.h5", "--and", at / "words.h5")
     assert_complete(text, page)
     assert [one["kind"] for one in page.facts["others"]] == ["concepts", "words"]
-    with h5py.File(at / "concepts.h5") as file:
-        sizes = file["size"][()].tolist()
+    sizes = read_array(at / "concepts.h5", "size").tolist()
     assert [int(row[1].replace(",", "")) for row in page.tables["Concepts (concepts.h5)"][1:]] == sizes
 
 
 def test_matching_windows_are_alike_and_within_the_images(at):
-    from smtdist.engine.executor import SerialExecutor
-    from smtdist.engine.passes import Engine
     from smtdist.evaluate.run import Labelled
     from smtdist.report.looks import look_at_some
 
     model = smtdist.load(at / "model <b>.h5")
     parts = [Labelled.open([str(at / "data.h5")], group, model.settings) for group in ("train", "test")]
-    looked = look_at_some(model, *parts, 2000, Engine(SerialExecutor()))
+    looked = look_at_some(model, *parts, 2000, engine())
     for asked in range(5):
         pairs = matching_windows(looked, asked, int(looked.rows[asked, 0]))
         assert pairs

@@ -1,8 +1,8 @@
 """How benchmarks of patch coders choose dampings, and go on where they stopped."""
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 from sklearn.datasets import load_digits
 
 from benchmarks.s3c import dampings, labels, timing
@@ -17,10 +17,7 @@ def digits(tmp_path_factory):
     path = tmp_path_factory.mktemp("images") / "digits.h5"
     bunch = load_digits()
     images, wanted = (bunch.images * 15).astype(np.uint8), bunch.target
-    with h5py.File(path, "w") as file:
-        for name, part in (("train", slice(0, 200)), ("test", slice(200, 260))):
-            file[f"{name}/images"], file[f"{name}/labels"] = images[part], wanted[part]
-    return str(path)
+    return str(write_labelled(path, images[:260], wanted[:260], {"train": 200, "test": 60}))
 
 
 def test_a_search_of_dampings_finds_what_costs_less():

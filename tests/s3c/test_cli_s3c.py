@@ -1,8 +1,8 @@
 """Learned codes of patches, alone and embedded, from the command line."""
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array, write_labelled
 from calling import run, sets, told
 from drawing import small_images
 from PIL import Image
@@ -12,17 +12,13 @@ from PIL import Image
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("s3c")
     rng = np.random.default_rng(0)
-    with h5py.File(folder / "d.h5", "w") as file:
-        for name, n in (("train", 120), ("test", 60)):
-            labels = np.arange(n) % 3
-            images = small_images(1, n, 10, 10)
-            # classes differ in how stripes run
-            stripes = (np.arange(10) % 3 * 60).astype(np.uint8)
-            images[labels == 0] = stripes[None, :, None, None]
-            images[labels == 1] = stripes[None, None, :, None]
-            noise = rng.integers(0, 40, images.shape, dtype=np.uint8)
-            file[f"{name}/images"] = images // 2 + noise
-            file[f"{name}/labels"] = labels
+    labels, images = np.arange(180) % 3, small_images(1, 180, 10, 10)
+    # classes differ in how stripes run
+    stripes = (np.arange(10) % 3 * 60).astype(np.uint8)
+    images[labels == 0] = stripes[None, :, None, None]
+    images[labels == 1] = stripes[None, None, :, None]
+    noise = rng.integers(0, 40, images.shape, dtype=np.uint8)
+    write_labelled(folder / "d.h5", images // 2 + noise, labels, {"train": 120, "test": 60})
     return folder / "d.h5"
 
 
@@ -54,8 +50,7 @@ def test_features_can_change_after_the_fit_and_nothing_else(data, model):
     both = "both" if model == "s3c" else "linear"
     found = told(f"{change} a.h5 --set feature={both} --set pooling=[3]")
     assert found["n_features"] == 9 * (24 if model == "s3c" else 12)
-    with h5py.File("a.h5") as file:
-        assert np.isfinite(file["z"][()]).all()
+    assert np.isfinite(read_array("a.h5", "z")).all()
     assert "n_atoms cannot change after the fit" in run(f"{change} b.h5 --set units=3", code=2)
 
 

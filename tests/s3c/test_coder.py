@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from coding import stored_images
 from drawing import small_images
-from executors import ThreadsExecutor
+from executors import ThreadsExecutor, engine
 from sklearn.linear_model import Lasso
 
 from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.array import ArraySource
-from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError, ModelError
@@ -47,9 +46,7 @@ def test_learning_raises_the_energy_functional(stored):
         {"m_step": "closed", "rounds": 10, "block": 16},
     )
     for changes in ways:
-        coder, _ = fit_coder(
-            PatchCoder, stored, SMALL.replace(**{"rounds": 25, **changes}), Engine(SerialExecutor())
-        )
+        coder, _ = fit_coder(PatchCoder, stored, SMALL.replace(**{"rounds": 25, **changes}), engine())
         assert np.mean(coder.trace[-3:]) > np.mean(coder.trace[:2]) + 1, changes
         np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
         assert coder.summary()["energy"] > coder.summary()["energy_first"]
@@ -79,16 +76,14 @@ def test_the_e_step_is_algorithm_1_unless_blocks_are_asked_for():
 
 @pytest.mark.parametrize("model", ["omp", "sc"])
 def test_learning_lowers_the_loss_of_the_rivals(stored, model):
-    coder, _ = fit_coder(
-        PatchCoder, stored, SMALL.replace(model=model, rounds=8, images=0), Engine(SerialExecutor())
-    )
+    coder, _ = fit_coder(PatchCoder, stored, SMALL.replace(model=model, rounds=8, images=0), engine())
     assert coder.trace[-1] > coder.trace[0]
     np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
 
 
 def test_a_batch_never_shrinks_for_lack_of_memory(stored):
     model = SMALL.replace(units=8)
-    coder, _ = fit_coder(PatchCoder, stored, model.replace(rounds=1), Engine(SerialExecutor()))
+    coder, _ = fit_coder(PatchCoder, stored, model.replace(rounds=1), engine())
     sums = SpikeSlabSums(coder.patches, coder.parameters.astype(np.float32), Schedule(), 0, False)
     plans = [plan_pass("round", sums, stored, WorkerLimits(limit, 0, 1, 1)) for limit in (2**28 * 3, 2**34)]
     assert plans[0].batch == plans[1].batch
@@ -135,9 +130,7 @@ def test_draws_know_the_image_and_not_its_number():
 
 
 def test_sparse_coding_minimises_the_printed_objective(stored):
-    coder, _ = fit_coder(
-        PatchCoder, stored, SMALL.replace(model="sc", penalty=0.5), Engine(SerialExecutor())
-    )
+    coder, _ = fit_coder(PatchCoder, stored, SMALL.replace(model="sc", penalty=0.5), engine())
     rows = coder.rows(small_images(9, 1, 12, 10))[:8]
     codes = coder.code(rows)
     assert (codes >= 0).all()
@@ -180,9 +173,7 @@ def test_a_dictionary_step_lowers_the_loss():
 
 @pytest.mark.parametrize("feature", ["h", "hs", "both", "signs"])
 def test_features_are_pooled_expectations(images, stored, feature):
-    coder, _ = fit_coder(
-        PatchCoder, stored, SMALL.replace(feature=feature, pooling=(1, 2, 3)), Engine(SerialExecutor())
-    )
+    coder, _ = fit_coder(PatchCoder, stored, SMALL.replace(feature=feature, pooling=(1, 2, 3)), engine())
     z = represented(representing(coder), stored, Engine(ThreadsExecutor(2))).reshape(1100, -1)
     one = infer(coder.rows(images[7:8]), coder.parameters.astype(np.float32), coder.settings.schedule())
     maps = {
@@ -213,7 +204,7 @@ def test_whole_images_are_one_patch(stored):
         PatchCoder,
         ArraySource(small_images(2, 300, 8, 8)),
         SMALL.replace(patch=8, patches=0, pooling=1, units=16),
-        Engine(SerialExecutor()),
+        engine(),
     )
     assert records[-1]["n_positions"] == 300
     assert coder.filters().shape == (16, 8, 8, 1)
@@ -224,21 +215,20 @@ def test_whole_images_are_one_patch(stored):
 def test_passes_over_whole_images_stay_within_their_projections(start):
     images = np.random.default_rng(0).integers(0, 256, (256, 20, 20, 3), dtype=np.uint8)
     wanted = S3CSettings(units=100, patch=20, patches=0, images=0, rounds=1, pooling=(1,), start=start)
-    _, records = fit_coder(PatchCoder, ArraySource(images), wanted, Engine(SerialExecutor(1)))
+    _, records = fit_coder(PatchCoder, ArraySource(images), wanted, engine(1))
     for record in records:
         assert record["peak_bytes"] <= record["projected_bytes"], record["name"]
 
 
 def test_data_that_cannot_be_coded(stored, images):
-    engine = Engine(SerialExecutor())
     with pytest.raises(ConfigurationError, match="patch_size is 11, but"):
-        fit_coder(PatchCoder, stored, SMALL.replace(patch=11), engine)
+        fit_coder(PatchCoder, stored, SMALL.replace(patch=11), engine())
     with pytest.raises(DataError, match=r"All patches drawn from .* are constant"):
-        fit_coder(PatchCoder, ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine)
+        fit_coder(PatchCoder, ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine())
     with pytest.raises(ConfigurationError, match="uint8, which runs from 0 to 255"):
-        fit_coder(PatchCoder, stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine)
-    coder, _ = fit_coder(PatchCoder, stored, SMALL, engine)
+        fit_coder(PatchCoder, stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine())
+    coder, _ = fit_coder(PatchCoder, stored, SMALL, engine())
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
         coder.represent(images[:, :8])
     with pytest.raises(ModelError, match="give images like those it was fitted on"):
-        represented(representing(coder), ArraySource(images[:, :8]), engine)
+        represented(representing(coder), ArraySource(images[:, :8]), engine())

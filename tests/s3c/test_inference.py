@@ -5,6 +5,7 @@ import pytest
 import reference as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import on_threads
 
 from benchmarks.s3c.steps import (
     iterate_conjugate,
@@ -24,7 +25,6 @@ from smtdist.kernels.spike_slab import (
     iterate_tile,
     tile_rows,
 )
-from smtdist.kernels.threads import set_threads, threads
 
 
 def model_of(seed, n_units, n_inputs, scalar=False):
@@ -279,13 +279,10 @@ def test_extreme_drives_neither_overflow_nor_stay_open():
 def test_rows_and_threads_do_not_change_a_bit():
     model = model_of(13, 200, 20).astype(np.float32)
     rows = rows_of(14, model, 3 * tile_rows(200)).astype(np.float32)
-    before, found = threads(), []
-    try:
-        for count in (1, 2, 3):
-            set_threads(count)
+    found = []
+    for count in (1, 2, 3):
+        with on_threads(count):
             found.append([part.tobytes() for part in infer(rows, model)])
-    finally:
-        set_threads(before)
     assert found[0] == found[1] == found[2]
     alone = infer(rows[tile_rows(200) : 2 * tile_rows(200)], model)
     np.testing.assert_array_equal(alone.h, infer(rows, model).h[tile_rows(200) : 2 * tile_rows(200)])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import peak_of
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.solve import generalized, lapack
@@ -154,10 +153,9 @@ def test_the_stated_peak_holds(diagonal: bool, wanted: int) -> None:
         moment = np.diagonal(full).copy() if diagonal else full
         wanted += 1
         smallest_components(*well_posed(20), 3)  # imports what is imported late
-        tracemalloc.start()
-        smallest_components(scatter, moment, wanted)
-        peak = tracemalloc.get_traced_memory()[1] + scatter.nbytes + moment.nbytes
-        tracemalloc.stop()
+        peak = (
+            peak_of(lambda: smallest_components(scatter, moment, wanted)) + scatter.nbytes + moment.nbytes
+        )
         stated = solve_bytes(size, diagonal, wanted)
     assert 0.75 * stated < peak <= stated
 

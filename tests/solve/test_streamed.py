@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import peak_of
 
 from smtdist.errors import CheckpointError, ConfigurationError, InterruptedRun, ModelError
 from smtdist.solve import blocks
@@ -163,10 +163,11 @@ def test_the_stated_peak_and_disk_hold(diagonal: bool, tmp_path: Path) -> None:
     if diagonal:
         scatter, moment = falling(size), np.eye(size)
     given = np.diagonal(moment).copy() if diagonal else streamed(moment, 64)
-    tracemalloc.start()
-    smallest_components_of_tiles(streamed(scatter, 64), given, 10, means=means(tmp_path, height))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = peak_of(
+        lambda: smallest_components_of_tiles(
+            streamed(scatter, 64), given, 10, means=means(tmp_path, height)
+        )
+    )
     assert (
         0.3 * size * height * 8
         < peak

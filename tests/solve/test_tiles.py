@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import peak_of
 
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.solve import generalized, lanczos, tiled
@@ -202,9 +201,6 @@ def test_the_stated_peak_of_tiles_holds(diagonal: bool, monkeypatch: pytest.Monk
     if diagonal:
         scatter, moment = falling(size), np.eye(size)
     given = np.diagonal(moment).copy() if diagonal else Streamed.of_full(moment)
-    tracemalloc.start()
-    smallest_components_of_tiles(Streamed.of_full(scatter), given, 10)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = peak_of(lambda: smallest_components_of_tiles(Streamed.of_full(scatter), given, 10))
     stated = tiled_bytes(size, diagonal, 10)
     assert 0.6 * stated < peak <= stated

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from measured import on_threads
 from sklearn.linear_model import Lasso, OrthogonalMatchingPursuit
 from sparse_coding.oracle_sparse import matching_pursuit, objective, relative_gap
 
@@ -14,7 +15,6 @@ from smtdist.kernels.l1 import (
     tile_rows,
 )
 from smtdist.kernels.sparse_codes import linear_features, omp_codes
-from smtdist.kernels.threads import set_threads, threads
 
 
 def unit_dictionary(rng, inputs, size):
@@ -138,13 +138,10 @@ def test_threads_change_no_bit(method):
     rng = np.random.default_rng(6)
     dictionary = unit_dictionary(rng, 12, 40).astype(np.float32)
     x = rng.standard_normal((3 * tile_rows(40) + 7, 12)).astype(np.float32)
-    before, found = threads(), set()
-    try:
-        for count in (1, 3):
-            set_threads(count)
+    found = set()
+    for count in (1, 3):
+        with on_threads(count):
             found.add(sparse_codes(dictionary, x, 0.2, method=method)[0].tobytes())
-    finally:
-        set_threads(before)
     assert len(found) == 1
 
 

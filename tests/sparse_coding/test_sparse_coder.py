@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from coding import stored_images
 from drawing import small_images
+from executors import engine
 from sparse_coding.oracle_sparse import objective
 
 from benchmarks.sparse.gabor import gabor_fits
 from smtdist.codes.l1 import Learned, SparseCoder, SparseSettings, gradient_step, learned
 from smtdist.data.array import ArraySource
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.models.coders.fit import fit_coder
@@ -142,7 +141,7 @@ def test_learning_lowers_the_objective(stored):
             SparseCoder,
             stored,
             SMALL.replace(learning=learning, rounds=15, images=0),
-            Engine(SerialExecutor()),
+            engine(),
         )
         assert np.mean(coder.trace[-3:]) < 0.95 * coder.trace[0], learning
         assert coder.summary()["objective"] < coder.summary()["objective_first"]
@@ -153,7 +152,7 @@ def test_learning_lowers_the_objective(stored):
     [({}, 24), ({"positive": False}, 48), ({"feature": "omp", "k": 2}, 48), ({"feature": "linear"}, 24)],
 )
 def test_features_are_pooled_codes(stored, images, changes, width):
-    coder, _ = fit_coder(SparseCoder, stored, SMALL.replace(rounds=0, **changes), Engine(SerialExecutor()))
+    coder, _ = fit_coder(SparseCoder, stored, SMALL.replace(rounds=0, **changes), engine())
     assert coder.trace == ()
     z = coder.represent(images[:4])
     assert z.shape == (4, 5, width)
@@ -182,9 +181,7 @@ def test_gabor_functions_are_told_from_noise():
 
 def test_what_cannot_be_coded(stored, images):
     with pytest.raises(ConfigurationError, match="patch_size is 11, but"):
-        fit_coder(SparseCoder, stored, SMALL.replace(patch=11), Engine(SerialExecutor()))
-    coder, _ = fit_coder(
-        SparseCoder, ArraySource(images), SMALL.replace(rounds=0), Engine(SerialExecutor())
-    )
+        fit_coder(SparseCoder, stored, SMALL.replace(patch=11), engine())
+    coder, _ = fit_coder(SparseCoder, ArraySource(images), SMALL.replace(rounds=0), engine())
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
         coder.represent(images[:, :8])

@@ -4,10 +4,9 @@ import gzip
 
 import numpy as np
 import words.reference_words as oracle
+from executors import engine
 
 from smtdist.data.text import TextSource
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
@@ -32,7 +31,7 @@ def test_counts_of_real_text_are_those_of_the_oracle(real_data):
     path = real_data("text/wikitext2_valid.txt")
     text = path.read_text(encoding="utf-8")
     settings = WordSettings(vocabulary=500, window=4, n_components=20, moment="degree", max_words=2**16)
-    model, _ = fit_words(TextSource.open(path), settings, Engine(SerialExecutor()))
+    model, _ = fit_words(TextSource.open(path), settings, engine())
     words, counts = oracle.vocabulary([text], 500)
     assert list(model.vocabulary.words) == words
     np.testing.assert_array_equal(model.vocabulary.counts, counts)

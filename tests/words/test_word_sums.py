@@ -5,6 +5,7 @@ import pytest
 import words.reference_words as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import on_threads
 
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
 from smtdist.kernels.tokens import BASIC, GIVEN, Lookup, Normalisation
@@ -85,20 +86,14 @@ def test_parts_of_the_rows_make_the_whole(drawn, cut):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_full_buffers_and_threads_change_nothing(monkeypatch, threads):
     from smtdist.kernels import pairs
-    from smtdist.kernels.threads import set_threads
-    from smtdist.kernels.threads import threads as present
 
     draw = np.random.default_rng(4)
     data = rows([" ".join(draw.choice(["a", "b", "c", ".", "x"], 200)) for _ in range(9)])
     want = summed(statistic(3), data)
     monkeypatch.setattr(pairs, "BUFFER_PAIRS", 700)
     monkeypatch.setattr(pairs, "CORNER", 2)
-    before = present()
-    set_threads(threads)
-    try:
+    with on_threads(threads):
         assert_equal(summed(statistic(3), data), want)
-    finally:
-        set_threads(before)
 
 
 def test_words_of_one_hash_are_told_apart(monkeypatch):

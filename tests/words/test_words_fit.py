@@ -1,7 +1,6 @@
 """Words from text to vectors on the engine: same bits for any workers, documents withdrawn, files, other embeddings."""
 
 import gzip
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +9,8 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.csgraph
 import words.reference_words as oracle
+from executors import engine
+from measured import measured
 
 from examples.word_rivals import (
     GloveSettings,
@@ -18,8 +19,6 @@ from examples.word_rivals import (
     ppmi_svd,
 )
 from smtdist.data.text import TextSource
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.pairs import largest_part
 from smtdist.models.words.fit import fit_words
@@ -58,7 +57,7 @@ def documents(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(documents):
-    model, records = fit_words(TextSource.open(documents[0]), SETTINGS, Engine(SerialExecutor(1)))
+    model, records = fit_words(TextSource.open(documents[0]), SETTINGS, engine(1))
     assert [record["name"] for record in records] == ["vocabulary", "statistics", "solve"]
     return model
 
@@ -70,7 +69,7 @@ def assert_same_sums(one, other):
 
 def test_sums_of_a_fit_are_those_of_the_oracle(documents, fitted):
     paths, texts = documents
-    model, _ = fit_words(TextSource.open(paths[1:]), SETTINGS, Engine(SerialExecutor()))
+    model, _ = fit_words(TextSource.open(paths[1:]), SETTINGS, engine())
     words, counts = oracle.vocabulary(texts[1:], 60)
     assert list(model.vocabulary.words) == words
     np.testing.assert_array_equal(model.vocabulary.counts, counts)
@@ -104,7 +103,7 @@ def test_pairs_counted_in_parts_are_the_same(documents, fitted):
     assert bounds[-1] == len(fitted.vocabulary)
     assert len(bounds) == 4
     model, records = fit_words(
-        TextSource.open(documents[0]), settings, Engine(SerialExecutor()), vocabulary=fitted.vocabulary
+        TextSource.open(documents[0]), settings, engine(), vocabulary=fitted.vocabulary
     )
     assert [(one["name"], one.get("rounds")) for one in records] == [("statistics", 3), ("solve", None)]
     assert_same_sums(model.statistics, fitted.statistics)
@@ -113,9 +112,7 @@ def test_pairs_counted_in_parts_are_the_same(documents, fitted):
 def test_words_of_a_group_are_nearest(documents, fitted):
     # four groups are told apart by three components; the others are noise
     settings = replace(fitted.settings, n_components=3)
-    fitted, _ = fit_words(
-        TextSource.open(documents[0]), settings, Engine(SerialExecutor()), vocabulary=fitted.vocabulary
-    )
+    fitted, _ = fit_words(TextSource.open(documents[0]), settings, engine(), vocabulary=fitted.vocabulary)
     for word in ("cat0", "sea3", "law7", "sun5"):
         # words of all groups have no direction of their own
         near = [near.word for near in fitted.nearest(word, 12) if near.word not in ("the", "of", ".")]
@@ -132,7 +129,7 @@ def test_words_of_a_group_are_nearest(documents, fitted):
 def test_the_embedding_is_that_of_the_dense_problem(documents, fitted, moment):
     settings = fitted.settings.replace(moment=moment)
     model, _ = fit_words(
-        TextSource.open(documents[0][1:]), settings, Engine(SerialExecutor()), vocabulary=fitted.vocabulary
+        TextSource.open(documents[0][1:]), settings, engine(), vocabulary=fitted.vocabulary
     )
     sums, P = model.statistics, model.embedding.components
     V = np.diag((sums.activity if moment == "second" else sums.degree()) / sums.n_positions)
@@ -149,12 +146,12 @@ def test_the_embedding_is_that_of_the_dense_problem(documents, fitted, moment):
 def test_words_that_are_near_no_other_take_no_part(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(document(5, 20_000) + "alone\n" * 40 + "he she\n" * 40)
-    model, _ = fit_words(TextSource.open(path), SETTINGS, Engine(SerialExecutor()))
+    model, _ = fit_words(TextSource.open(path), SETTINGS, engine())
     for word in ("alone", "he", "she"):
         assert not model.vectors()[model.number(word)].any()
     assert model.embedding.n_dead == 3
     with pytest.raises(ConfigurationError, match="ask for fewer"):
-        fit_words(TextSource.open(path), replace(SETTINGS, n_components=37), Engine(SerialExecutor()))
+        fit_words(TextSource.open(path), replace(SETTINGS, n_components=37), engine())
 
 
 def test_word2vec_text_is_read_by_gensim(fitted, tmp_path):
@@ -236,10 +233,7 @@ def test_the_solve_leaves_the_sums_and_takes_what_it_says():
     scatter = sums.context_scatter()
     before = scatter.copy()
     iterative.smallest_components_sparse(scatter, sums.degree(), 3)  # imports and the like
-    tracemalloc.start()
-    found = iterative.smallest_components_sparse(scatter, sums.degree(), 3)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    found, peak = measured(lambda: iterative.smallest_components_sparse(scatter, sums.degree(), 3))
     assert peak < 25 * len(pairs) + 2**24  # the sums themselves take 24 bytes a pair
     assert (scatter != before).nnz == 0
     assert found.residuals.max() < 1e-8
