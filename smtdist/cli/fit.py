@@ -78,8 +78,8 @@ def fit(
 def plan(
     request: Request,
     how: opt.How = opt.AS_USUAL,
-    driver_memory: str | None = None,
-    gpu_memory: str | None = None,
+    driver_memory: int | None = None,
+    gpu_memory: int | None = None,
     threads: int | None = None,
     calibrate: bool = True,
     out: Path | None = None,
@@ -99,12 +99,11 @@ def plan(
         job = jobs.job(request)
         if unplanned := job.unplanned or jobs.kind_of(request.model).unplanned:
             raise WrongUsage(unplanned)
-        sizes = forecast.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}
     workers, kept = how.resolved_workers(job.source), how.checkpoint is not None
     if job.costs is not None:
         if how.is_local:
-            machine = PlannedCluster(workers or 0, limit_bytes=how.memory_bytes)
+            machine = PlannedCluster(workers or 0, limit_bytes=how.memory)
             costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
         else:
             with engine_for(how, job.source) as engine:
@@ -117,7 +116,9 @@ def plan(
     # the memory that is planned with is not that of the workers that are there
     there = partial(engine_for, replace(how, memory=None), job.source)
     connected = None if how.is_local else there
-    place = forecast.Place(workers, threads, sizes, how.checkpoint, calibrate, connected)
+    place = forecast.Place(
+        workers, threads, [how.memory, driver_memory, gpu_memory], how.checkpoint, calibrate, connected
+    )
     plans = rehearsal.plans(job, place)
     own = {
         name: _plain(one) | ({"configuration": job.each[name].to_dict()} if job.each else {})
