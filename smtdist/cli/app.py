@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, about, load, present
+from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, NOTHING, about, load, present
 from smtdist.cli.errors import DEBUG, UsageError, WrongUsage, in_shell, of_usage
 from smtdist.errors import (
     PLAIN,
@@ -75,7 +75,7 @@ class _Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Begin anew: nothing is known of a command yet."""
-        GIVEN.set(None)
+        GIVEN.set(NOTHING)
         CHECKPOINT.set(None)
         with sentences():  # help and the version are printed here
             return super().parse_args(ctx, args)
@@ -222,7 +222,7 @@ class Output(io.RawIOBase):
             except OSError as error:
                 self._failed = True
                 if self._name == "stdout":
-                    leaves = "out" in (GIVEN.get() or {"options": {}})["options"]
+                    leaves = "out" in GIVEN.get().options
                     if isinstance(error, BrokenPipeError):
                         if not leaves:
                             raise

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import gc
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand
@@ -20,8 +20,17 @@ from typer.core import TyperCommand
 from smtdist.cli.options import flag, other_names, with_common_options
 from smtdist.errors import SmtdistError
 
-GIVEN: ContextVar[dict[str, Any] | None] = ContextVar("GIVEN", default=None)
-"""The options of the command under way as they were given, by name, and the command: a checkpoint folder remembers them."""
+
+class Given(NamedTuple):
+    """A command and its options as they were given, by name; nothing where none is under way."""
+
+    verb: str = ""
+    options: Mapping[str, Any] = {}  # read only
+
+
+NOTHING: Final = Given()
+GIVEN: ContextVar[Given] = ContextVar("GIVEN", default=NOTHING)
+"""The command under way: a checkpoint folder remembers it."""
 
 CHECKPOINT: ContextVar[Path | None] = ContextVar("CHECKPOINT", default=None)
 """The checkpoint folder of the run under way, once `smtdist resume` can go on with it."""
@@ -114,7 +123,7 @@ class _Command(TyperCommand):
         return {}
 
     def invoke(self, ctx: Any) -> Any:
-        GIVEN.set({"verb": ctx.info_name, "options": of_the_user(ctx)})
+        GIVEN.set(Given(ctx.info_name, of_the_user(ctx)))
         return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:

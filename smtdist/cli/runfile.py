@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json as json_text
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,21 +47,16 @@ def write_command(checkpoint: Path, done: bool = False) -> bool:
     from smtdist.engine import manifest
 
     given = GIVEN.get()
-    if given is None:
+    if not given.verb:
         return False
-    options = {name: _plain(value) for name, value in given["options"].items()}
-    content = {"schema": SCHEMA, "verb": given["verb"], "options": options, "folder": os.getcwd()}
+    options = {name: _plain(value) for name, value in given.options.items()}
+    content = {"schema": SCHEMA, "verb": given.verb, "options": options, "folder": os.getcwd()}
     content |= {"done": True} if done else {}
     manifest.write_json(checkpoint / NAME, content)
-    return not _has_mask(options)
+    return MASK not in json_text.dumps(options)
 
 
-def _has_mask(options: Mapping[str, Any]) -> bool:
-    texts = [text for value in options.values() for text in (value if isinstance(value, list) else [value])]
-    return any(MASK in text for text in map(str, texts))
-
-
-def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], str]:
+def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], Path]:
     """Read the command that a checkpoint folder was begun with: its verb, its options, and where relative paths begin.
 
     CheckpointError where there is none to go on with.
@@ -78,40 +73,35 @@ def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], str]:
     folders.require_own(checkpoint)
     try:
         content = manifest.read_json(path)
-        schema = int(content["schema"])
-        folder = content.get("folder")
-        if schema > SCHEMA or schema < 3:
-            other = "a newer" if schema > SCHEMA else "an earlier"
+        schema, begun_in = int(content["schema"]), Path(content["folder"])
+        manifest.require_schema(path, schema, 3, SCHEMA)
+        if not begun_in.is_dir():
             raise CheckpointError(
-                f"{path} was written by {other} smtdist (schema {schema}, this version has {SCHEMA}); resume with that "
-                f"version, or start the fit again with another checkpoint folder."
+                f"The run in {checkpoint} was started in {begun_in}, which does not exist; make that folder, or start the "
+                f"command again with the same --checkpoint."
             )
         if schema == SCHEMA:
             verb, options = content["verb"], dict(content["options"])
         else:
-            verb, options = _parsed(content["command"])
+            with contextlib.chdir(begun_in):  # where --follow begins
+                verb, options = _parsed(content["command"])
     except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
         ) from error
     # a folder from elsewhere must not make `resume` do anything else
-    if verb not in RESUMED or not isinstance(folder, str):
+    if verb not in RESUMED:
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
         )
     if content.get("done"):
         raise CheckpointError(f"The {verb} that was begun in {checkpoint} is done; its model is complete.")
-    if _has_mask(options):
+    if MASK in json_text.dumps(options):
         raise CheckpointError(
             f"The command of the run in {checkpoint} has an address with credentials, or a name that is not UTF-8, which are "
             f"not stored; start that command again with the same --checkpoint."
         )
-    if not Path(folder).is_dir():
-        raise CheckpointError(
-            f"The run in {checkpoint} was started in {folder}, which does not exist; make that folder, or start the command "
-            f"again with the same --checkpoint."
-        )
-    return verb, options, folder
+    return verb, options, begun_in
 
 
 def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
@@ -140,8 +130,7 @@ def resume(
 
     Example: smtdist resume checkpoint/
     """
-    given = GIVEN.get() or {"options": {}}
-    changes = {name: _plain(value) for name, value in given["options"].items() if name != "checkpoint"}
+    changes = {name: _plain(value) for name, value in GIVEN.get().options.items() if name != "checkpoint"}
     for name in PATHS:
         if name in changes and changes[name] != str(STANDARD_ERROR):
             changes[name] = os.path.abspath(changes[name])
@@ -155,12 +144,9 @@ def resume(
             f"The run names an option that {verb} does not have, {strange[0]}; start the command again with another "
             f"checkpoint folder."
         )
-    places = [one.name for one in command.params if one.param_type_name == "argument"]
-    told = [options.pop(name) for name in places if name in options]
-    words = [str(text) for value in told for text in (value if isinstance(value, list) else [value])]
     with contextlib.chdir(folder):
         try:
-            context = command.make_context(verb, ["--", *words], default_map=options)
+            context = command.make_context(verb, [], default_map=options)
         except UsageError as error:
             raise CheckpointError(
                 f"{checkpoint / NAME} has other options than {verb} takes ({error.format_message().rstrip('.')}); start "
