@@ -62,16 +62,16 @@ class _Group(TyperGroup):
         return TyperCommand(cmd_name, help=about(cmd_name)) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        args = present(args)
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        name, *rest = present(args)
+        if name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
-            raise WrongUsage(f"There is no command {args[0]!r}; {hint}")
-        name, command, rest = super().resolve_command(ctx, args)
-        room = _address_space()
-        if room:  # libraries would end this process in words of their own, or by a signal
+            raise WrongUsage(f"There is no command {name!r}; {hint}")
+        if (
+            room := _address_space()
+        ):  # libraries would end this process in words of their own, or by a signal
             raise MemoryBudgetError(room)
-        return name, command and load(str(name)), rest
+        return name, load(name), rest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Begin anew: nothing is known of a command yet."""

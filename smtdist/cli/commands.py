@@ -140,17 +140,11 @@ def _paragraphs(text: str) -> list[str]:
     return [" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")]
 
 
-def _function(name: str) -> str:
-    return f"{name}_" if iskeyword(name) else name
-
-
 def about(name: str) -> str:
     """Return the first paragraph on a command, for which it is not imported."""
     text = Path(__file__).with_name(f"{COMMANDS[name]}.py").read_text("utf-8")
-    functions = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
-    return _paragraphs(
-        next(ast.get_docstring(one) or "" for one in functions if one.name == _function(name))
-    )[0]
+    verbs = {one.name.rstrip("_"): one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)}
+    return _paragraphs(ast.get_docstring(verbs[name]) or "")[0]
 
 
 @cache
@@ -166,7 +160,7 @@ def load(name: str) -> Any:
             gc.freeze()
         if before:
             gc.enable()
-    function = getattr(module, _function(name))
+    function = getattr(module, f"{name}_" if iskeyword(name) else name)
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,

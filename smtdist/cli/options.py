@@ -201,11 +201,9 @@ class Where:
     @cached_property
     def choice(self) -> ClusterChoice | None:
         """The cluster with its options, absolute paths and all; what cannot be meant is wrong usage."""
-        if not any((self.cluster, self.max_workers, self.cluster_config, self.tls, self.insecure)):
-            return None
         config, tls = (path and path.absolute() for path in (self.cluster_config, self.tls))
-        name = self.cluster or "local"
-        return ClusterChoice(name, config, tls, self.insecure, self.max_workers).checked()
+        found = ClusterChoice(self.cluster or "local", config, tls, self.insecure, self.max_workers)
+        return None if self.cluster is None and found == ClusterChoice() else found.checked()
 
     @property
     def is_local(self) -> bool:
@@ -268,8 +266,8 @@ WIDE = 24
 """Characters of a list of words from which on help names them only in what the option means."""
 
 
-def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
-    """Return the option of a setting as Typer takes it: its words are those of the declaration."""
+def _of_setting(name: str, field: Field[Any]) -> tuple[type, Any]:
+    """Return the type and the option of a setting as Typer takes it: its words are those of the declaration."""
     (about,) = described({name: field}).values()
     # on the command line an option is left out
     meaning = as_typed(about["meaning"].replace("`", "").replace("None: ", "Default: "))
@@ -282,20 +280,11 @@ def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
     if meaning[0].isascii():  # λ stays λ
         meaning = meaning[0].upper() + meaning[1:]
     default = "" if about["default"] in (None, []) else f" Default: {as_typed(about['default'])}."
-    kind: Any = str
     if values.startswith(FLAG.expected):
         # one that is off needs no word for that
         one = flag(name) if about["default"] is False else f"{flag(name)}/--no-{flag(name)[2:]}"
-        kind, how = bool, typer.Option(one, metavar="", help=meaning, show_default=False)
-    else:
-        kind, how = str, typer.Option(flag(name), metavar=metavar, help=meaning + default)
-    return _keyword(name, kind | None, how, None)
-
-
-def _keyword(name: str, kind: Any, how: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, how]
-    )
+        return bool, typer.Option(one, metavar="", help=meaning, show_default=False)
+    return str, typer.Option(flag(name), metavar=metavar, help=meaning + default)
 
 
 def flag(name: str) -> str:
@@ -340,17 +329,16 @@ AT_ONCE: Final[dict[str, Callable[[Any], Any]]] = {"follow": _follow, "debug": _
 """Options of every command, which do what they do when they are read."""
 
 
-def _parameter(of: tuple[str, ...], name: str, kind: Any, default: Any) -> inspect.Parameter | None:
-    """Return an argument or an option as Typer takes it; `of` are the verb and what it is a field of.
+def _of_table(of: tuple[str, ...], name: str, on: bool) -> Any:
+    """Return an argument or an option as Typer takes it; None for what no table names.
 
-    What no table names is none.
+    of : the verb and what it is a field of. on : whether it is a flag that is set unless it is said not to be.
     """
     keys = [*(f"{one} {name}" for one in of), name]
-    table, key = next(
-        ((table, key) for key in keys for table in (ARGUMENTS, OPTIONS) if key in table), (None, "")
-    )
-    if table is None:
+    key = next((key for key in keys if key in ARGUMENTS or key in OPTIONS), None)
+    if key is None:
         return None
+    table = ARGUMENTS if key in ARGUMENTS else OPTIONS
     metavar, _, meaning = table[key].partition(": ")
     names, about = [flag(name)], dict[str, Any](metavar=metavar, help=meaning)
     if metavar == "N" or metavar.islower():
@@ -360,11 +348,11 @@ def _parameter(of: tuple[str, ...], name: str, kind: Any, default: Any) -> inspe
     if name in AT_ONCE:
         about |= {"callback": AT_ONCE[name], "is_eager": name == "debug"}
     if table is ARGUMENTS:
-        return _keyword(name, kind, typer.Argument(**about), default)
-    if kind is bool and default:
+        return typer.Argument(**about)
+    if on:
         names = [f"{names[0]}/--no-{names[0][2:]}"]
     names += ["-q"] if name == "quiet" else []
-    return _keyword(name, kind, typer.Option(*names, **about), default)
+    return typer.Option(*names, **about)
 
 
 def _ranges(texts: list[str]) -> tuple[tuple[int, int], ...]:
@@ -439,14 +427,21 @@ def _taken(
             option, kind, make = AS_OPTIONS[name]
         elif get_origin(kind) is tuple:
             kind, make = GenericAlias(list, get_args(kind)[:1]), tuple
-        elif field is not None:
+        if field is not None:
             make = functools.partial(_value, field.metadata["setting"].rule)
+            kind, how = _of_setting(name, field)
+        else:
+            how = _of_table(of, option, kind is bool and default is True)
+        if how is None:
+            continue
         if make is not None and default is not known.empty:
             kind, default = kind | None, None
-        found = _of_setting(name, field) if field else _parameter(of, option, kind, default)
-        if found is not None:  # one that two parts have is one option, and what a verb says of it binds
-            options[option] = found if len(of) == 1 else options.get(option, found)
-            makers[name] = option, make
+        found = known.replace(
+            name=option, kind=known.KEYWORD_ONLY, default=default, annotation=Annotated[kind, how]
+        )
+        # one that two parts have is one option, and what a verb says of it binds
+        options[option] = found if len(of) == 1 else options.get(option, found)
+        makers[name] = option, make
 
     def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
         found = {name: kind(**fields(given)) for name, (kind, fields) in parts.items()}

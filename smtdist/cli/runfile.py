@@ -19,10 +19,6 @@ SCHEMA: Final = 4
 """1 and 2 held settings of a fit of images, 3 the words of a command line."""
 OF_ONE_CALL: Final = ("checkpoint", "events", "json", "quiet", "debug")
 """Options that are those of the present command."""
-PLACE: Final = ("workers", "cluster", "max_workers", "cluster_config", "tls", "memory", "insecure")
-"""Options that say where the work is done: a resumed run has all of them anew, or those of before."""
-PATHS: Final = ("cluster_config", "tls", "events")
-"""Options of `resume` that are paths, which are relative to where it is called."""
 
 
 def _plain(value: Any) -> Any:
@@ -117,9 +113,7 @@ def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
 
 def resume(
     checkpoint: Path,
-    where: opt.Where = opt.HERE,
-    on_bad_chunk: str | None = None,
-    solve_on: str | None = None,
+    how: opt.How = opt.AS_USUAL,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -130,13 +124,15 @@ def resume(
 
     Example: smtdist resume checkpoint/
     """
-    changes = {name: _plain(value) for name, value in GIVEN.get().options.items() if name != "checkpoint"}
-    for name in PATHS:
-        if name in changes and changes[name] != str(STANDARD_ERROR):
-            changes[name] = os.path.abspath(changes[name])
+    given = GIVEN.get().options
+    # paths are relative to where this is called
+    changes = {
+        name: _plain(one.absolute() if isinstance(one, Path) and one != STANDARD_ERROR else one)
+        for name, one in given.items()
+    }
     verb, before, folder = read_command(checkpoint)
-    moved = "workers" in changes or "cluster" in changes
-    left_out = (*OF_ONE_CALL, *(PLACE if moved else ()))
+    # a run that is moved has all of where the work is done anew
+    left_out = {*OF_ONE_CALL, *(opt.Where.__annotations__ if given.keys() & {"workers", "cluster"} else ())}
     options = {name: value for name, value in before.items() if name not in left_out} | changes
     options["checkpoint"], command = str(checkpoint.resolve()), load(verb)
     if strange := sorted(options.keys() - {parameter.name for parameter in command.params}):
