@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, NOTHING, about, load, present
-from smtdist.cli.errors import DEBUG, UsageError, WrongUsage, in_shell, of_usage
+from smtdist.cli.errors import UsageError, WrongUsage, in_shell, of_usage
 from smtdist.errors import (
     PLAIN,
     DataWarning,
@@ -77,17 +77,18 @@ class _Group(TyperGroup):
         """Begin anew: nothing is known of a command yet."""
         GIVEN.set(NOTHING)
         CHECKPOINT.set(None)
-        with sentences():  # help and the version are printed here
+        ctx.obj = "--debug" in args
+        with sentences(ctx.obj):  # help and the version are printed here
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with sentences():
+        with sentences(ctx.obj):
             return super().invoke(ctx)
 
 
 @contextlib.contextmanager
-def sentences() -> Iterator[None]:
-    """Turn what can go wrong in a run into one line on standard error and an exit code.
+def sentences(debug: bool = False) -> Iterator[None]:
+    """Turn what can go wrong in a run into one line on standard error and an exit code; `debug` shows its traceback instead.
 
     Wrong usage quotes words, which may be names of files or addresses, without control characters and credentials.
     """
@@ -113,7 +114,7 @@ def sentences() -> Iterator[None]:
         short = isinstance(error, MemoryError | ImportError) or "can't start new thread" in str(error)
         short = short or (isinstance(error, OSError) and error.errno in (None, errno.ENOMEM))
         room = _address_space() if short else ""
-        if DEBUG.is_set() or isinstance(error, BrokenPipeError) or (faulty and not room):
+        if debug or isinstance(error, BrokenPipeError) or (faulty and not room):
             raise
         message, code = (room, FAILED) if room else _sentence(error)
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand
 
-from smtdist.cli.options import flag, other_names, with_common_options
+from smtdist.cli.options import options_of, with_common_options
 from smtdist.errors import SmtdistError
 
 
@@ -111,14 +112,13 @@ class _Command(TyperCommand):
     def _settings(self, args: list[str]) -> dict[str, str]:
         """Return settings of the model that is fitted by the options that they were."""
         own = {word for option in self.params for word in (*option.opts, *option.secondary_opts)}
-        if not {"--model", "--set"} <= own or "--model" not in args[:-1]:
+        models = [after for word, after in pairwise(args) if word == "--model"]
+        if not models or not {"--model", "--set"} <= own:
             return {}
         from smtdist.models import jobs
 
         with suppress(SmtdistError):  # said later
-            last = max(at for at, word in enumerate(args[:-1]) if word == "--model")
-            declared = jobs.declared(args[last + 1])
-            named = {flag(name): name for name in declared} | other_names(declared)
+            named = options_of(jobs.declared(models[-1]))
             return {option: name for option, name in named.items() if option not in own}
         return {}
 

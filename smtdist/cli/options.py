@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, g
 import typer
 
 from smtdist import configuration
-from smtdist.cli.errors import DEBUG, WrongUsage, as_typed, usage
+from smtdist.cli.errors import WrongUsage, as_typed, usage
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.settings import FLAG, Rule, described, one_of, several, whole
 
@@ -252,13 +252,12 @@ AS_USUAL = How()
 """What options are the parts of; none of them is given."""
 
 
-def other_names(declared: Mapping[str, Field[Any]]) -> dict[str, str]:
-    """Return the options that other names of settings make, and the names of today."""
+def options_of(declared: Mapping[str, Field[Any]]) -> dict[str, str]:
+    """Return the settings by the options that they are, those that other names of them make included."""
     return {
-        flag(other): name
+        flag(option): name
         for name, field in declared.items()
-        for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))
-        if other != name
+        for option in (*field.metadata["setting"].aliases, name.removeprefix("n_"), name)
     }
 
 
@@ -301,11 +300,6 @@ def checked(option: str, rule: Rule, text: Any) -> Any:
     return value
 
 
-def _debug(value: bool) -> bool:
-    DEBUG.set() if value else DEBUG.clear()
-    return value
-
-
 def _follow(places: list[str] | None) -> list[str]:
     """Let what a file names be read in folders, and behind addresses that begin so; workers of this machine read it, too.
 
@@ -325,10 +319,6 @@ def _follow(places: list[str] | None) -> list[str]:
     return found
 
 
-AT_ONCE: Final[dict[str, Callable[[Any], Any]]] = {"follow": _follow, "debug": _debug}
-"""Options of every command, which do what they do when they are read."""
-
-
 def _of_table(of: tuple[str, ...], name: str, on: bool) -> Any:
     """Return an argument or an option as Typer takes it; None for what no table names.
 
@@ -345,8 +335,8 @@ def _of_table(of: tuple[str, ...], name: str, on: bool) -> Any:
         least = next((LEAST[key] for key in keys if key in LEAST), 1)
         rule = whole(least) if metavar == "N" else one_of(*metavar.split("|"))
         about["parser"] = functools.partial(checked, name if table is ARGUMENTS else names[0], rule)
-    if name in AT_ONCE:
-        about |= {"callback": AT_ONCE[name], "is_eager": name == "debug"}
+    if name == "follow":
+        about["callback"] = _follow
     if table is ARGUMENTS:
         return typer.Argument(**about)
     if on:
@@ -412,7 +402,7 @@ def _taken(
     What is not given keeps its default.
     """
     declared = part.declared() if hasattr(part, "declared") else {}
-    renamed |= {other: flag(name) for other, name in other_names(declared).items()}
+    renamed |= {option: flag(name) for option, name in options_of(declared).items()}
     hints, parts = get_type_hints(part, include_extras=True), dict[str, tuple[Any, Any]]()
     makers = dict[str, tuple[str, Callable[[Any], Any] | None]]()
     for name, known in inspect.signature(part).parameters.items():
