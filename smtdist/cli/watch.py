@@ -17,6 +17,7 @@ from smtdist.errors import SmtdistError
 from smtdist.monitor import text
 from smtdist.monitor import watch as watching
 from smtdist.monitor.progress import ProgressView
+from smtdist.monitor.state import ENDED
 from smtdist.monitor.tables import VisibleConsole
 
 
@@ -48,7 +49,7 @@ def watch(
             live = shown.enter_context(Live(console=VisibleConsole(), auto_refresh=False))
         elif not quiet:  # a line a pass, as a log has it
             view.replay(shown.enter_context(ProgressView(VisibleConsole())))
-        while not view.over:
+        while view.status not in ENDED:
             if live is not None:
                 live.update(text.rendered(view.progress()), refresh=True)
             time.sleep(watching.POLL_SECONDS)
