@@ -18,7 +18,7 @@ from PIL import Image
 from benchmarks.same_bits.data import make_data
 from smtdist.cli import app, commands, options
 from smtdist.cli.app import Output
-from smtdist.cli.commands import GIVEN
+from smtdist.cli.commands import GIVEN, Given
 from smtdist.errors import ConfigurationError, SmtdistError
 from smtdist.kernels.cpu import jit
 
@@ -64,7 +64,7 @@ MISTAKES = {
 def folder(tmp_path_factory):
     at = tmp_path_factory.mktemp("codes")
     make_data(at / "data")
-    for name in ("smt-gq", "sparse", "coded-l1", "words", "points"):
+    for name in ("smt-gq", "sparse", "coded-l1", "words", "points", "video"):
         shutil.copy(MODELS / f"{name}.h5", at)
     return at
 
@@ -120,6 +120,13 @@ def test_what_only_the_data_show_is_a_failure(command, folder):
         (f"fit {TABLE} x --model points --set size=8 --set n_components=99", "there are 8 features"),
         (f"fit {TABLE} x --model kernel-spectral --set kernel=nosuch", "There is no kernel 'nosuch'"),
         (f"plan {TABLE} x --model kernel-spectral --set kernel=nosuch", "There is no kernel 'nosuch'"),
+        *(
+            (
+                f"fit data/clips.h5 --model video --below video.h5 --set {name}=7",
+                f"so other settings ({now}) cannot be set",
+            )
+            for name, now in (("seed", "random_state"), ("views", "views"), ("ridge", "whitening_reg"))
+        ),
         ("withdraw words.h5 a.txt --lines 9-3", "the smaller number first"),
         ("withdraw words.h5 a.txt --lines 0", "count from 1"),
         (
@@ -282,7 +289,7 @@ class Full(io.RawIOBase):
 def test_a_run_that_leaves_a_file_outlives_its_streams(error, stream, words, monkeypatch, capsys):
     full = Full(error)
     monkeypatch.setattr(sys, stream, io.TextIOWrapper(io.BufferedWriter(full), "utf-8"))
-    token = GIVEN.set({"verb": words[0], "options": words[1]})
+    token = GIVEN.set(Given(*words))
     try:
         Output.replace(stream)
         now = getattr(sys, stream)

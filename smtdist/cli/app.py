@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, about, load, present
-from smtdist.cli.errors import DEBUG, UsageError, WrongUsage, in_shell, of_usage
+from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, NOTHING, about, load, present
+from smtdist.cli.errors import UsageError, WrongUsage, in_shell, of_usage
 from smtdist.errors import (
     PLAIN,
     DataWarning,
@@ -62,32 +62,33 @@ class _Group(TyperGroup):
         return TyperCommand(cmd_name, help=about(cmd_name)) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        args = present(args)
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        name, *rest = present(args)
+        if name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
-            raise WrongUsage(f"There is no command {args[0]!r}; {hint}")
-        name, command, rest = super().resolve_command(ctx, args)
-        room = _address_space()
-        if room:  # libraries would end this process in words of their own, or by a signal
+            raise WrongUsage(f"There is no command {name!r}; {hint}")
+        if (
+            room := _address_space()
+        ):  # libraries would end this process in words of their own, or by a signal
             raise MemoryBudgetError(room)
-        return name, command and load(str(name)), rest
+        return name, load(name), rest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Begin anew: nothing is known of a command yet."""
-        GIVEN.set(None)
+        GIVEN.set(NOTHING)
         CHECKPOINT.set(None)
-        with sentences():  # help and the version are printed here
+        ctx.obj = "--debug" in args
+        with sentences(ctx.obj):  # help and the version are printed here
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with sentences():
+        with sentences(ctx.obj):
             return super().invoke(ctx)
 
 
 @contextlib.contextmanager
-def sentences() -> Iterator[None]:
-    """Turn what can go wrong in a run into one line on standard error and an exit code.
+def sentences(debug: bool = False) -> Iterator[None]:
+    """Turn what can go wrong in a run into one line on standard error and an exit code; `debug` shows its traceback instead.
 
     Wrong usage quotes words, which may be names of files or addresses, without control characters and credentials.
     """
@@ -113,7 +114,7 @@ def sentences() -> Iterator[None]:
         short = isinstance(error, MemoryError | ImportError) or "can't start new thread" in str(error)
         short = short or (isinstance(error, OSError) and error.errno in (None, errno.ENOMEM))
         room = _address_space() if short else ""
-        if DEBUG.is_set() or isinstance(error, BrokenPipeError) or (faulty and not room):
+        if debug or isinstance(error, BrokenPipeError) or (faulty and not room):
             raise
         message, code = (room, FAILED) if room else _sentence(error)
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)
@@ -222,7 +223,7 @@ class Output(io.RawIOBase):
             except OSError as error:
                 self._failed = True
                 if self._name == "stdout":
-                    leaves = "out" in (GIVEN.get() or {"options": {}})["options"]
+                    leaves = "out" in GIVEN.get().options
                     if isinstance(error, BrokenPipeError):
                         if not leaves:
                             raise

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Any
 
-from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.runfile import write_command
@@ -16,16 +16,13 @@ from smtdist.data import locking
 from smtdist.data.writing import check_target, require_apart
 from smtdist.models import adding, jobs, loading, store
 from smtdist.models.kinds import KINDS
-from smtdist.settings import several, whole
-
-LENGTHS: Final = several(whole(1), "lengths of sequences, as in 100,250,80")
 
 
 def merge(
     models: list[Path],
     out: Path,
     subtract: list[Path] | None = None,
-    set_: list[str] | None = None,
+    changes: Mapping[str, Any] = opt.NOTHING,
     allow_repeats: bool = False,
     overwrite: bool = False,
     json: bool = False,
@@ -44,7 +41,6 @@ def merge(
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
     with usage():
-        changes = configuration.parse_settings(set_ or [])
         result = adding.merge(models, subtract=subtract or [], allow_repeats=allow_repeats, **changes)
     written = store.save(result, out, overwrite=overwrite)
     say_model(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
@@ -52,12 +48,8 @@ def merge(
 
 def update(
     model: Path,
-    data: list[str],
-    dataset: str | None = None,
+    change: jobs.Change,
     out: Path | None = None,
-    lengths: str | None = None,
-    alone: bool = False,
-    allow_repeats: bool = False,
     how: opt.How = opt.AS_USUAL,
     overwrite: bool = False,
     json: bool = False,
@@ -73,25 +65,31 @@ def update(
 
     Example: smtdist update model.h5 more.h5 --dataset train
     """
-    if alone and (out is None or allow_repeats):
+    if change.alone and (out is None or change.repeats):
         raise WrongUsage("--alone writes a separate model; give --out, and leave out --allow-repeats.")
-    change = jobs.Change(
-        tuple(data),
-        dataset,
-        alone=alone,
-        repeats=allow_repeats,
-        lengths=() if lengths is None else opt.checked("--lengths", LENGTHS, lengths),
-    )
-    _change(model, change, out, how, overwrite, json)
+    target = model if out is None else out
+    if out is not None:
+        require_apart(out, (model,), remedy="leave out --out to replace it, or write to another name")
+        texts = kind.texts if (kind := KINDS.get(store.kind_at(model))) else False
+        check_target(out, overwrite, data=list(change.data), texts=texts)
+    with usage():
+        store.require_first(model, change.data[0], "withdraw" if change.withdraw else "update")
+    with locking.held(model) if out is None else nullcontext():
+        present = loading.load_growing(model)
+        with usage():
+            job = jobs.update_job(present, change)
+        with engine_for(how, job.source, job.facts) as engine:
+            changed, records = job.fit(engine)
+        size = store.save(changed, target, overwrite=out is None or overwrite)
+        if out is None and how.checkpoint is not None:
+            write_command(how.checkpoint, done=True)
+    say_model(changed, target, {"bytes": size, "passes": records}, json, job)
 
 
 def withdraw(
     model: Path,
-    data: list[str],
-    dataset: str | None = None,
+    change: jobs.Change,
     out: Path | None = None,
-    lengths: str | None = None,
-    lines: list[str] | None = None,
     how: opt.How = opt.AS_USUAL,
     overwrite: bool = False,
     json: bool = False,
@@ -103,53 +101,4 @@ def withdraw(
 
     Example: smtdist withdraw model.h5 more.h5 --dataset train
     """
-    ranges = tuple(map(_range, lines or []))
-    change = jobs.Change(
-        tuple(data),
-        dataset,
-        withdraw=True,
-        lines=ranges,
-        lengths=() if lengths is None else opt.checked("--lengths", LENGTHS, lengths),
-    )
-    _change(model, change, out, how, overwrite, json)
-
-
-def _change(
-    path: Path,
-    change: jobs.Change,
-    out: Path | None,
-    how: opt.How,
-    overwrite: bool,
-    json: bool,
-) -> None:
-    """Add samples to a model or withdraw them, and write the result; the file of a model is held while it is replaced."""
-    target = path if out is None else out
-    if out is not None:
-        require_apart(out, (path,), remedy="leave out --out to replace it, or write to another name")
-        texts = kind.texts if (kind := KINDS.get(store.kind_at(path))) else False
-        check_target(out, overwrite, data=list(change.data), texts=texts)
-    with usage():
-        store.require_first(path, change.data[0], "withdraw" if change.withdraw else "update")
-    with locking.held(path) if out is None else nullcontext():
-        present = loading.load_growing(path)
-        with usage():
-            job = jobs.update_job(present, change._replace(skip_damaged=how.on_bad_chunk == "skip"))
-        with engine_for(how, job.source, job.facts) as engine:
-            model, records = job.fit(engine)
-        size = store.save(model, target, overwrite=out is None or overwrite)
-        if out is None and how.checkpoint is not None:
-            write_command(how.checkpoint, done=True)
-    say_model(model, target, {"bytes": size, "passes": records}, json, job)
-
-
-def _range(text: str) -> tuple[int, int]:
-    """Return the lines that "12-80" or "12" names."""
-    first, dash, last = text.partition("-")
-    if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise WrongUsage(f"--lines {text} is not a range of lines; write it as 12-80, or 12 for one line.")
-    lines = int(first), int(last if dash else first)
-    if not 1 <= lines[0] <= lines[1]:
-        raise WrongUsage(
-            f"--lines {text} is not a range of lines; count from 1, and write the smaller number first."
-        )
-    return lines
+    update(model, change._replace(withdraw=True), out, how, overwrite, json)

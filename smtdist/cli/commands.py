@@ -5,23 +5,33 @@ from __future__ import annotations
 import ast
 import gc
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
-from smtdist.cli.options import flag, other_names, with_common_options
+from smtdist.cli.options import options_of, with_common_options
 from smtdist.errors import SmtdistError
 
-GIVEN: ContextVar[dict[str, Any] | None] = ContextVar("GIVEN", default=None)
-"""The options of the command under way as they were given, by name, and the command: a checkpoint folder remembers them."""
+
+class Given(NamedTuple):
+    """A command and its options as they were given, by name; nothing where none is under way."""
+
+    verb: str = ""
+    options: Mapping[str, Any] = {}  # read only
+
+
+NOTHING: Final = Given()
+GIVEN: ContextVar[Given] = ContextVar("GIVEN", default=NOTHING)
+"""The command under way: a checkpoint folder remembers it."""
 
 CHECKPOINT: ContextVar[Path | None] = ContextVar("CHECKPOINT", default=None)
 """The checkpoint folder of the run under way, once `smtdist resume` can go on with it."""
@@ -102,19 +112,18 @@ class _Command(TyperCommand):
     def _settings(self, args: list[str]) -> dict[str, str]:
         """Return settings of the model that is fitted by the options that they were."""
         own = {word for option in self.params for word in (*option.opts, *option.secondary_opts)}
-        if not {"--model", "--set"} <= own or "--model" not in args[:-1]:
+        models = [after for word, after in pairwise(args) if word == "--model"]
+        if not models or not {"--model", "--set"} <= own:
             return {}
         from smtdist.models import jobs
 
         with suppress(SmtdistError):  # said later
-            last = max(at for at, word in enumerate(args[:-1]) if word == "--model")
-            declared = jobs.declared(args[last + 1])
-            named = {flag(name): name for name in declared} | other_names(declared)
+            named = options_of(jobs.declared(models[-1]))
             return {option: name for option, name in named.items() if option not in own}
         return {}
 
     def invoke(self, ctx: Any) -> Any:
-        GIVEN.set({"verb": ctx.info_name, "options": of_the_user(ctx)})
+        GIVEN.set(Given(ctx.info_name, of_the_user(ctx)))
         return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:
@@ -131,17 +140,11 @@ def _paragraphs(text: str) -> list[str]:
     return [" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")]
 
 
-def _function(name: str) -> str:
-    return f"{name}_" if iskeyword(name) else name
-
-
 def about(name: str) -> str:
     """Return the first paragraph on a command, for which it is not imported."""
     text = Path(__file__).with_name(f"{COMMANDS[name]}.py").read_text("utf-8")
-    functions = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
-    return _paragraphs(
-        next(ast.get_docstring(one) or "" for one in functions if one.name == _function(name))
-    )[0]
+    verbs = {one.name.rstrip("_"): one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)}
+    return _paragraphs(ast.get_docstring(verbs[name]) or "")[0]
 
 
 @cache
@@ -157,7 +160,7 @@ def load(name: str) -> Any:
             gc.freeze()
         if before:
             gc.enable()
-    function = getattr(module, _function(name))
+    function = getattr(module, f"{name}_" if iskeyword(name) else name)
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,25 +36,21 @@ VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
 
 
 @contextmanager
-def _in_sight(name: str, total: int, unit: str, quiet: bool) -> Iterator[EventStream]:
-    """Yield events that are shown, of which the start of work on so many things is the first."""
-    events = EventStream(words=in_shell)
-    with ExitStack() as stack:
-        if not quiet:
-            events.subscribe(stack.enter_context(ProgressView(VisibleConsole(stderr=True))))
-        events.started(name, total, 0, unit=unit)
-        yield events
-
-
-def _reporter(events: EventStream, name: str) -> Callable[[int], None]:
-    """Return what turns a count of what is done into an event; the rate is that of this run."""
-    first: list[int] = []
+def _in_sight(
+    name: str, total: int, unit: str, quiet: bool
+) -> Iterator[tuple[EventStream, Callable[[int], None]]]:
+    """Yield events that are shown, and what makes one of a count of what is done; the rate is that of this run."""
+    events, counts = EventStream(words=in_shell), list[int]()
 
     def report(done: int) -> None:
-        first.append(done) if not first else None
-        events.emit("progress", **{"pass": name, "n_samples": done, "n_positions": done - first[0]})
+        counts.append(done)
+        events.progress(name, done, done - counts[0])
 
-    return report
+    with nullcontext() if quiet else ProgressView(VisibleConsole(stderr=True)) as view:
+        if view is not None:
+            events.subscribe(view)
+        events.started(name, total, 0, unit=unit)
+        yield events, report
 
 
 def import_(
@@ -103,14 +99,17 @@ def import_(
     say_result({"out": whole, "groups": every, "bytes": size, "seconds": seconds}, json, *lines)
 
 
+def _tell(text: str) -> None:
+    VisibleConsole(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def _import_clips(
     files: list[Path], out: Path, crop: int | None, levels: int, limit: int, overwrite: bool, json: bool
 ) -> None:
     with usage():
         VideoSettings(crop, levels, limit)
-    note = partial(VisibleConsole(stderr=True).print, markup=False, highlight=False, soft_wrap=True)
     written = import_videos(
-        files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=note
+        files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=_tell
     )
     rows = [
         (
@@ -134,15 +133,14 @@ def _imported(
     write: Callable[..., ImportResult],
 ) -> ImportResult:
     stop = StopRequest()
-    with stopping_on_signals(stop), _in_sight("import", listing.n_items or 0, "images", quiet) as events:
+    with (
+        stopping_on_signals(stop),
+        _in_sight("import", listing.n_items or 0, "images", quiet) as (events, report),
+    ):
+        how: dict[str, Any] = {"report": report, "note": lambda text: events.emit("note", text=text)}
         try:
             result = write(
-                listing,
-                out,
-                chosen,
-                stop=lambda: stop.exit_code if stop.is_set() else None,
-                report=_reporter(events, "import"),
-                note=lambda text: events.emit("note", text=text),
+                listing, out, chosen, stop=lambda: stop.exit_code if stop.is_set() else None, **how
             )
         except KeyboardInterrupt:
             raise InterruptedRun("Stopped; repeat the command to continue.", 130) from None
@@ -157,11 +155,9 @@ def _facts(result: ImportResult, listing: Listing, out: Path, group: str, second
         (result.skipped, "unreadable images", result.first_skipped),
         (result.left_out, listing.left_out_is, result.first_left_out),
     ):
-        more = ", the first of them" if count > len(first) else ""
-        for line in (
-            (f"Left out {counted(count, what)}{more}:", *(f"  {one}" for one in first)) if count else ()
-        ):
-            VisibleConsole(stderr=True).print(line, highlight=False, soft_wrap=True)
+        if count:
+            more = ", the first of them" if count > len(first) else ""
+            _tell("\n  ".join((f"Left out {counted(count, what)}{more}:", *first)))
     return {
         "out": str(out.absolute()),
         "group": group,
@@ -212,14 +208,14 @@ def manifest(
         if dataset:
             raise WrongUsage("A manifest is checked as a whole; leave out --dataset.")
         made = Manifest.of(found)
-        with _in_sight("manifest", len(made.content["files"]), "files", quiet) as events:
-            facts["hashes_checked"] = made.verify(_reporter(events, "manifest"))
+        with _in_sight("manifest", len(made.content["files"]), "files", quiet) as (_, report):
+            facts["hashes_checked"] = made.verify(report)
     elif isinstance(found, Parsed):
         raise WrongUsage(f"{found.path} is a manifest already; give its files to make it again.")
     else:
         paths = found.paths if isinstance(found, Files) else (found,)
-        with locking.held(out), _in_sight("manifest", len(paths), "files", quiet) as events:
-            made = describe_files(paths, out, dataset or (), seed, _reporter(events, "manifest"))
+        with locking.held(out), _in_sight("manifest", len(paths), "files", quiet) as (_, report):
+            made = describe_files(paths, out, dataset or (), seed, report)
             write_manifest(made, overwrite=overwrite)
         facts["bytes"] = out.stat().st_size
     facts["seconds"] = time.perf_counter() - started

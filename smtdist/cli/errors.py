@@ -1,4 +1,4 @@
-"""How commands fail: wrong usage, and whether to show tracebacks.
+"""How commands fail, in the words of the command line.
 
 What the command line alone shows to be wrong is wrong usage, exit code 2: a setting or option that there is not, that has no
 such value, or that does not go with another. What only the data or a file show is a failure, exit code 1, also where another
@@ -7,7 +7,6 @@ setting would do: a patch larger than the images, more components than the codes
 
 import re
 import shlex
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -15,9 +14,6 @@ from typing import Any, Final
 import typer
 
 from smtdist.errors import ConfigurationError, SmtdistError, UnsuitableError, sentence_of
-
-DEBUG: Final = threading.Event()
-"""Set by --debug: show the traceback of an error."""
 
 _OPTIONS: Final = {
     "n_components": "components",

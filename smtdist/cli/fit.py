@@ -78,8 +78,8 @@ def fit(
 def plan(
     request: Request,
     how: opt.How = opt.AS_USUAL,
-    driver_memory: str | None = None,
-    gpu_memory: str | None = None,
+    driver_memory: int | None = None,
+    gpu_memory: int | None = None,
     threads: int | None = None,
     calibrate: bool = True,
     out: Path | None = None,
@@ -99,12 +99,11 @@ def plan(
         job = jobs.job(request)
         if unplanned := job.unplanned or jobs.kind_of(request.model).unplanned:
             raise WrongUsage(unplanned)
-        sizes = forecast.in_bytes(how.memory, driver_memory, gpu_memory)
     about = {"data": job.source.describe(), **job.about}
     workers, kept = how.resolved_workers(job.source), how.checkpoint is not None
     if job.costs is not None:
         if how.is_local:
-            machine = PlannedCluster(workers or 0, limit_bytes=how.memory_bytes)
+            machine = PlannedCluster(workers or 0, limit_bytes=how.memory)
             costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
         else:
             with engine_for(how, job.source) as engine:
@@ -117,34 +116,25 @@ def plan(
     # the memory that is planned with is not that of the workers that are there
     there = partial(engine_for, replace(how, memory=None), job.source)
     connected = None if how.is_local else there
-    place = forecast.Place(workers, threads, sizes, how.checkpoint, calibrate, connected)
+    place = forecast.Place(
+        workers, threads, [how.memory, driver_memory, gpu_memory], how.checkpoint, calibrate, connected
+    )
     plans = rehearsal.plans(job, place)
-    own = {
-        name: _plain(one) | ({"configuration": job.each[name].to_dict()} if job.each else {})
-        for name, one in plans.items()
-    }
+    own, lines = dict[str, Any](), list[Any]()
+    for name, one in plans.items():
+        found = one.to_dict()
+        own[name] = found | {"workers": found["machines"]["workers"]}
+        own[name] |= {"configuration": job.each[name].to_dict()} if job.each else {}
+        lines += [f"The model {name}:"] if name else []
+        lines += [tables.plan_table(found["passes"], kept, found["total"]), *_remarks(one)]
     if "" in plans:
-        say_result(own[""] | about, json, *_shown(plans[""], kept))
+        say_result(own[""] | about, json, *lines)
         return
-    lines = [
-        line for name, planned in plans.items() for line in (f"The model {name}:", *_shown(planned, kept))
-    ]
     ranges = [one.seconds_range for one in plans.values() if one.seconds_range is not None]
     if len(ranges) == len(plans):
         low, high = map(sum, zip(*ranges, strict=True))
         lines.append(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
     say_result(about | {"models": own}, json, *lines)
-
-
-def _shown(planned: forecast.FitPlan, kept: bool) -> list[Any]:
-    """Return what people read of a plan."""
-    plain = _plain(planned)
-    return [tables.plan_table(plain["passes"], kept, plain["total"]), *_remarks(planned)]
-
-
-def _plain(planned: forecast.FitPlan) -> dict[str, Any]:
-    found = planned.to_dict()
-    return {**found, "workers": found["machines"]["workers"]}
 
 
 def _remarks(planned: forecast.FitPlan) -> list[str]:

@@ -61,7 +61,7 @@ def info(model: Path | None = None, json: bool = False) -> None:
     say_result(facts, json, *shown)
 
 
-def check(files: list[Path], json: bool = False) -> None:
+def check(paths: list[Path], json: bool = False) -> None:
     """Read files that smtdist has written, checkpoint folders too, and compare them with their checksums.
 
     Exits with 1 where anything is wrong. Files of earlier versions have no checksums, which is said.
@@ -71,7 +71,7 @@ def check(files: list[Path], json: bool = False) -> None:
     from smtdist.report import checking
 
     found = [
-        one._replace(text=rendered(one.text, in_shell)) for path in files for one in checking.checked(path)
+        one._replace(text=rendered(one.text, in_shell)) for path in paths for one in checking.checked(path)
     ]
     lines = [f"{verdict.file}: {verdict.text}" for verdict in found]
     say_result({"files": [verdict._asdict() for verdict in found]}, json, *lines)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import GenericAlias
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
 from smtdist import configuration
-from smtdist.cli.errors import DEBUG, WrongUsage, as_typed, usage
+from smtdist.cli.errors import WrongUsage, as_typed, usage
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.settings import FLAG, Rule, Settings, default_of, described, one_of, whole
+from smtdist.settings import FLAG, Rule, described, one_of, several, whole
 
 if TYPE_CHECKING:  # a command that needs no data does not wait for what reads them
     from smtdist.data.source import Source
@@ -41,7 +41,7 @@ ARGUMENTS: Final = {
     "info model": "[FILE.h5]: A file written by smtdist; without it, this installation.",
     "settings model": "[MODEL]: A model that smtdist fit --model names. Default: the transform of images.",
     "models": "A.h5 [B.h5 ...]: Models whose sums to add.",
-    "files": "FILE...: Files that smtdist has written, and checkpoint folders.",
+    "paths": "FILE...: Files that smtdist has written, and checkpoint folders.",
     "words": "WORD...: Words to look up.",
     "formula": 'FORMULA: Concepts by their numbers, such as "17 and not 4".',
     "points": "POINT...: Points, by name or number.",
@@ -56,10 +56,8 @@ OPTIONS: Final = {
     # what is read
     "dataset": "TEXT: Where the samples are in the file, such as train: a dataset (samples, ...) or a group. Text, clips, .npy "
     "files and representations have none.",
-    **dict.fromkeys(
-        ("update dataset", "withdraw dataset"),
-        "TEXT: Images in the file (a dataset or a group), rows of a table, or a clip. Default for video: all clips.",
-    ),
+    "change dataset": "TEXT: Images in the file (a dataset or a group), rows of a table, or a clip. Default for video: all "
+    "clips.",
     "manifest dataset": "TEXT: Dataset or group of images to include; may be repeated. Default: all that are found.",
     "clip": "TEXT: Clip of a file of clips to use; may be repeated. Default: all.",
     "limit": "N: Use only the first N samples.",
@@ -68,7 +66,7 @@ OPTIONS: Final = {
     "report limit": "N: Use at most this many images of each group, drawn at random.",
     "import limit": "N: Of video: number of frames to use of each clip; 0 means all.",
     "lengths": "N,N,...: Number of rows of each sequence, for a table in time. Default: one sequence.",
-    "lines": "FIRST-LAST: Only these lines of a text, counted from 1; may be repeated.",
+    "withdraw lines": "FIRST-LAST: Only these lines of a text, counted from 1; may be repeated.",
     "train": "GROUP: Group with training images and labels.",
     "test": "GROUP: Group with test images and labels.",
     "test_data": "DATA: Where --test is, if not in DATA. Many files: as for DATA, or repeat it.",
@@ -97,8 +95,11 @@ OPTIONS: Final = {
     "atoms": "FILE.npy: Use your own atoms: an array (atoms, pixels) of whitened patches.",
     "with_": "MODEL.h5: Append the representation by another model, such as one fitted on grey images; may be repeated.",
     "subtract": "C.h5: Model whose samples are withdrawn; may be repeated.",
-    "alone": ": Write a model of these samples only, with the codes of MODEL.h5, for a later merge.",
-    "allow_repeats": ": Also add samples that are in the sums already; they then count twice.",
+    "update alone": ": Write a model of these samples only, with the codes of MODEL.h5, for a later merge.",
+    **dict.fromkeys(
+        ("update allow_repeats", "merge allow_repeats"),
+        ": Also add samples that are in the sums already; they then count twice.",
+    ),
     "metric": "knn|linear: Classifier that compares the settings.",
     "n_neighbors": "N: Number of neighbours that vote (knn). Default: the model's setting, else 30.",
     "mirrored": ": Also write the features of mirror images, after those of the images.",
@@ -189,7 +190,7 @@ class Where:
     cluster_config: Path | None = None
     tls: Path | None = None
     insecure: bool = False
-    memory: str | None = None
+    memory: int | None = None
     quiet: bool = False
     events: Path | None = None
 
@@ -200,13 +201,9 @@ class Where:
     @cached_property
     def choice(self) -> ClusterChoice | None:
         """The cluster with its options, absolute paths and all; what cannot be meant is wrong usage."""
-        if not any((self.cluster, self.max_workers, self.cluster_config, self.tls, self.insecure)):
-            return None
         config, tls = (path and path.absolute() for path in (self.cluster_config, self.tls))
-        with usage():
-            return ClusterChoice(
-                self.cluster or "local", config, tls, self.insecure, self.max_workers
-            ).checked()
+        found = ClusterChoice(self.cluster or "local", config, tls, self.insecure, self.max_workers)
+        return None if self.cluster is None and found == ClusterChoice() else found.checked()
 
     @property
     def is_local(self) -> bool:
@@ -223,19 +220,11 @@ class Where:
         large = cores > 2 and source.n_samples * source.sample_bytes > LARGE
         return min(MOST_WORKERS, max(1, cores // 2)) if large or self.choice is not None else 0
 
-    @property
-    def memory_bytes(self) -> int | None:
-        """The memory of each worker, where it was said; a word that is no size is wrong usage."""
-        from smtdist.engine.memory import size_of
-
-        with usage():
-            return None if self.memory is None else size_of(self.memory)
-
     def execution(self, source: Source) -> Execution:
         """Return the same as the library takes it."""
         from smtdist.engine.session import Execution
 
-        return Execution(self.choice, self.resolved_workers(source), self.memory_bytes)
+        return Execution(self.choice, self.resolved_workers(source), self.memory)
 
 
 @dataclass(frozen=True)
@@ -263,18 +252,12 @@ AS_USUAL = How()
 """What options are the parts of; none of them is given."""
 
 
-def option_settings(of: type[Settings]) -> dict[str, Field[Any]]:
-    """Return the declared settings that are options, by name: those that are several values are options of their own."""
-    return {name: field for name, field in of.declared().items() if default_of(field) != ()}
-
-
-def other_names(declared: Mapping[str, Field[Any]]) -> dict[str, str]:
-    """Return the options that other names of settings make, and the names of today."""
+def options_of(declared: Mapping[str, Field[Any]]) -> dict[str, str]:
+    """Return the settings by the options that they are, those that other names of them make included."""
     return {
-        flag(other): name
+        flag(option): name
         for name, field in declared.items()
-        for other in (*field.metadata["setting"].aliases, name.removeprefix("n_"))
-        if other != name
+        for option in (*field.metadata["setting"].aliases, name.removeprefix("n_"), name)
     }
 
 
@@ -282,8 +265,8 @@ WIDE = 24
 """Characters of a list of words from which on help names them only in what the option means."""
 
 
-def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
-    """Return the option of a setting as Typer takes it: its words are those of the declaration."""
+def _of_setting(name: str, field: Field[Any]) -> tuple[type, Any]:
+    """Return the type and the option of a setting as Typer takes it: its words are those of the declaration."""
     (about,) = described({name: field}).values()
     # on the command line an option is left out
     meaning = as_typed(about["meaning"].replace("`", "").replace("None: ", "Default: "))
@@ -296,20 +279,11 @@ def _of_setting(name: str, field: Field[Any]) -> inspect.Parameter:
     if meaning[0].isascii():  # λ stays λ
         meaning = meaning[0].upper() + meaning[1:]
     default = "" if about["default"] in (None, []) else f" Default: {as_typed(about['default'])}."
-    kind: Any = str
     if values.startswith(FLAG.expected):
         # one that is off needs no word for that
         one = flag(name) if about["default"] is False else f"{flag(name)}/--no-{flag(name)[2:]}"
-        kind, how = bool, typer.Option(one, metavar="", help=meaning, show_default=False)
-    else:
-        kind, how = str, typer.Option(flag(name), metavar=metavar, help=meaning + default)
-    return _keyword(name, kind | None, how, None)
-
-
-def _keyword(name: str, kind: Any, how: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, how]
-    )
+        return bool, typer.Option(one, metavar="", help=meaning, show_default=False)
+    return str, typer.Option(flag(name), metavar=metavar, help=meaning + default)
 
 
 def flag(name: str) -> str:
@@ -323,11 +297,6 @@ def checked(option: str, rule: Rule, text: Any) -> Any:
     value = rule.plain(tuple(value) if isinstance(value, list) else value)
     if not rule.accepts(value):
         raise WrongUsage(f"{option} is {str(text)!r}; it must be {rule.expected}.")
-    return value
-
-
-def _debug(value: bool) -> bool:
-    DEBUG.set() if value else DEBUG.clear()
     return value
 
 
@@ -350,116 +319,144 @@ def _follow(places: list[str] | None) -> list[str]:
     return found
 
 
-AT_ONCE: Final[dict[str, Callable[[Any], Any]]] = {"follow": _follow, "debug": _debug}
-"""Options of every command, which do what they do when they are read."""
+def _of_table(of: tuple[str, ...], name: str, on: bool) -> Any:
+    """Return an argument or an option as Typer takes it; None for what no table names.
 
-
-def _parameter(of: tuple[str, ...], name: str, kind: Any, default: Any) -> inspect.Parameter:
-    """Return an argument or an option as Typer takes it; `of` are the verb and what it is a field of."""
+    of : the verb and what it is a field of. on : whether it is a flag that is set unless it is said not to be.
+    """
     keys = [*(f"{one} {name}" for one in of), name]
-    table, key = next((table, key) for key in keys for table in (ARGUMENTS, OPTIONS) if key in table)
+    key = next((key for key in keys if key in ARGUMENTS or key in OPTIONS), None)
+    if key is None:
+        return None
+    table = ARGUMENTS if key in ARGUMENTS else OPTIONS
     metavar, _, meaning = table[key].partition(": ")
     names, about = [flag(name)], dict[str, Any](metavar=metavar, help=meaning)
     if metavar == "N" or metavar.islower():
         least = next((LEAST[key] for key in keys if key in LEAST), 1)
         rule = whole(least) if metavar == "N" else one_of(*metavar.split("|"))
         about["parser"] = functools.partial(checked, name if table is ARGUMENTS else names[0], rule)
-    if name in AT_ONCE:
-        about |= {"callback": AT_ONCE[name], "is_eager": name == "debug"}
+    if name == "follow":
+        about["callback"] = _follow
     if table is ARGUMENTS:
-        return _keyword(name, kind, typer.Argument(**about), default)
-    if kind is bool and default:
+        return typer.Argument(**about)
+    if on:
         names = [f"{names[0]}/--no-{names[0][2:]}"]
     names += ["-q"] if name == "quiet" else []
-    return _keyword(name, kind, typer.Option(*names, **about), default)
+    return typer.Option(*names, **about)
 
 
-def _several(given: list[Any] | None) -> tuple[Any, ...]:
-    return tuple(given or ())
+def _ranges(texts: list[str]) -> tuple[tuple[int, int], ...]:
+    """Return the lines that 12-80 or 12 name."""
+    found = list[tuple[int, int]]()
+    for text in texts:
+        first, dash, last = text.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise WrongUsage(
+                f"--lines {text} is not a range of lines; write it as 12-80, or 12 for one line."
+            )
+        found.append((int(first), int(last or first)))
+        if not 1 <= found[-1][0] <= found[-1][1]:
+            raise WrongUsage(
+                f"--lines {text} is not a range of lines; count from 1, and write the smaller number first."
+            )
+    return tuple(found)
 
 
+def _bytes(text: str) -> int:
+    from smtdist.engine.memory import size_of
+
+    return size_of(text)
+
+
+_LENGTHS: Final = several(whole(1), "lengths of sequences, as in 100,250,80")
 AS_OPTIONS: Final[dict[str, tuple[str, Any, Callable[[Any], Any]]]] = {
     "files": ("data", list[str], tuple),
-    **dict.fromkeys(
-        ("settings", "changes"),
-        ("set_", list[str], lambda given: configuration.parse_settings(given or [])),
-    ),
-    "others": ("with_", list[Path], _several),
+    **dict.fromkeys(("settings", "changes"), ("set_", list[str], configuration.parse_settings)),
+    "others": ("with_", list[Path], tuple),
     "skip_damaged": ("on_bad_chunk", str, lambda given: given == "skip"),
+    "repeats": ("allow_repeats", bool, bool),
+    "lines": ("lines", list[str], _ranges),
+    "lengths": ("lengths", str, functools.partial(checked, "--lengths", _LENGTHS)),
+    **{name: (name, str, _bytes) for name in ("memory", "driver_memory", "gpu_memory")},
 }
-"""Fields of requests that an option of another name gives: its name and type, and what makes the field of it."""
+"""What an option of another name or type gives: its name and type, and what makes the value of its own."""
 
 
-_Field = tuple[str, inspect.Parameter, Callable[[Any], Any] | None]
+def _value(rule: Rule, given: Any) -> Any:
+    """Return what is given as a setting: a word that its rule takes stays one, though none or 7 may be read as something else."""
+    return given if rule.accepts(given) else configuration.parse_value(given)
 
 
-def _fields(of: str, part: Any) -> Iterator[_Field]:
-    """Yield the fields of what a verb takes as one parameter, each with its option and what makes it of the option's value.
+class _Every(NamedTuple):
+    """What every command takes."""
 
-    Those that are settings have parameters of their own.
+    follow: tuple[str, ...] = ()
+    debug: bool = False
+
+
+def _taken(
+    of: tuple[str, ...], part: Any, options: dict[str, inspect.Parameter], renamed: dict[str, str]
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Add the options of a verb, or of a part of what it takes, and return what makes its parameters of their values.
+
+    What is not given keeps its default.
     """
-    usual = part._field_defaults if hasattr(part, "_fields") else vars(part())
-    for name, kind in get_type_hints(part).items():
-        option, default = name, usual.get(name, inspect.Parameter.empty)
-        make: Callable[[Any], Any] | None = None  # as it is given
+    declared = part.declared() if hasattr(part, "declared") else {}
+    renamed |= {option: flag(name) for option, name in options_of(declared).items()}
+    hints, parts = get_type_hints(part, include_extras=True), dict[str, tuple[Any, Any]]()
+    makers = dict[str, tuple[str, Callable[[Any], Any] | None]]()
+    for name, known in inspect.signature(part).parameters.items():
+        kind, default, option, make = hints[name], known.default, name, None
+        field = None if default == () else declared.get(name)
+        (inner,) = getattr(kind, "__metadata__", (kind,))
+        if inner is not kind or hasattr(inner, "_fields") or inner in (Where, How):
+            fields = _taken((*of, inner.__name__.lower()), inner, options, renamed)
+            parts[name] = kind if inner is kind else dict, fields
+            continue
         if name in AS_OPTIONS:
             option, kind, make = AS_OPTIONS[name]
         elif get_origin(kind) is tuple:
-            kind, make = GenericAlias(list, get_args(kind)[:1]), _several
-        elif get_origin(kind) is Mapping:
+            kind, make = GenericAlias(list, get_args(kind)[:1]), tuple
+        if field is not None:
+            make = functools.partial(_value, field.metadata["setting"].rule)
+            kind, how = _of_setting(name, field)
+        else:
+            how = _of_table(of, option, kind is bool and default is True)
+        if how is None:
             continue
-        if make is not None and default is not inspect.Parameter.empty:
+        if make is not None and default is not known.empty:
             kind, default = kind | None, None
-        yield name, _parameter((of, part.__name__.lower()), option, kind, default), make
+        found = known.replace(
+            name=option, kind=known.KEYWORD_ONLY, default=default, annotation=Annotated[kind, how]
+        )
+        # one that two parts have is one option, and what a verb says of it binds
+        options[option] = found if len(of) == 1 else options.get(option, found)
+        makers[name] = option, make
+
+    def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
+        found = {name: kind(**fields(given)) for name, (kind, fields) in parts.items()}
+        told = ((name, make, given[option]) for name, (option, make) in makers.items())
+        return found | {
+            name: make(value) if make else value for name, make, value in told if value is not None
+        }
+
+    return fields_of
 
 
 def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command as Typer takes it: an option for each parameter, each field of one, and each setting; two for all."""
-    of, hints = command.__name__.strip("_"), get_type_hints(command, include_extras=True)
-    options, own = dict[str, inspect.Parameter](), dict[str, inspect.Parameter]()
-    requests, settings = dict[str, tuple[Any, list[_Field]]](), dict[str, Any]()
-    renamed = dict[str, str]()
-    for name, known in inspect.signature(command).parameters.items():
-        hint = hints[name]
-        if hasattr(hint, "__metadata__"):
-            (settings[name],) = hint.__metadata__
-            declared = option_settings(settings[name])
-            options |= {one: _of_setting(one, about) for one, about in declared.items()}
-            renamed |= {f"--not-{one}": f"--no-{one}" for one in declared}
-            renamed |= {other: flag(one) for other, one in other_names(declared).items()}
-        elif hasattr(hint, "_fields") or hint in (Where, How):
-            requests[name] = hint, [*_fields(of, hint)]
-            for _, option, _ in requests[name][1]:  # one that two requests have is one option
-                options.setdefault(option.name, option)
-        else:
-            own[name] = options[name] = _parameter((of,), name, hint, known.default)
-    options |= own  # what a verb says of an option binds
+    of, options, renamed = (command.__name__.strip("_"),), dict[str, inspect.Parameter](), dict[str, str]()
+    fields = _taken(of, command, options, renamed)
+    _taken(of, _Every, options, renamed)
     renamed |= {other: flag(name) for name in options for other in ALSO.get(name, ())}
-    options["follow"] = _parameter((of,), "follow", list[str] | None, None)
-    options["debug"] = _parameter((of,), "debug", bool, False)
+    renamed |= {f"--not-{name[2:]}": f"--no-{name[2:]}" for name in map(flag, options)}
 
-    @functools.wraps(command)
     def whole(**given: Any) -> None:
-        values = {name: given[name] for name in own}
         with usage():
-            for name, kind in settings.items():
-                values[name] = {
-                    # a word that the rule takes stays one, though "none" or "7" may be read as something else
-                    one: given[one]
-                    if field.metadata["setting"].rule.accepts(given[one])
-                    else configuration.parse_value(given[one])
-                    for one, field in option_settings(kind).items()
-                    if given[one] is not None
-                }
-            for name, (kind, fields) in requests.items():
-                values[name] = kind(
-                    **{one: make(given[of.name]) if make else given[of.name] for one, of, make in fields}
-                )
+            values = fields(given)
         command(**values)
 
-    del whole.__wrapped__  # its annotations are not those of the options
-    parameters = [*options.values()]
-    whole.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    whole.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    whole.__annotations__ = {name: one.annotation for name, one in options.items()}
+    whole.__signature__ = inspect.Signature([*options.values()])  # type: ignore[attr-defined]
     whole.renamed = renamed  # type: ignore[attr-defined]
     return whole

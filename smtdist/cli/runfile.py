@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json as json_text
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +19,6 @@ SCHEMA: Final = 4
 """1 and 2 held settings of a fit of images, 3 the words of a command line."""
 OF_ONE_CALL: Final = ("checkpoint", "events", "json", "quiet", "debug")
 """Options that are those of the present command."""
-PLACE: Final = ("workers", "cluster", "max_workers", "cluster_config", "tls", "memory", "insecure")
-"""Options that say where the work is done: a resumed run has all of them anew, or those of before."""
-PATHS: Final = ("cluster_config", "tls", "events")
-"""Options of `resume` that are paths, which are relative to where it is called."""
 
 
 def _plain(value: Any) -> Any:
@@ -47,21 +43,16 @@ def write_command(checkpoint: Path, done: bool = False) -> bool:
     from smtdist.engine import manifest
 
     given = GIVEN.get()
-    if given is None:
+    if not given.verb:
         return False
-    options = {name: _plain(value) for name, value in given["options"].items()}
-    content = {"schema": SCHEMA, "verb": given["verb"], "options": options, "folder": os.getcwd()}
+    options = {name: _plain(value) for name, value in given.options.items()}
+    content = {"schema": SCHEMA, "verb": given.verb, "options": options, "folder": os.getcwd()}
     content |= {"done": True} if done else {}
     manifest.write_json(checkpoint / NAME, content)
-    return not _has_mask(options)
+    return MASK not in json_text.dumps(options)
 
 
-def _has_mask(options: Mapping[str, Any]) -> bool:
-    texts = [text for value in options.values() for text in (value if isinstance(value, list) else [value])]
-    return any(MASK in text for text in map(str, texts))
-
-
-def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], str]:
+def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], Path]:
     """Read the command that a checkpoint folder was begun with: its verb, its options, and where relative paths begin.
 
     CheckpointError where there is none to go on with.
@@ -78,40 +69,35 @@ def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], str]:
     folders.require_own(checkpoint)
     try:
         content = manifest.read_json(path)
-        schema = int(content["schema"])
-        folder = content.get("folder")
-        if schema > SCHEMA or schema < 3:
-            other = "a newer" if schema > SCHEMA else "an earlier"
+        schema, begun_in = int(content["schema"]), Path(content["folder"])
+        manifest.require_schema(path, schema, 3, SCHEMA)
+        if not begun_in.is_dir():
             raise CheckpointError(
-                f"{path} was written by {other} smtdist (schema {schema}, this version has {SCHEMA}); resume with that "
-                f"version, or start the fit again with another checkpoint folder."
+                f"The run in {checkpoint} was started in {begun_in}, which does not exist; make that folder, or start the "
+                f"command again with the same --checkpoint."
             )
         if schema == SCHEMA:
             verb, options = content["verb"], dict(content["options"])
         else:
-            verb, options = _parsed(content["command"])
+            with contextlib.chdir(begun_in):  # where --follow begins
+                verb, options = _parsed(content["command"])
     except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
         ) from error
     # a folder from elsewhere must not make `resume` do anything else
-    if verb not in RESUMED or not isinstance(folder, str):
+    if verb not in RESUMED:
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
         )
     if content.get("done"):
         raise CheckpointError(f"The {verb} that was begun in {checkpoint} is done; its model is complete.")
-    if _has_mask(options):
+    if MASK in json_text.dumps(options):
         raise CheckpointError(
             f"The command of the run in {checkpoint} has an address with credentials, or a name that is not UTF-8, which are "
             f"not stored; start that command again with the same --checkpoint."
         )
-    if not Path(folder).is_dir():
-        raise CheckpointError(
-            f"The run in {checkpoint} was started in {folder}, which does not exist; make that folder, or start the command "
-            f"again with the same --checkpoint."
-        )
-    return verb, options, folder
+    return verb, options, begun_in
 
 
 def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
@@ -127,9 +113,7 @@ def _parsed(words: Any) -> tuple[str, dict[str, Any]]:
 
 def resume(
     checkpoint: Path,
-    where: opt.Where = opt.HERE,
-    on_bad_chunk: str | None = None,
-    solve_on: str | None = None,
+    how: opt.How = opt.AS_USUAL,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -140,14 +124,15 @@ def resume(
 
     Example: smtdist resume checkpoint/
     """
-    given = GIVEN.get() or {"options": {}}
-    changes = {name: _plain(value) for name, value in given["options"].items() if name != "checkpoint"}
-    for name in PATHS:
-        if name in changes and changes[name] != str(STANDARD_ERROR):
-            changes[name] = os.path.abspath(changes[name])
+    given = GIVEN.get().options
+    # paths are relative to where this is called
+    changes = {
+        name: _plain(one.absolute() if isinstance(one, Path) and one != STANDARD_ERROR else one)
+        for name, one in given.items()
+    }
     verb, before, folder = read_command(checkpoint)
-    moved = "workers" in changes or "cluster" in changes
-    left_out = (*OF_ONE_CALL, *(PLACE if moved else ()))
+    # a run that is moved has all of where the work is done anew
+    left_out = {*OF_ONE_CALL, *(opt.Where.__annotations__ if given.keys() & {"workers", "cluster"} else ())}
     options = {name: value for name, value in before.items() if name not in left_out} | changes
     options["checkpoint"], command = str(checkpoint.resolve()), load(verb)
     if strange := sorted(options.keys() - {parameter.name for parameter in command.params}):
@@ -155,12 +140,9 @@ def resume(
             f"The run names an option that {verb} does not have, {strange[0]}; start the command again with another "
             f"checkpoint folder."
         )
-    places = [one.name for one in command.params if one.param_type_name == "argument"]
-    told = [options.pop(name) for name in places if name in options]
-    words = [str(text) for value in told for text in (value if isinstance(value, list) else [value])]
     with contextlib.chdir(folder):
         try:
-            context = command.make_context(verb, ["--", *words], default_map=options)
+            context = command.make_context(verb, [], default_map=options)
         except UsageError as error:
             raise CheckpointError(
                 f"{checkpoint / NAME} has other options than {verb} takes ({error.format_message().rstrip('.')}); start "

@@ -85,8 +85,8 @@ def engine_for(
             if threading.current_thread() is threading.main_thread():
                 engine.heed_stop()
 
-        given = GIVEN.get() or {"verb": "", "options": {}}
-        made = os.path.basename(given["options"].get("out", "")) or str(given["verb"])
+        given = GIVEN.get()
+        made = os.path.basename(given.options.get("out", "")) or given.verb
         held = {"key": key, "stop": stop, "holds_checkpoint": runs, "touched": touched}
         with usage():
             engine = stack.enter_context(execution.engine(events, model=made, waiting=waiting, held=held))

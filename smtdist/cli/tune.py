@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def tune(
     validation: str = "0.2",
     limit: int | None = None,
     preset: str | None = None,
-    set_: list[str] | None = None,
+    settings: Mapping[str, Any] = opt.NOTHING,
     atoms: Path | None = None,
     metric: str = "knn",
     n_neighbors: int | None = None,
@@ -53,7 +54,6 @@ def tune(
     if plot is not None and plot.suffix.lower() not in FORMATS:
         raise WrongUsage(f"{plot} is not a picture name; let it end in {', '.join(FORMATS)}.")
     with usage():
-        settings = configuration.parse_settings(set_ or [])
         is_learnt = _is_learnt(settings, grid or [])
         if is_learnt and (preset or atoms is not None):
             raise WrongUsage("Learned codes are tuned without --preset and --atoms; leave them out.")
@@ -109,7 +109,7 @@ def tune(
     say_result(result, json, table, result["set"])
 
 
-def _is_learnt(settings: dict[str, Any], grid: list[str]) -> bool:
+def _is_learnt(settings: Mapping[str, Any], grid: list[str]) -> bool:
     """Tell whether --set or --grid ask for learned codes; both kinds in one grid are wrong usage."""
     varied = [text.partition("=") for text in grid]
     codes = {

@@ -13,7 +13,7 @@ from smtdist.cli.session import accuracy, engine_for, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.errors import counted
-from smtdist.evaluate import evaluations, head_files, judging
+from smtdist.evaluate import evaluations, head_files
 from smtdist.evaluate.evaluations import Asking
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.linear import LinearEvaluation
@@ -77,9 +77,6 @@ def transform(
 
 def evaluate(
     asking: Asking,
-    given: Annotated[dict[str, Any], judging.Asked] = opt.NOTHING,
-    labels: list[int] | None = None,
-    with_: list[Path] | None = None,
     where: opt.Where = opt.HERE,
     plan: bool = False,
     json: bool = False,
@@ -94,10 +91,9 @@ def evaluate(
 
     Example: smtdist evaluate model.h5 data.h5 --train train --test test --metric knn
     """
-    several = {name: value for name, value in (("labels", labels), ("others", with_)) if value}
     with usage():
         store.require_first(asking.model, asking.data[0], "evaluate")
-        ready = evaluations.evaluation(asking._replace(given=given | several))
+        ready = evaluations.evaluation(asking)
     if plan and ready.plan is None:
         raise WrongUsage("Such a file is judged without a plan; leave out --plan.")
     with engine_for(where, ready.source) as engine:

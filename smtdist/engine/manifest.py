@@ -97,17 +97,22 @@ def require_same(folder: Path, now: Facts) -> str:
     return now.digest
 
 
-def _changed(then: dict[str, Any], now: dict[str, Any], names: Mapping[str, str]) -> list[str]:
-    """Say which settings differ, by their names of today.
+def _changed(
+    then: dict[str, Any], now: dict[str, Any], names: Mapping[str, str], of: str = ""
+) -> list[str]:
+    """Say which settings differ, by their names of today, after `of`, which says whose: those of several models are tables.
 
-    >>> _changed({"ridge": 0.25}, {"ridge": 0.3}, {"ridge": "whitening_reg"})
-    ['whitening_reg is 0.3, was 0.25']
+    >>> _changed({"ridge": 0.25, "grey": {"seed": 0}}, {"ridge": 0.3, "grey": {"seed": 5}}, {"ridge": "whitening_reg"})
+    ['whitening_reg is 0.3, was 0.25', 'grey: seed is 5, was 0']
     """
-    return [
-        f"{names.get(name, name)} is {now.get(name, 'unset')}, was {then.get(name, 'unset')}"
-        for name in (*then, *(name for name in now if name not in then))
-        if then.get(name, "unset") != now.get(name, "unset")
-    ]
+    found = list[str]()
+    for name in dict.fromkeys((*then, *now)):
+        before, after = then.get(name, "unset"), now.get(name, "unset")
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += _changed(before, after, names, f"{of}{name}: ")
+        elif before != after:
+            found.append(f"{of}{names.get(name, name)} is {after}, was {before}")
+    return found
 
 
 def begun(folder: Path) -> Facts | None:
@@ -115,13 +120,7 @@ def begun(folder: Path) -> Facts | None:
     path = folder / NAME
     try:
         content = read_json(path)
-        schema = int(content["schema"])
-        if schema != SCHEMA:
-            other = "a newer" if schema > SCHEMA else "an earlier"
-            raise CheckpointError(
-                f"{path} was written by {other} smtdist (schema {schema}, this version has {SCHEMA}); resume with that "
-                f"version, or start the fit again with another checkpoint folder."
-            )
+        require_schema(path, int(content["schema"]), SCHEMA, SCHEMA)
         return Facts(content["name"], content["data"], content["settings"], content["given"])
     except FileNotFoundError:
         return None
@@ -130,6 +129,16 @@ def begun(folder: Path) -> Facts | None:
             f"{path} cannot be read ({error}), so nothing says what this checkpoint was computed from; start the fit again "
             f"with another checkpoint folder."
         ) from error
+
+
+def require_schema(path: Path, schema: int, least: int, most: int) -> None:
+    """Refuse a file of a checkpoint folder that another version has written in a way that this one does not read."""
+    if not least <= schema <= most:
+        other = "a newer" if schema > most else "an earlier"
+        raise CheckpointError(
+            f"{path} was written by {other} smtdist (schema {schema}, this version has {most}); resume with that "
+            f"version, or start the fit again with another checkpoint folder."
+        )
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

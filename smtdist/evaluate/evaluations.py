@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class Asking(NamedTuple):
     train: str | None = None
     test: str | None = None
     test_data: tuple[str, ...] = ()
-    given: Mapping[str, Any] = {}  # read only
+    given: Annotated[Mapping[str, Any], judging.Asked] = {}  # read only
     limit: int | None = None
     changes: Mapping[str, Any] = {}
     clip: tuple[str, ...] = ()

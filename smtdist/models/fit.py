@@ -147,7 +147,7 @@ def run_facts(
 def joined_facts(source: Source, settings: Mapping[str, Configuration]) -> Facts:
     """Return what a checkpoint of a fit of several models depends on."""
     plain = {name: summed_settings(one) for name, one in settings.items()}
-    return Facts.of(source, plain, weights_given(*settings.values()))
+    return Facts.of(source, plain, weights_given(*settings.values()), Configuration.names_today())
 
 
 def is_coarse(settings: Configuration, engine: Engine, base: Model | None) -> bool:

@@ -210,7 +210,8 @@ def test_an_option_allows_folders_and_addresses(two, manifest, run, monkeypatch)
     assert json.loads(allowed.stdout)["n_files"] == 1
 
 
-def test_what_a_run_was_allowed_it_is_when_it_goes_on(two, manifest, run, monkeypatch, tmp_path):
+@pytest.mark.parametrize("schema", [3, 4])
+def test_what_a_run_was_allowed_it_is_when_it_goes_on(schema, two, manifest, run, monkeypatch, tmp_path):
     _, private = two
     os.utime(private, ns=(0, 0))
     monkeypatch.chdir(private.parent)
@@ -218,8 +219,12 @@ def test_what_a_run_was_allowed_it_is_when_it_goes_on(two, manifest, run, monkey
     words = ("--set", "patch=3", "--set", "dictionary=6", "--set", "n_components=2", "--quiet")
     fit = ("fit", manifest(private), "--dataset", "train", *words, "--out", tmp_path / "m.h5")
     assert "--follow" in run(*fit).stderr
-    done = run(*fit, "--follow", ".", "--checkpoint", tmp_path / "c")
+    allowed = (*fit, "--follow", ".", "--checkpoint", tmp_path / "c")
+    done = run(*allowed)
     assert done.exit_code == 0, done.output
+    if schema == 3:  # the words of the command line, as an earlier version had them
+        about = {"schema": 3, "command": [*map(str, allowed)], "folder": str(private.parent)}
+        (tmp_path / "c" / "run.json").write_text(json.dumps(about))
     (tmp_path / "m.h5").unlink()
     monkeypatch.setenv(guarded.ALLOWED, "")
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,7 @@ from smtdist.data.source import Source
 from smtdist.data.video import Clip, PatchSequences, clips_of, open_clips
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError, option
 from smtdist.kernels import convergence
 from smtdist.kernels.products import Ordered
 from smtdist.models import store, valued
@@ -392,11 +392,25 @@ def _beside(settings: FunctionalSettings, below: VideoModel | None) -> Functiona
 
 def job(request: Request) -> Job:
     """Open the clips of a fit; a layer on a model has the settings that all layers share from it."""
-    settings = FunctionalSettings().replace(**request.settings)
+    given = FunctionalSettings.named(request.settings)
+    settings = FunctionalSettings().replace(**given)
     clips = tuple(
         clip for path in request.data for clip in open_clips(os.path.abspath(path), request.clip or None)
     )
     below = None if request.below is None else store.load(request.below, kind=VideoModel)
+    if below is not None:
+        today = FunctionalSettings.names_today()
+        kept = {"whitening_reg", *(today[name] for name in SHARED)}  # what a layer above scales needs no λ
+        fixed = [
+            name
+            for name in given
+            if name in kept and getattr(settings, name) != getattr(below.settings, name)
+        ]
+        if fixed:
+            raise ConfigurationError(
+                f"{option('below')} keeps how sequences are taken and whitened, so other settings ({', '.join(fixed)}) cannot be "
+                f"set; leave them out."
+            )
     settings = _beside(settings, below)
     source = sequences_of(clips, settings)
     return Job(
