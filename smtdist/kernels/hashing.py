@@ -32,7 +32,7 @@ def keyed_hashes(
     Returns (samples, positions) uint64; 16 bytes of workspace a position.
     """
     with np.errstate(over="ignore"):
-        key = np.uint64(_mix_int((seed * 2 + view + 1) & _LIMIT))
+        key = _mix(np.array((seed * 2 + view + 1) & _LIMIT, np.uint64) + np.uint64(_GOLDEN))
         sample = _mix(samples * np.uint64(_GOLDEN) + key)
         numbers = np.arange(positions) if isinstance(positions, int) else positions
         position = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
@@ -92,10 +92,3 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x *= np.uint64(0x94D049BB133111EB)
     x ^= x >> np.uint64(31)
     return x
-
-
-def _mix_int(x: int) -> int:
-    x = (x + _GOLDEN) & _LIMIT
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _LIMIT
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _LIMIT
-    return x ^ (x >> 31)
