@@ -62,7 +62,17 @@ def smallest_components_sparse(
     vectors = largest_eigenvectors(quotient, n_components, tolerance)[1] * scale[:, None]
     components = np.zeros((n_components, len(alive)))
     components[:, kept] = vectors.T
-    return _judged(context_scatter, np.asarray(moment, np.float64), components, alive)
+    fix_signs(components)
+    weights = np.asarray(moment, np.float64)
+    moved = (context_scatter @ components.T).T
+    eigenvalues = np.einsum("lk,lk->l", moved, components)
+    moved -= eigenvalues[:, None] * (weights * components)
+    moved[:, ~alive] = 0
+    norm = float(_row_sums(context_scatter).max()) + np.abs(eigenvalues) * float(weights.max())
+    norm *= np.linalg.norm(components, axis=1)
+    left = np.linalg.norm(moved, axis=1)
+    residuals = np.divide(left, norm, out=np.zeros_like(norm), where=norm > 0)
+    return Solution(components, eigenvalues, residuals, len(kept), ~alive)
 
 
 def largest_eigenvectors(
@@ -120,18 +130,3 @@ def _row_blocks(matrix: Sparse) -> Iterator[tuple[int, int, slice]]:
         stop = max(start + 1, int(np.searchsorted(indptr, begin + ENTRIES, side="right")) - 1)
         yield start, stop, slice(begin, int(indptr[stop]))
         start = stop
-
-
-def _judged(
-    scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]
-) -> Solution:
-    fix_signs(components)
-    moved = (scatter @ components.T).T
-    eigenvalues = np.einsum("lk,lk->l", moved, components)
-    moved -= eigenvalues[:, None] * (moment * components)
-    moved[:, ~alive] = 0
-    norm = float(_row_sums(scatter).max()) + np.abs(eigenvalues) * float(moment.max())
-    scale = norm * np.linalg.norm(components, axis=1)
-    left = np.linalg.norm(moved, axis=1)
-    residuals = np.divide(left, scale, out=np.zeros_like(scale), where=scale > 0)
-    return Solution(components, eigenvalues, residuals, int(alive.sum()), ~alive)
