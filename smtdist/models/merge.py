@@ -18,7 +18,7 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, equals, option
 from smtdist.models.jobs import Change, Job
-from smtdist.models.provenance import Record, left_out, traced
+from smtdist.models.provenance import Record, left_out, versions
 from smtdist.solve.solution import Solution
 
 
@@ -85,7 +85,12 @@ class Transform(Shown, ABC):
         skipped: Record | None = None,
     ) -> Self:
         """Return the model with other sums and their embedding, where they come from, and what could not be read."""
-        about = traced(self.provenance, statistics.origin, source, skipped)
+        about = {"source": source or self.provenance.get("source", {}), "versions": versions()}
+        if statistics.origin is not None:
+            about["fingerprint"] = statistics.origin.fingerprint
+            about["audit"] = list(statistics.origin.audit)
+        if skips := [*self.provenance.get("skipped", []), *([skipped] if skipped else [])]:
+            about["skipped"] = skips
         if products := getattr(
             statistics, "products", ""
         ):  # whole numbers are the same, whatever multiplies
