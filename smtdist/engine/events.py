@@ -129,7 +129,7 @@ class PassProgress:
         self._tasks: dict[str, Event] = {}
         # kept, because adding up all tasks for each report is their square
         self._nothing = dict.fromkeys((*COUNTED, "leaves"), 0)
-        self._totals = dict(self._nothing)
+        self.totals = dict(self._nothing)  # of this run
         self._workers: dict[str, Event] = {}
 
     def __call__(self, event: Event) -> None:
@@ -156,7 +156,7 @@ class PassProgress:
             worker = self._workers.get(name, self._nothing)
             memory = {key: event[key] for key in MEMORY if key in event}
             for key in self._nothing:
-                self._totals[key] += event.get(key, 0) - before.get(key, 0)
+                self.totals[key] += event.get(key, 0) - before.get(key, 0)
             if before and before.get("worker", "") != name:  # it runs again, somewhere else
                 old = before.get("worker", "")
                 self._workers[old] = self._changed(self._workers[old], {}, before)
@@ -164,13 +164,8 @@ class PassProgress:
             # entries are replaced, never changed: who was told of one may still read it
             self._workers[name] = self._changed(worker, event, before) | memory
             self._stream.emit(
-                "progress", **{"pass": self._name, **self._totals}, by_worker=dict(self._workers)
+                "progress", **{"pass": self._name, **self.totals}, by_worker=dict(self._workers)
             )
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes that this run has taken from storage for the pass."""
-        return int(self._totals["read_bytes"])
 
     def _changed(self, worker: Event, now: Event, before: Event) -> Event:
         return {

@@ -99,17 +99,18 @@ class Engine:
         The folder is refused where it belongs to another driver, or to a run of other `facts`. At the end
         all events have been handed on, and nothing is left that could write to the folder.
         """
-        if self._open:
-            if not self.key:
-                self._identify(facts)
-            yield
-            return
         outlets: list[Outlet] = []
         with ExitStack() as stack:
-            if self.checkpoint is not None and not self.holds_checkpoint:
+            if self.checkpoint is not None and not self.holds_checkpoint and not self._open:
                 stack.enter_context(folders.held(self.checkpoint))
-            if not self.holds_checkpoint:
-                self._identify(facts)
+            identified = bool(self.key) if self._open else self.holds_checkpoint
+            if facts is not None and self.checkpoint is not None and not identified:
+                now = facts()
+                self.key = require_same(self.checkpoint, now)
+                self.readings.suspect = self.key != now.digest
+            if self._open:
+                yield
+                return
             if self.checkpoint is not None:
                 outlets.append(Outlet(functools.partial(append, self.checkpoint / EVENTS)))
             if self.executor.cluster is not None:
@@ -123,7 +124,7 @@ class Engine:
                 yield
             finally:
                 self._open = False
-                self.readings.clear()
+                self.readings = unchanged.Readings()
 
     def silent(self) -> Engine:
         """Return an engine of the same workers that tells nobody and keeps nothing.
@@ -138,13 +139,6 @@ class Engine:
             skipped=self.skipped,
             staying=self.staying,
         )
-
-    def _identify(self, facts: Callable[[], Facts] | None) -> None:
-        """Refuse a folder of another run, and take the key of this one."""
-        if facts is not None and self.checkpoint is not None:
-            now = facts()
-            self.key = require_same(self.checkpoint, now)
-            self.readings.suspect = self.key != now.digest
 
     @contextmanager
     def run(self, steps: Sequence[str], facts: Callable[[], Facts] | None = None) -> Iterator[None]:
@@ -370,7 +364,7 @@ class Engine:
             "n_samples": result.counters.n_samples,
             "n_positions": result.counters.n_positions,
             "unit": source.unit,
-            "read_bytes": progress.read_bytes,
+            "read_bytes": progress.totals["read_bytes"],
             "peak_bytes": result.counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,
             "resumed_leaves": resumed_leaves,

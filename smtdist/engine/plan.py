@@ -200,6 +200,7 @@ def plan_pass(
     checkpointed: bool = False,
     work_per_sample: float = 0.0,
     fingerprint: bool = False,
+    in_files: bool | None = None,
 ) -> PassPlan:
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 
@@ -207,31 +208,27 @@ def plan_pass(
     `_sums_held` for the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so
     that storing sums, and bringing them to a GPU, costs little. With `fingerprint` a sum carries the hashes of
     its samples, which count as those of all. With a checkpoint sums stay in the memory of workers, as without
-    one, unless these have room for one sum only, or for one beside larger batches.
+    one, unless these have room for one sum only, or for one beside larger batches; `in_files` says which.
     """
-    planned = partial(
-        _plan_pass, name, statistic, source, limits, checkpointed, work_per_sample, fingerprint
-    )
-    if not checkpointed or limits.alone or not statistic.exact:
-        return planned(in_files=False)
-    one = planned(in_files=True)
-    try:
-        several = planned(in_files=False)
-    except MemoryBudgetError:
-        return one
-    return several if several.batch >= one.batch else one
-
-
-def _plan_pass(
-    name: str,
-    statistic: Statistic,
-    source: Source,
-    limits: WorkerLimits,
-    checkpointed: bool,
-    work_per_sample: float,
-    fingerprint: bool,
-    in_files: bool,
-) -> PassPlan:
+    if in_files is None:
+        planned = partial(
+            plan_pass,
+            name,
+            statistic,
+            source,
+            limits,
+            checkpointed=checkpointed,
+            work_per_sample=work_per_sample,
+            fingerprint=fingerprint,
+        )
+        if not checkpointed or limits.alone or not statistic.exact:
+            return planned(in_files=False)
+        one = planned(in_files=True)
+        try:
+            several = planned(in_files=False)
+        except MemoryBudgetError:
+            return one
+        return several if several.batch >= one.batch else one
     bounds = tuple(source.leaf_bounds())
     n_leaves = len(bounds) - 1
     leaf = max(stop - start for start, stop in pairwise(bounds))
@@ -276,28 +273,26 @@ def _plan_pass(
     batch, room = block, budget - fixed - streaming * carries
     device_room = int(DEVICE_SHARE * (limits.device_bytes or 0)) - state
 
-    def needs(batch: int) -> int:
-        # two batches lie in pinned memory, on their way to the device
-        return statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
-
-    def fits(batch: int) -> bool:
-        return needs(batch) <= room and not (
-            on_device and statistic.device_batch_bytes(batch) > device_room
-        )
-
     least = min(block, statistic.least_samples)
     if on_device:  # which is given all of a block: it takes a small batch as long as a larger one
         least = block
     elif work:  # from so many samples on a batch works so long that passing over the sum, once a batch, matters little
         sweep = float(statistic.swept_bytes(1)) / SWEPT_BYTES_PER_SECOND
         least = max(least, math.ceil(sweep / (work / MULTIPLICATIONS_PER_SECOND) / SWEEP_SHARE))
-    fitting = 0
-    while batch > 1 and (not fits(batch) or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)):
-        fitting = fitting or batch * fits(batch)
-        batch = (batch + 1) // 2
+    fitting = 0, 0  # the largest batch that fits, and its workspace
+    while True:
+        # two batches lie in pinned memory, on their way to the device
+        workspace = statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
+        fits = workspace <= room and not (on_device and statistic.device_batch_bytes(batch) > device_room)
+        if fits and not fitting[0]:
+            fitting = batch, workspace
+        half = (batch + 1) // 2
+        if batch == 1 or (fits and (workspace <= BATCH_TARGET or half < least)):
+            break
+        batch = half
     # codes of few images have room for one of which all atoms are active: a small batch may need more than a larger one
-    batch = batch if fits(batch) else fitting or batch
-    workspace = needs(batch)
+    if not fits and fitting[0]:
+        batch, workspace = fitting
     merging = statistic.merge_bytes()
     merging = (workspace if merging is None else merging) + ALLOWANCE
     needed = max(streaming * carries + fixed + workspace, meeting * carries + merging if meeting else 0)

@@ -221,7 +221,7 @@ def _stream(
                     window.answer(join(partial.covers, _first(covers, ended)), state)
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
-            if job.expected is not None:  # all passes sum over the same samples
+            if job.expected is not None and (job.expected or found):  # all passes sum over the same samples
                 then = retry.within(job.expected, begin, end)
                 now = retry.joined_ranges(retry.within(found, begin, end))
                 if now != then:
