@@ -31,6 +31,7 @@ from smtdist.data.guarded import (
 )
 from smtdist.data.importers import journal
 from smtdist.data.inflating import missing_filter, require_readable
+from smtdist.data.locations import ZARR_FILES, is_zarr
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import (
     MOST_CHUNKS,
@@ -45,7 +46,6 @@ from smtdist.data.source import (
     pixel_dtype,
     read_boxes,
 )
-from smtdist.data.zarr_source import METADATA, is_zarr
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command
 
 CACHED_CHUNK_ROWS: Final = (
@@ -371,7 +371,7 @@ def _why_unopened(path: str, error: OSError) -> str:
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
         with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
-            if any(os.path.basename(name) in METADATA for name in archive.namelist()):
+            if any(os.path.basename(name) in ZARR_FILES for name in archive.namelist()):
                 return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
         for mark, kind in _NOT_IMPORTED.items():
             if start.startswith(mark) and not path.lower().endswith(".npz"):

@@ -28,9 +28,10 @@ from smtdist.data.hdf5 import (
     open_file,
     unreadable_named,
 )
+from smtdist.data.locations import is_zarr
 from smtdist.data.remote import full_path
 from smtdist.data.source import PIXEL_KINDS, Source, read_boxes
-from smtdist.data.zarr_source import ZarrSource, arrays_in, is_zarr, open_array, open_node, pyramid_of
+from smtdist.data.zarr_source import ZarrSource, arrays_in, open_array, open_node, pyramid_of
 from smtdist.errors import DataError, DataWarning, MissingDatasetError, masked
 
 IMAGES: Final = "images"

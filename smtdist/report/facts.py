@@ -14,8 +14,8 @@ import numpy as np
 from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, look, opening
 from smtdist.data.encoded import EncodedLook
+from smtdist.data.locations import is_zarr
 from smtdist.data.showing import n_samples
-from smtdist.data.zarr_source import is_zarr
 from smtdist.engine.manifest import NAME as RECORD
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.evaluate import head_files
