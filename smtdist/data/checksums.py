@@ -21,7 +21,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import Check
-from smtdist.data.inflating import Inflating, forget_sound, sound_places
+from smtdist.data.inflating import Inflating, found_sound
 
 ATTRIBUTE: Final = "smtdist_checksums"
 BLOCKS: Final = "crc32"
@@ -249,7 +249,7 @@ def wrong_in(file: Any) -> str:
         file.visititems(lambda name, found: None)  # what stands for a dimension has no checksum but HDF5's
         for name, expected in sums.arrays.items():
             stored = file[name]
-            forget_sound(stored)
+            found_sound(stored).clear()
             _read_through(stored, expected)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         return " ".join(str(error).split()).strip("\"'").rstrip(".")
@@ -311,7 +311,7 @@ class _Verified:
         step = self.expected.rows or max(n, 1)
         spans = cut(start, stop, step) if n else [(0, 0)]
         whole = [(first, last) for first, last in spans if first % step == 0 and last in (first + step, n)]
-        sound = sound_places(stored, _SETTLED) if whole else set()
+        sound = found_sound(stored, _SETTLED).setdefault("places", set()) if whole else set()
         for first, last in whole:
             if first in sound:
                 continue
