@@ -50,7 +50,7 @@ def column_hashes(values: NDArray[np.float32]) -> NDArray[np.uint64]:
     [1, 2]
     """
     words = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
-    return _mixed(words, _places(len(values))[:, None], axis=0)
+    return _mix(_mix(words + _places(len(values))[:, None]).sum(axis=0, dtype=np.uint64))
 
 
 ROWS = 1 << 10
@@ -72,17 +72,13 @@ def row_hashes(values: NDArray[np.int16]) -> NDArray[np.uint64]:
         rows = values[start : start + ROWS]
         filled = np.zeros((len(rows), 4 * words), np.int16)
         filled[:, :length] = rows
-        found[start : start + ROWS] = _mixed(filled.view(np.uint64), places, axis=1)
+        mixed = _mix(filled.view(np.uint64) + places)
+        found[start : start + ROWS] = _mix(mixed.sum(axis=1, dtype=np.uint64))
     return found
 
 
 def _places(count: int) -> NDArray[np.uint64]:
     return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
-
-
-def _mixed(words: NDArray[np.uint64], places: NDArray[np.uint64], axis: int) -> NDArray[np.uint64]:
-    """Return the mixed sum of words along an axis, each mixed with its place before."""
-    return _mix(_mix(words + places).sum(axis=axis, dtype=np.uint64))
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -54,7 +54,19 @@ def smallest_components_sparse(
             f"n_components + drop_components is {n_components}, but {len(kept)} words take part; ask for 1 to {len(kept) - 1}."
         )
     scale = 1.0 / np.sqrt(np.asarray(moment, np.float64)[kept])
-    quotient = _scaled(context_scatter, kept, scale)
+    part = context_scatter if len(kept) == len(alive) else context_scatter[kept][:, kept]
+    # where things are is shared with the scatter, which stays as it is
+    quotient = scipy.sparse.csr_array(
+        (part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape
+    )
+    del part
+    if not np.isfinite(quotient.data).all():
+        raise ModelError(
+            "The sums of differences (context_scatter) are not finite; the statistics are damaged: fit again."
+        )
+    for start, stop, here in _row_blocks(quotient):
+        quotient.data[here] *= np.repeat(scale[start:stop], np.diff(quotient.indptr[start : stop + 1]))
+        quotient.data[here] *= scale[quotient.indices[here]]
     # σ I - Q, with σ the largest sum of magnitudes in a row, in the memory of Q
     bound = _row_sums(quotient).max()
     quotient.data *= -1
@@ -95,22 +107,6 @@ def largest_eigenvectors(
         ) from error
     order = np.argsort(-(values if which == "LA" else np.abs(values)), kind="stable")
     return values[order], vectors[:, order]
-
-
-def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
-    part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
-    # where things are is shared with the scatter, which stays as it is
-    part = scipy.sparse.csr_array(
-        (part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape
-    )
-    if not np.isfinite(part.data).all():
-        raise ModelError(
-            "The sums of differences (context_scatter) are not finite; the statistics are damaged: fit again."
-        )
-    for start, stop, here in _row_blocks(part):
-        part.data[here] *= np.repeat(scale[start:stop], np.diff(part.indptr[start : stop + 1]))
-        part.data[here] *= scale[part.indices[here]]
-    return part
 
 
 def _row_sums(matrix: Sparse) -> Float64:
