@@ -135,22 +135,24 @@ def write_netcdf(
             target.dimensions = group.sizes()
             target.attrs.update(group.attributes)
             for name, (dims, values, about) in group.items():
-                path_in, streamed = f"{place}/{name}".lstrip("/"), isinstance(values, Streamed)
+                array, streamed = f"{place}/{name}".lstrip("/"), isinstance(values, Streamed)
                 if streamed or (values.size and values.dtype.kind not in "UO" and squeezed(values)):
                     how = packed if not streamed or values.squeezed else {}
                     chunks = chunks_of(values.shape, values.dtype.itemsize)
                     created = target.create_variable(name, dims, values.dtype, chunks=chunks, **how)
-                    sums[path_in] = running = checksums.Running()
+                    sums[array] = running = checksums.Running()
                     for first, rows in values.pieces() if streamed else [(0, values)]:
                         if how:  # through h5py: the same array in its eyes
-                            write_deflated(plain[path_in], rows, first)
+                            write_deflated(plain[array], rows, first)
                         else:
                             created[first : first + len(rows)] = rows
                         running.add(rows)
+                        del rows  # before the next ones are made
                 else:
                     created = target.create_variable(name, dims, **as_h5py(values))
-                    sums[path_in] = checksums.Running(values)
+                    sums[array] = checksums.Running(values)
                 created.attrs.update(about)
+                del values
             attributes[place] = tuple(group.attributes)
             raw.check()
         checksums.record(plain, sums, attributes)

@@ -176,10 +176,8 @@ class Reduction:
             self._start(ended, worker.combine, given, right, near=left)
 
         while gaps or self.running or len(idle) > 1 or self.lost is not None:
-            if (
-                self.lost is not None
-            ):  # with a checkpoint: the other tasks end, then the folder is read anew
-                self._next()
+            if self.lost is not None:
+                self._next()  # with a checkpoint: the other tasks end, then the folder is read anew
                 continue
             for gone in self._unsound(idle):
                 idle.remove(gone)
@@ -191,10 +189,8 @@ class Reduction:
                 self._store(one, idle.append)
             while gaps and len(self.running) < slots:
                 left = retry.count(gaps)
-                size, seconds = (
-                    self.plan.task_leaves(left, slots),
-                    plans.unsaved_seconds(self.write_seconds),
-                )
+                size = self.plan.task_leaves(left, slots)
+                seconds = plans.unsaved_seconds(self.write_seconds)
                 # as planned, but none that would hold up storing its sum for long
                 if self.job.folder is not None and self.leaf_seconds and seconds:
                     if self.job.in_files:  # which are read and written once a task
@@ -252,10 +248,8 @@ class Reduction:
 
         top = root(self.n_leaves)
         while top not in have or self.lost is not None:
-            if (
-                self.lost is not None
-            ):  # with a checkpoint: the other tasks end, then the folder is read anew
-                self._next()
+            if self.lost is not None:
+                self._next()  # with a checkpoint: the other tasks end, then the folder is read anew
                 continue
             for node in [node for node, one in have.items() if self._unsound([one])]:
                 gone = have.pop(node)
