@@ -26,11 +26,12 @@ from smtdist.data.conventions import FILLS, PACKED
 from smtdist.data.decode import GREY_MODES, endings, one_size, resized, with_channels
 from smtdist.data.encoded import picture_files
 from smtdist.data.hdf5 import LISTED_NAMES, open_dataset, place_of, require_open, require_plain
+from smtdist.data.locations import is_zarr
 from smtdist.data.look import image_sets
 from smtdist.data.opening import open_source, refuse_scaling
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype, put_pixels
 from smtdist.data.views import EncodedSettings, as_bytes, shape_of
-from smtdist.data.zarr_source import folder_of, is_zarr, is_zarr_array
+from smtdist.data.zarr_source import folder_of, is_zarr_array
 from smtdist.errors import DataError, DataWarning, option
 
 

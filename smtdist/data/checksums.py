@@ -21,7 +21,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import Check
-from smtdist.data.inflating import Inflating, forget_sound, sound_places
+from smtdist.data.inflating import Inflating, found_sound
 
 ATTRIBUTE: Final = "smtdist_checksums"
 BLOCKS: Final = "crc32"
@@ -87,14 +87,13 @@ class Running:
         """Take in an array, as files hold it; its rows follow on those before, whatever number is the `first`."""
         array = np.asarray(values)
         if array.dtype.kind in "OUS":
-            text = b"".join(_encoded(one) + b"\0" for one in array.reshape(-1).tolist())
-            array = np.frombuffer(text, np.uint8)
+            texts = (
+                one if isinstance(one, bytes) else str(one).encode("utf-8", "surrogatepass")
+                for one in array.reshape(-1).tolist()
+            )
+            array = np.frombuffer(b"".join(one + b"\0" for one in texts), np.uint8)
         if array.size:
             self._check.add(np.ascontiguousarray(array, array.dtype.newbyteorder("<")))
-
-
-def _encoded(text: Any) -> bytes:
-    return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogatepass")
 
 
 def crc_of(values: Any) -> str:
@@ -250,7 +249,7 @@ def wrong_in(file: Any) -> str:
         file.visititems(lambda name, found: None)  # what stands for a dimension has no checksum but HDF5's
         for name, expected in sums.arrays.items():
             stored = file[name]
-            forget_sound(stored)
+            found_sound(stored).clear()
             _read_through(stored, expected)
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         return " ".join(str(error).split()).strip("\"'").rstrip(".")
@@ -312,24 +311,22 @@ class _Verified:
         step = self.expected.rows or max(n, 1)
         spans = cut(start, stop, step) if n else [(0, 0)]
         whole = [(first, last) for first, last in spans if first % step == 0 and last in (first + step, n)]
-        sound = sound_places(stored, _SETTLED) if whole else set()
+        sound = found_sound(stored, _SETTLED).setdefault("places", set()) if whole else set()
         for first, last in whole:
+            if first in sound:
+                continue
+            crc = self.expected.crc
+            if self.expected.rows:  # blocks of rows have checksums of their own, and these have that one
+                if self._sums is None:
+                    table = stored.attrs[BLOCKS]
+                    if crc_of(table) != crc:
+                        raise _altered(stored)
+                    self._sums = table
+                crc = f"{self._sums[first // step]:08x}"
             part = values[first - start : last - start] if (first, last) != rows else values
-            if first not in sound and crc_of(part) != self._crc(first // step):
+            if crc_of(part) != crc:
                 raise _altered(stored, (first, last) if self.expected.rows else None)
             sound.add(first)
-
-    def _crc(self, block: int) -> str:
-        """Return the checksum of a block of rows, of those that have one of their own, or of all of the array."""
-        if not self.expected.rows:
-            return self.expected.crc
-        if self._sums is None:
-            stored: Any = self
-            table = stored.attrs[BLOCKS]
-            if crc_of(table) != self.expected.crc:
-                raise _altered(stored)
-            self._sums = table
-        return f"{self._sums[block]:08x}"
 
 
 class _Plain(_Verified, h5py.Dataset):  # type: ignore[misc]  # h5py has no types

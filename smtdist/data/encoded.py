@@ -255,12 +255,6 @@ def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
         return read_boxes(dataset, start, stop)
 
 
-def is_encoded(group: Any) -> bool:
-    """Say whether an open HDF5 group holds encoded images; half of what they need counts where there are no others."""
-    found = ("bytes" in group) + ("offsets" in group)
-    return found == 2 or (found == 1 and "images" not in group)
-
-
 T = TypeVar("T")
 PIECE_BYTES: Final = 16 * 2**20
 """Encoded bytes read at once; an image that is larger is read alone."""

@@ -96,7 +96,22 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         if isinstance(name, str):
             name = name.encode(errors="surrogateescape")  # as HDF5 keeps names, whatever the locale
             self._require_links(name)
-        return self._checked(super().__getitem__(name))
+        found, sums, where = super().__getitem__(name), self.sums, self.where
+        root = h5py.h5f.get_name(found.id)
+        if root != self.root:
+            sums, where = checksums.NONE, os.fsdecode(root)
+            require_allowed(self.where, where)
+        if isinstance(found, h5py.Dataset):
+            plist = found.id.get_create_plist()
+            self._require_values(found, plist, where)
+            found = Inflating(found.id, readonly=True) if plist.get_nfilters() else found
+            expected = sums.arrays.get(found.name.strip("/"))
+            return found if expected is None else checksums.verified(found, expected)
+        if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):
+            inside = _Guarded(found.id)
+            inside.where, inside.root, inside.sums = where, root, sums
+            return inside
+        return found
 
     def get(self, name: Any, default: Any = None, **how: Any) -> Any:
         """Return an object, or `default`; with `getclass` or `getlink` as h5py does."""
@@ -154,23 +169,6 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
             about = h5py.h5o.get_info(self.id, raw)
             return (about.fileno, about.addr) == address_of(stored)
         return False
-
-    def _checked(self, found: Any) -> Any:
-        root, sums, where = h5py.h5f.get_name(found.id), self.sums, self.where
-        if root != self.root:
-            sums, where = checksums.NONE, os.fsdecode(root)
-            require_allowed(self.where, where)
-        if isinstance(found, h5py.Dataset):
-            plist = found.id.get_create_plist()
-            self._require_values(found, plist, where)
-            found = Inflating(found.id, readonly=True) if plist.get_nfilters() else found
-            expected = sums.arrays.get(found.name.strip("/"))
-            return found if expected is None else checksums.verified(found, expected)
-        if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):
-            inside = _Guarded(found.id)
-            inside.where, inside.root, inside.sums = where, root, sums
-            return inside
-        return found
 
     def _require_values(self, found: Any, plist: Any, where: str) -> None:
         """Look at what a dataset's values lie in; `where` is the file that says so."""

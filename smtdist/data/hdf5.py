@@ -31,6 +31,7 @@ from smtdist.data.guarded import (
 )
 from smtdist.data.importers import journal
 from smtdist.data.inflating import missing_filter, require_readable
+from smtdist.data.locations import ZARR_FILES, is_zarr
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import (
     MOST_CHUNKS,
@@ -45,7 +46,6 @@ from smtdist.data.source import (
     pixel_dtype,
     read_boxes,
 )
-from smtdist.data.zarr_source import METADATA, is_zarr
 from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, command
 
 CACHED_CHUNK_ROWS: Final = (
@@ -184,24 +184,14 @@ class _Hdf5Reader(Reader):
         self._stored = stored
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        self._read(self._stored, start, stop, out)
+        with unreadable_named(f"{self.source.name}, samples {start} to {stop - 1}"):
+            read_boxes(self._stored, start, stop, out.reshape(out.shape[: self._stored.ndim]))
         return out.nbytes
 
-    def _read(
-        self,
-        stored: Any,
-        start: int,
-        stop: int,
-        out: npt.NDArray[Any],
-        cut: Iterator[tuple[slice, ...]] | None = None,
-    ) -> None:
-        with unreadable_named(f"{self.source.name}, samples {start} to {stop - 1}"):
-            read_boxes(stored, start, stop, out.reshape(out.shape[: stored.ndim]), cut)
 
-
-class _VirtualReader(_Hdf5Reader):
+class _VirtualReader(Reader):
     def __init__(self, source: Hdf5Source, file: Any) -> None:
-        super().__init__(source, None)
+        super().__init__(source)
         with damage_named(source.path):
             self._few = FewOpen(file, source.dataset, source.path)
 
@@ -209,7 +199,9 @@ class _VirtualReader(_Hdf5Reader):
         for at, end, stored in self._few.ranges(start, stop):
             # chunks are those of its sources: each value counts for its part of one
             cut = boxes(at, end, stored.shape, (1,) * stored.ndim, self._few.most_values)
-            self._read(stored, at, end, out[at - start : end - start], cut)
+            part = out[at - start : end - start]
+            with unreadable_named(f"{self.source.name}, samples {at} to {end - 1}"):
+                read_boxes(stored, at, end, part.reshape(part.shape[: stored.ndim]), cut)
             del stored  # whoever holds it keeps its files open
         return out.nbytes
 
@@ -267,7 +259,9 @@ def unreadable_named(what: str, kind: type[DataError] = UnreadableError) -> Iter
 def chunk_cache(chunks: int, nbytes: int) -> dict[str, Any]:
     """Return the arguments of `open_file` that make room for so many chunks, of so many bytes together."""
     # a chunk is dropped when its hash slot is taken; w0 = 1 evicts chunks that were read whole first
-    slots = _next_prime(min(100 * chunks, 1_000_000))
+    slots = max(min(100 * chunks, 1_000_000), 521) | 1
+    while any(slots % divisor == 0 for divisor in range(3, math.isqrt(slots) + 1, 2)):
+        slots += 2  # to the next prime
     return {"rdcc_nbytes": max(nbytes, 1), "rdcc_nslots": slots, "rdcc_w0": 1.0}
 
 
@@ -377,7 +371,7 @@ def _why_unopened(path: str, error: OSError) -> str:
         return f"{path} is shorter than its own header says; copy or download it again in full."
     if "signature" in str(error):
         with suppress(OSError, zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(path) as archive:
-            if any(os.path.basename(name) in METADATA for name in archive.namelist()):
+            if any(os.path.basename(name) in ZARR_FILES for name in archive.namelist()):
                 return f"{path} is a Zarr store in a zip archive; unpack it into a folder, or in Python give the array itself."
         for mark, kind in _NOT_IMPORTED.items():
             if start.startswith(mark) and not path.lower().endswith(".npz"):
@@ -483,10 +477,3 @@ def require_plain(stored: Any, path: str) -> None:
             f"{path}:{stored.name.strip('/')} is a virtual dataset, which is possible for plain images only; copy it to one "
             f"dataset, or list its files in a manifest: {command('manifest FILES', 'out', 'DATA.json')}."
         )
-
-
-def _next_prime(number: int) -> int:
-    candidate = max(number, 521) | 1
-    while any(candidate % divisor == 0 for divisor in range(3, math.isqrt(candidate) + 1, 2)):
-        candidate += 2
-    return candidate

@@ -35,28 +35,13 @@ MOST_FILES: Final = 1000
 _SOUND: Final[dict[tuple[int, ...], dict[str, Any]]] = {}
 
 
-def sound_places(stored: Any, seconds: float = 0.0) -> set[Any]:
-    """Return the places of an open HDF5 dataset that were found sound, a set to add to.
-
-    What is found in a file that was changed less than so many `seconds` ago is not kept: another change might
-    have the same time.
-    """
-    known: set[Any] = _of(stored, seconds).setdefault("places", set())
-    return known
-
-
 def sound_chunks(stored: Any, grid: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     """Return which chunks of an open HDF5 dataset were found sound, of the shape of their grid, to write into: a byte each."""
-    known = _of(stored)
+    known = found_sound(stored)
     found: npt.NDArray[np.bool_] | None = known.get("chunks")
     if found is None or found.shape != grid:
         found = known["chunks"] = np.zeros(grid, bool)
     return found
-
-
-def forget_sound(stored: Any) -> None:
-    """Forget what was found sound of an open HDF5 dataset."""
-    _of(stored).clear()
 
 
 def address_of(stored: Any) -> tuple[int, int]:
@@ -80,7 +65,12 @@ def state_of(stored: Any) -> tuple[int, ...]:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
-def _of(stored: Any, seconds: float = 0.0) -> dict[str, Any]:
+def found_sound(stored: Any, seconds: float = 0.0) -> dict[str, Any]:
+    """Return what was found sound of an open HDF5 dataset, to add to and to forget: "places", "chunks".
+
+    What is found in a file that was changed less than so many `seconds` ago is not kept: another change might
+    have the same time.
+    """
     now = state_of(stored)
     if not now:  # behind an address: for as long as it is open
         return stored.__dict__.setdefault("_found_sound", {})  # type: ignore[no-any-return]

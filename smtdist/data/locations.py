@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from smtdist.data.remote import file_size, full_path, is_url, open_url
-from smtdist.data.zarr_source import is_zarr
 from smtdist.errors import DataError, command
 
 Path = str | os.PathLike[str]
@@ -20,6 +19,8 @@ Location = Path | Sequence[Path]
 
 SHARD_ENDINGS: Final = (".h5", ".hdf5", ".nc")
 LIST_ENDINGS: Final = (".json", ".txt")
+ZARR_FILES: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
+"""Metadata of a Zarr store, by which a folder is known as one."""
 MOST_LIST_BYTES: Final = 256 * 2**20
 
 
@@ -37,6 +38,18 @@ class Parsed:
 
     path: str
     content: dict[str, Any]
+
+
+def is_zarr(path: Path) -> bool:
+    """Say whether a path is Zarr's: it ends in .zarr and is no file, or is a folder with Zarr's metadata.
+
+    >>> is_zarr("digits.zarr"), is_zarr("digits.h5")
+    (True, False)
+    """
+    name = os.fspath(path).rstrip("/")
+    if name.endswith(".zarr"):
+        return is_url(name) or not os.path.isfile(name)  # an HDF5 file may be called so
+    return not is_url(name) and any(os.path.exists(os.path.join(name, file)) for file in ZARR_FILES)
 
 
 def full_location(location: Location) -> str | list[str]:

@@ -118,18 +118,18 @@ def held(path: str | os.PathLike[str]) -> Iterator[None]:
         let_go(descriptor, locked, beside)
 
 
-def require_unchanged(real: Path) -> None:
-    """Refuse to replace a file that is held and is not what it was when it was first held."""
+@contextmanager
+def replacing(real: Path) -> Iterator[None]:
+    """Let a block replace a file; ModelError where it is held and is not what it was when it was first held.
+
+    It is remembered as it is then.
+    """
     read, name = _READ.get() or {}, os.path.realpath(real)
     if name in read and _stamp(real) != read[name]:
         raise ModelError(
             f"{real} was changed by another program since this command read it, so it is left as it is; repeat the command."
         )
-
-
-def replaced(real: Path) -> None:
-    """Remember a file that is held as it is now that this command has replaced it."""
-    read, name = _READ.get() or {}, os.path.realpath(real)
+    yield
     if name in read:
         read[name] = _stamp(real)
 

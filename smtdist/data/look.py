@@ -17,7 +17,7 @@ import numpy.typing as npt
 from smtdist import errors
 from smtdist.data import zarr_source
 from smtdist.data.conventions import FILLS, PACKED, attributes_of, decoded, not_utf8, said, texts_of
-from smtdist.data.encoded import EncodedLook, is_encoded
+from smtdist.data.encoded import EncodedLook
 from smtdist.data.guarded import FewOpen, walk
 from smtdist.data.hdf5 import (
     Hdf5Source,
@@ -28,9 +28,10 @@ from smtdist.data.hdf5 import (
     open_file,
     unreadable_named,
 )
+from smtdist.data.locations import is_zarr
 from smtdist.data.remote import full_path
 from smtdist.data.source import PIXEL_KINDS, Source, read_boxes
-from smtdist.data.zarr_source import ZarrSource, arrays_in, is_zarr, open_array, open_node, pyramid_of
+from smtdist.data.zarr_source import ZarrSource, arrays_in, open_array, open_node, pyramid_of
 from smtdist.errors import DataError, DataWarning, MissingDatasetError, masked
 
 IMAGES: Final = "images"
@@ -84,6 +85,12 @@ def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False)
             raise MissingDatasetError(
                 f"{os.fspath(path)} has no dataset {name!r}; use {'one of ' if found[1:] else ''}{', '.join(near[:MOST])}."
             ) from None
+
+
+def is_encoded(group: Any) -> bool:
+    """Say whether an open HDF5 group holds encoded images; half of what they need counts where there are no others."""
+    found = ("bytes" in group) + ("offsets" in group)
+    return found == 2 or (found == 1 and IMAGES not in group)
 
 
 def image_sets(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,12 +127,33 @@ def write_netcdf(
         h5py.File(raw, track_order=True, **LAYOUT) as plain,
         h5netcdf.File(plain, "w") as file,
     ):
-        sums = _write_group(file, root, plain, squeezed)
-        attributes = {"": tuple(root.attributes)}
-        for name, group in groups:
-            found = _write_group(file.create_group(name), group, plain[name], squeezed)
-            sums |= {f"{name}/{array}": value for array, value in found.items()}
-            attributes[name] = tuple(group.attributes)
+        sums: dict[str, checksums.Running | checksums.Blocks] = {}
+        attributes: dict[str, tuple[str, ...]] = {}
+        packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+        for place, group in chain([("", root)], groups):
+            target = file.create_group(place) if place else file
+            target.dimensions = group.sizes()
+            target.attrs.update(group.attributes)
+            for name, (dims, values, about) in group.items():
+                array, streamed = f"{place}/{name}".lstrip("/"), isinstance(values, Streamed)
+                if streamed or (values.size and values.dtype.kind not in "UO" and squeezed(values)):
+                    how = packed if not streamed or values.squeezed else {}
+                    chunks = chunks_of(values.shape, values.dtype.itemsize)
+                    created = target.create_variable(name, dims, values.dtype, chunks=chunks, **how)
+                    sums[array] = running = checksums.Running()
+                    for first, rows in values.pieces() if streamed else [(0, values)]:
+                        if how:  # through h5py: the same array in its eyes
+                            write_deflated(plain[array], rows, first)
+                        else:
+                            created[first : first + len(rows)] = rows
+                        running.add(rows)
+                        del rows  # before the next ones are made
+                else:
+                    created = target.create_variable(name, dims, **as_h5py(values))
+                    sums[array] = checksums.Running(values)
+                created.attrs.update(about)
+                del values
+            attributes[place] = tuple(group.attributes)
             raw.check()
         checksums.record(plain, sums, attributes)
     return Path(path).stat().st_size
@@ -142,34 +164,3 @@ def as_h5py(values: NDArray[Any]) -> dict[str, Any]:
     if values.dtype.kind in "UO":
         return {"data": values.astype(object), "dtype": h5py.string_dtype()}
     return {"data": values, "dtype": values.dtype}
-
-
-def _write_group(
-    target: Any, group: Group, plain: Any, squeezed: Callable[[NDArray[Any]], bool]
-) -> dict[str, checksums.Running]:
-    """Write variables through h5netcdf and return their checksums.
-
-    The values of compressed ones go to `plain`, the same group in h5py's eyes.
-    """
-    sums: dict[str, checksums.Running] = {}
-    packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-    target.dimensions = group.sizes()
-    target.attrs.update(group.attributes)
-    for name, (dims, values, attributes) in group.items():
-        streamed = isinstance(values, Streamed)
-        if streamed or (values.size and values.dtype.kind not in "UO" and squeezed(values)):
-            how = packed if not streamed or values.squeezed else {}
-            chunks = chunks_of(values.shape, values.dtype.itemsize)
-            created = target.create_variable(name, dims, values.dtype, chunks=chunks, **how)
-            sums[name] = checksums.Running()
-            for first, rows in values.pieces() if streamed else [(0, values)]:
-                if how:
-                    write_deflated(plain[name], rows, first)
-                else:
-                    created[first : first + len(rows)] = rows
-                sums[name].add(rows)
-        else:
-            created = target.create_variable(name, dims, **as_h5py(values))
-            sums[name] = checksums.Running(values)
-        created.attrs.update(attributes)
-    return sums

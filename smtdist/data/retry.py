@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.source import Reader, Source
@@ -178,8 +177,8 @@ def within(ranges: Iterable[tuple[int, int]], start: int, stop: int) -> Ranges:
 
 
 def count(ranges: Iterable[tuple[int, int]]) -> int:
-    """Return how many samples ranges hold."""
-    return int(np.sum([stop - start for start, stop in ranges], dtype=np.int64))
+    """Return how many samples, or leaves, ranges hold."""
+    return sum(stop - start for start, stop in ranges)
 
 
 def phrase(ranges: Ranges, shown: int = 3) -> str:

@@ -103,6 +103,7 @@ class Source:
     dtype : of whole numbers or floats, in native byte order; bool as it lies in a file.
     chunk_samples : reads and leaves that start at multiples of it touch each stored chunk once.
     name : what messages call it, "path:dataset" or "array".
+    attributes : what the numbers mean, which `smtdist.data.views.adapted` applies.
     file_bytes : size its file had, to notice that it was replaced; None where there is no single file.
     """
 
@@ -110,6 +111,7 @@ class Source:
     dtype: np.dtype[Any]
     chunk_samples: int
     name: str
+    attributes: Attributes = ()
     file_bytes: int | None
 
     @property
@@ -163,6 +165,7 @@ class Source:
     def described(self, kind: str, path: str | None, dataset: str | None) -> dict[str, Any]:
         """Return what most kinds of source say of themselves, as plain JSON."""
         chunks: tuple[int, ...] | None = getattr(self, "chunks", None)
+        meaning = {"attributes": said(self.attributes)} if self.attributes else {}
         return {
             "kind": kind,
             "path": path and masked(path),
@@ -171,6 +174,7 @@ class Source:
             "dtype": self.dtype.name,
             "chunk_samples": self.chunk_samples,
             "chunks": chunks and list(chunks),
+            **meaning,
         }
 
     def opened(self) -> AbstractContextManager[Reader]:
@@ -187,7 +191,6 @@ class StoredImages(Source):
     chunks : the stored chunk shape, None for contiguous data.
     has_channels : whether a channel axis is stored.
     dimensions : the names of its dimensions, where it has any.
-    attributes : what the numbers mean, which `smtdist.data.views.adapted` applies.
     gaps : says which chunks were not stored, and whether zero is white.
     """
 
@@ -219,11 +222,6 @@ class StoredImages(Source):
         """Chunks that hold parts of one sample."""
         lengths = zip(self.shape[1:], (self.chunks or ())[1:], strict=False)
         return math.prod(-(-length // chunk) for length, chunk in lengths)
-
-    def described(self, kind: str, path: str | None, dataset: str | None) -> dict[str, Any]:
-        """Return what most kinds of source say of themselves, and the attributes where there are any."""
-        about = {"attributes": said(self.attributes)} if self.attributes else {}
-        return super().described(kind, path, dataset) | about
 
     def require_unchanged(self, stored: Any, chunks: tuple[int, ...] | None) -> None:
         """Raise a DataError for an open dataset or array, in such chunks, that is not what it was when this source was made."""

@@ -217,24 +217,27 @@ class _TextReader(Reader):
         while start < stop:
             first, end = self._first[number], self._first[number + 1]
             until = min(stop, end)
-            read += self._fill_from(number, start - first, until - first, rows[: until - start])
+            # blocks of one file
+            file, blocks = self.source.files[number], range(start - first, until - first + 1)
+            begin = max(0, blocks[0] * BLOCK - 1)
+            data = self._bytes(number, begin, min(file.size, blocks[-1] * BLOCK + REACH))
+            self.edges = edges = [_edge(data, begin, block * BLOCK, file.size) for block in blocks]
+            text = data[edges[0] - begin : edges[-1] - begin]
+            try:
+                if not text.isascii():
+                    text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{file.path}, byte {edges[0] + error.start} of its text: 0x{text[error.start]:02x} is not UTF-8 "
+                    f"({error.reason}); convert the file to UTF-8."
+                ) from error
+            view = np.frombuffer(data, np.uint8)
+            for row, (left, right) in zip(rows[: until - start], pairwise(edges), strict=True):
+                row[: right - left] = view[left - begin : right - begin]
+                row[right - left :] = 0
+            read += edges[-1] - edges[0]
             rows, start, number = rows[until - start :], until, number + 1
         return read
-
-    def _fill_from(self, number: int, start: int, stop: int, rows: npt.NDArray[Any]) -> int:
-        """Fill rows with the blocks start to stop of one file."""
-        file = self.source.files[number]
-        begin = max(0, start * BLOCK - 1)
-        end = min(file.size, stop * BLOCK + REACH)
-        data = self._bytes(number, begin, end)
-        edges = [_edge(data, begin, block * BLOCK, file.size) for block in range(start, stop + 1)]
-        self.edges = edges
-        _require_utf8(data[edges[0] - begin : edges[-1] - begin], edges[0], file.path)
-        view = np.frombuffer(data, np.uint8)
-        for row, (left, right) in zip(rows, pairwise(edges), strict=True):
-            row[: right - left] = view[left - begin : right - begin]
-            row[right - left :] = 0
-        return edges[-1] - edges[0]
 
     def text(self, begin: int, end: int) -> bytes:
         """Return bytes of the text of the first file."""
@@ -276,18 +279,6 @@ def _edge(data: bytes, begin: int, at: int, size: int) -> int:
     while data[at - begin] & 0xC0 == 0x80 and at - begin < high:
         at += 1  # not inside a character
     return at
-
-
-def _require_utf8(data: bytes, begin: int, path: str) -> None:
-    if data.isascii():
-        return
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, byte {begin + error.start} of its text: 0x{data[error.start]:02x} is not UTF-8 ({error.reason}); "
-            f"convert the file to UTF-8."
-        ) from error
 
 
 @contextmanager

@@ -331,9 +331,8 @@ def adapted(
             f"dimension; open it with xarray and give the DataArray, or write it anew in the order sample, y, x, channel."
         )
     axes = (*axes[1:], *(() if has_channels else (3,)))
-    attributes: Attributes = getattr(source, "attributes", ())
-    meant = decoded(np.zeros(1, source.dtype), attributes, source.name).dtype
+    meant = decoded(np.zeros(1, source.dtype), source.attributes, source.name).dtype
     dtype = pixel_dtype(meant, source.name)
     pixels = np.dtype(np.uint8) if as_bytes(dtype, settings, fitted) else dtype
-    in_order = axes == (1, 2, 3) and pixels == source.dtype and not attributes
-    return source if in_order else Adapted(source, axes, pixels, attributes)
+    in_order = axes == (1, 2, 3) and pixels == source.dtype and not source.attributes
+    return source if in_order else Adapted(source, axes, pixels, source.attributes)

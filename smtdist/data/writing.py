@@ -130,7 +130,18 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     target = real_target(path)
     beside = _free_name(target)
     try:
-        _remove_left_behind(target)
+        # what writers of this file left when they were killed goes: nobody holds a lock of it any more
+        ours = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}\.tmp")
+        for left in (target.parent / name for name in os.listdir(target.parent) if ours.fullmatch(name)):
+            if not stat.S_ISREG(left.lstat().st_mode):
+                continue
+            with suppress(OSError, locking.Busy):
+                descriptor = os.open(left, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    if locking.lock(descriptor):
+                        left.unlink()
+                finally:
+                    os.close(descriptor)
         nameless = _has_nameless(target, target.parent.stat().st_dev)
         if nameless:
             descriptor = os.open(target.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
@@ -149,22 +160,21 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
             _keep_mode(descriptor, target)
         else:
             _set_mode(descriptor, by_umask)
-        locking.require_unchanged(target)
-        named = False
-        if not overwrite:
-            try:
-                _link(descriptor, target) if nameless else os.link(beside, target)
-                named = True
-            except FileExistsError:
-                raise exists_already(target) from None
-            except OSError:  # a file system without second names
-                check_target(target, overwrite)
-        if not named:
-            if nameless:
-                locking.lock(descriptor)
-                _link(descriptor, beside)
-            os.replace(beside, target)
-            locking.replaced(target)
+        with locking.replacing(target):
+            named = False
+            if not overwrite:
+                try:
+                    _link(descriptor, target) if nameless else os.link(beside, target)
+                    named = True
+                except FileExistsError:
+                    raise exists_already(target) from None
+                except OSError:  # a file system without second names
+                    check_target(target, overwrite)
+            if not named:
+                if nameless:
+                    locking.lock(descriptor)
+                    _link(descriptor, beside)
+                os.replace(beside, target)
     except OSError as error:
         raise ModelError(f"{path} could not be written: {why_unwritable(error)}.") from error
     finally:
@@ -253,22 +263,6 @@ def _set_mode(file: int | Path, mode: int) -> None:
         os.chmod(file, mode)
 
 
-def _remove_left_behind(target: Path) -> None:
-    """Delete what writers of a file left beside it when they were killed: what nobody holds a lock of any more."""
-    ours = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}\.tmp")
-    for name in os.listdir(target.parent):
-        path = target.parent / name
-        if not ours.fullmatch(name) or not stat.S_ISREG(path.lstat().st_mode):
-            continue
-        with suppress(OSError, locking.Busy):
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if locking.lock(descriptor):
-                    path.unlink()
-            finally:
-                os.close(descriptor)
-
-
 def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Rename a finished file so that a crash of the machine leaves the old one or the whole new one.
 
@@ -347,21 +341,21 @@ def require_apart(
         return
     given = (os.fspath(path) for path in inputs if path is not None)
     for path in (*given, *(several(data) if texts else _files_of(data))):
-        if _same(target, path):
-            raise ModelError(
-                f"{target} is read by this command ({path}), so it cannot be its output; {remedy}."
-            )
-
-
-def _same(target: Path, path: str) -> bool:
-    with suppress(OSError, ValueError):
-        return os.path.samefile(target, path.removeprefix(_FILE_SCHEME))
-    return False
+        with suppress(OSError, ValueError):
+            if os.path.samefile(target, path.removeprefix(_FILE_SCHEME)):
+                raise ModelError(
+                    f"{target} is read by this command ({path}), so it cannot be its output; {remedy}."
+                )
 
 
 def _files_of(data: Location) -> Iterator[str]:
-    """Yield what data are read from, the lists that name them included; who opens them says what is wrong with them."""
+    """Yield what data are read from, the lists that name them included; who opens them says what is wrong with them.
+
+    Of HDF5 files also those that their external links, external storage and virtual datasets name, and those that these
+    name, as far as they are read.
+    """
     yield from several(data)
+    waiting, seen = list[str](), set[str]()
     with suppress(DataError, LookupError, TypeError):
         found = resolved(data)
         if isinstance(found, Parsed):
@@ -369,37 +363,27 @@ def _files_of(data: Location) -> Iterator[str]:
         elif isinstance(found, Files):
             yield from found.paths
         else:
-            yield from _parts_of(found)
-
-
-def _parts_of(path: str) -> Iterator[str]:
-    """Yield the files that a local HDF5 file is made of, and those that they are made of, as far as they are read."""
-    waiting, seen = [path], set[str]()
+            waiting.append(found)
     while waiting:
         here = waiting.pop()
         if os.path.realpath(here) in seen or not os.path.isfile(here):
             continue
         seen.add(os.path.realpath(here))
-        for name in sorted(_named_in(here)):
+        named: set[str] = set()
+        with suppress(OSError, RuntimeError, ValueError, KeyError), h5py.File(here, "r") as file:
+            for _, stored in chain([("", file)], walk(file)):
+                if isinstance(stored, h5py.Group):
+                    links = (stored.get(name, getlink=True) for name in stored)
+                    named.update(link.filename for link in links if isinstance(link, h5py.ExternalLink))
+                elif isinstance(stored, h5py.Dataset):
+                    named.update(os.fsdecode(name) for name, *_ in stored.external or ())
+                    named.update(
+                        one.file_name for one in (stored.virtual_sources() if stored.is_virtual else ())
+                    )
+        for name in sorted(named):
             for folder in (os.path.dirname(here), ""):  # HDF5 looks in both
                 part = os.path.join(folder, name)
                 yield part
                 with suppress(DataError):
                     require_allowed(here, part)
                     waiting.append(part)
-
-
-def _named_in(path: str) -> set[str]:
-    """Return the files that external links, external storage and virtual datasets of a file name."""
-    found: set[str] = set()
-    with suppress(OSError, RuntimeError, ValueError, KeyError), h5py.File(path, "r") as file:
-        for _, stored in chain([("", file)], walk(file)):
-            if isinstance(stored, h5py.Group):
-                links = (stored.get(name, getlink=True) for name in stored)
-                found.update(link.filename for link in links if isinstance(link, h5py.ExternalLink))
-            elif isinstance(stored, h5py.Dataset):
-                found.update(os.fsdecode(name) for name, *_ in stored.external or ())
-                found.update(
-                    one.file_name for one in (stored.virtual_sources() if stored.is_virtual else ())
-                )
-    return found

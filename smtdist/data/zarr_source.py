@@ -31,7 +31,6 @@ from smtdist.errors import DataError, MissingDatasetError, UnreadableError
 
 READ_CHUNK_BYTES: Final = 2 * 2**10
 """What the library keeps of each chunk of one read (1.6 KB were measured)."""
-METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,18 +234,6 @@ def dimensions_of(stored: Any, axes: tuple[str, ...] = ()) -> tuple[str, ...]:
     names = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS", ())
     names = names or axes
     return tuple(name or "" for name in names) if len(names) == stored.ndim and any(names) else ()
-
-
-def is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Say whether a path is Zarr's: it ends in .zarr and is no file, or is a folder with Zarr's metadata.
-
-    >>> is_zarr("digits.zarr"), is_zarr("digits.h5")
-    (True, False)
-    """
-    name = os.fspath(path).rstrip("/")
-    if name.endswith(".zarr"):
-        return is_url(name) or not os.path.isfile(name)  # an HDF5 file may be called so
-    return not is_url(name) and any(os.path.exists(os.path.join(name, file)) for file in METADATA)
 
 
 def is_zarr_array(samples: Any) -> bool:

@@ -116,19 +116,39 @@ class EventStream:
 
 
 class PassProgress:
-    """Adds up the running totals that tasks report; a task that runs again replaces what it reported before."""
+    """Listens to a pass: adds up the running totals that its tasks report, and tells when a worker is lost.
 
-    def __init__(self, name: str, stream: EventStream) -> None:
-        self._name = name
-        self._stream = stream
+    A task that runs again replaces what it reported before. An executor reports a loss as an event with `lost_worker`, an
+    address, and what it knows of `in_use` and `limit_bytes`; `cause` where it knows one. Workers may have used
+    `projected_bytes`.
+    """
+
+    def __init__(self, name: str, stream: EventStream, projected_bytes: int = 0) -> None:
+        self._name, self._stream, self._projected = name, stream, projected_bytes
+        self._in_use: dict[str, int] = {}  # by each worker, as it last said
         self._tasks: dict[str, Event] = {}
         # kept, because adding up all tasks for each report is their square
         self._nothing = dict.fromkeys((*COUNTED, "leaves"), 0)
-        self._totals = dict(self._nothing)
+        self.totals = dict(self._nothing)  # of this run
         self._workers: dict[str, Event] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take one task's report."""
+        """Take one report of a task, or of a loss."""
+        if "worker" in event and "memory_bytes" in event:
+            self._in_use[event["worker"]] = event["memory_bytes"]
+        if "lost_worker" in event:
+            worker = event["lost_worker"]
+            facts = {
+                "worker": worker,
+                "pass": self._name,
+                "in_use": max(self._in_use.pop(worker, 0), event.get("in_use") or 0),
+                "limit_bytes": event.get("limit_bytes") or 0,
+                "projected_bytes": self._projected,
+                "cause": event.get("cause") or "",
+            }
+            text = lost_sentence(facts)
+            self._stream.emit("worker_lost", **facts, text=text)
+            self._stream.emit("note", text=text)
         if event.get("pass") == self._name:
             before = self._tasks.get(event["task"], {})
             self._tasks[event["task"]] = event
@@ -136,7 +156,7 @@ class PassProgress:
             worker = self._workers.get(name, self._nothing)
             memory = {key: event[key] for key in MEMORY if key in event}
             for key in self._nothing:
-                self._totals[key] += event.get(key, 0) - before.get(key, 0)
+                self.totals[key] += event.get(key, 0) - before.get(key, 0)
             if before and before.get("worker", "") != name:  # it runs again, somewhere else
                 old = before.get("worker", "")
                 self._workers[old] = self._changed(self._workers[old], {}, before)
@@ -144,51 +164,14 @@ class PassProgress:
             # entries are replaced, never changed: who was told of one may still read it
             self._workers[name] = self._changed(worker, event, before) | memory
             self._stream.emit(
-                "progress", **{"pass": self._name, **self._totals}, by_worker=dict(self._workers)
+                "progress", **{"pass": self._name, **self.totals}, by_worker=dict(self._workers)
             )
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes that this run has taken from storage for the pass."""
-        return int(self._totals["read_bytes"])
 
     def _changed(self, worker: Event, now: Event, before: Event) -> Event:
         return {
             **worker,
             **{key: worker[key] + now.get(key, 0) - before.get(key, 0) for key in self._nothing},
         }
-
-
-class LastWords:
-    """Listens to a pass: keeps what workers last said of themselves, and tells when one is lost.
-
-    An executor reports a loss as an event with `lost_worker`, an address, and what it knows of `in_use` and
-    `limit_bytes`; `cause` where it knows one.
-    """
-
-    def __init__(self, name: str, projected_bytes: int, events: EventStream) -> None:
-        self._name, self._projected, self._events = name, projected_bytes, events
-        self._in_use: dict[str, int] = {}
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Take one report of a task, or of a loss."""
-        if "worker" in event and "memory_bytes" in event:
-            self._in_use[event["worker"]] = event["memory_bytes"]
-        if "lost_worker" not in event:
-            return
-        worker = event["lost_worker"]
-        in_use = max(self._in_use.pop(worker, 0), event.get("in_use") or 0)
-        facts = {
-            "worker": worker,
-            "pass": self._name,
-            "in_use": in_use,
-            "limit_bytes": event.get("limit_bytes") or 0,
-            "projected_bytes": self._projected,
-            "cause": event.get("cause") or "",
-        }
-        text = lost_sentence(facts)
-        self._events.emit("worker_lost", **facts, text=text)
-        self._events.emit("note", text=text)
 
 
 def lost_sentence(facts: dict[str, Any]) -> str:

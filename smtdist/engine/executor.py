@@ -186,12 +186,12 @@ class SerialExecutor:
             self._receiver = previous
 
 
+@dataclass(eq=False)
 class Finished:
     """A handle to a task that has ended."""
 
-    def __init__(self, value: Any, error: Exception | None) -> None:
-        self.value = value
-        self.error = error
+    value: Any
+    error: Exception | None
 
     def result(self) -> Any:
         """Return the task's result or raise what it raised."""
@@ -210,37 +210,35 @@ def run(function: Callable[..., Any], arguments: tuple[Any, ...], report: Report
         return Finished(None, error)
 
 
+@dataclass
 class Attendance:
     """Sees to it that a run without workers says so, and does not wait for ever."""
 
-    def __init__(
-        self, executor: Executor, note: Callable[[str], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._executor, self._note, self._clock = executor, note, clock
-        self._since: float | None = None
+    executor: Executor
+    note: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _since: float | None = field(default=None, init=False)
 
     def check(self) -> None:
         """Look whether there are workers; to be called now and then while waiting."""
-        if self._executor.slots() > 0:
+        if self.executor.slots() > 0:
             self._since = None
         elif self._since is None:
-            self._since = self._clock()
-            self._note(
-                f"no worker is left; waiting up to {NOBODY_SECONDS / 60:.0f} minutes for one to join"
-            )
-        elif self._clock() - self._since > NOBODY_SECONDS:
+            self._since = self.clock()
+            self.note(f"no worker is left; waiting up to {NOBODY_SECONDS / 60:.0f} minutes for one to join")
+        elif self.clock() - self._since > NOBODY_SECONDS:
             raise ClusterLostError(
                 f"All workers were lost and none joined in {NOBODY_SECONDS / 60:.0f} minutes"
             )
 
 
+@dataclass(eq=False)
 class StopRequest:
     """Set by a signal, read between tasks: a run that is asked to stop leaves a checkpoint that can be resumed."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._since = 0.0
-        self.exit_code = 130
+    exit_code: int = field(default=130, init=False)
+    _event: threading.Event = field(default_factory=threading.Event, init=False)
+    _since: float = field(default=0.0, init=False)
 
     def set(self, exit_code: int = 130) -> None:
         """Ask the run to stop."""
@@ -290,11 +288,11 @@ class _Question:
             self.settled.set()
 
 
+@dataclass(eq=False)
 class Window:
     """The side of the task: it answers what was asked since the batch before."""
 
-    def __init__(self) -> None:
-        self.asked: list[_Question] = []
+    asked: list[_Question] = field(default_factory=list)
 
     def answer(self, covers: Cover, state: State) -> None:
         """Call each function in `asked` with the sum as it is now, which covers these leaves and some of the next."""

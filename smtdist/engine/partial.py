@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from smtdist.data import retry
@@ -56,11 +55,6 @@ class StoredPartial:
     covers: Cover
     seconds: float = 0.0  # that writing it took, and the wait before that
     peak_bytes: int = 0  # of the process that wrote it, meanwhile
-
-
-def leaves_in(sums: Iterable[Partial | StoredPartial]) -> int:
-    """Return how many leaves are covered by disjoint sums."""
-    return sum(stop - start for one in sums for start, stop in one.covers)
 
 
 def join(left: Cover, right: Cover) -> Cover:

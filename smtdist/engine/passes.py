@@ -22,9 +22,7 @@ from smtdist.engine import unchanged, worker
 from smtdist.engine.checkpoint import Learned, PassFolder, ThetaFile, packed, remove_pass, unpacked
 from smtdist.engine.events import (
     EVENTS,
-    Event,
     EventStream,
-    LastWords,
     Outlet,
     PassProgress,
     Recapitulating,
@@ -32,8 +30,8 @@ from smtdist.engine.events import (
 )
 from smtdist.engine.executor import Attendance, Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.manifest import Facts, require_same
-from smtdist.engine.memory import SOLVE_LEAST, device_memory, peak_bytes, reset_peak, resident_bytes
-from smtdist.engine.partial import Partial, leaves_in
+from smtdist.engine.memory import SOLVE_LEAST, peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.partial import Partial
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, STOP_SECONDS, Reduction, count_failure
 from smtdist.errors import (
@@ -46,7 +44,6 @@ from smtdist.errors import (
     option,
     sentence_of,
 )
-from smtdist.kernels.device import gpu_available
 from smtdist.statistics.base import State, Statistic
 
 T = TypeVar("T")
@@ -102,17 +99,18 @@ class Engine:
         The folder is refused where it belongs to another driver, or to a run of other `facts`. At the end
         all events have been handed on, and nothing is left that could write to the folder.
         """
-        if self._open:
-            if not self.key:
-                self._identify(facts)
-            yield
-            return
         outlets: list[Outlet] = []
         with ExitStack() as stack:
-            if self.checkpoint is not None and not self.holds_checkpoint:
+            if self.checkpoint is not None and not self.holds_checkpoint and not self._open:
                 stack.enter_context(folders.held(self.checkpoint))
-            if not self.holds_checkpoint:
-                self._identify(facts)
+            identified = bool(self.key) if self._open else self.holds_checkpoint
+            if facts is not None and self.checkpoint is not None and not identified:
+                now = facts()
+                self.key = require_same(self.checkpoint, now)
+                self.readings.suspect = self.key != now.digest
+            if self._open:
+                yield
+                return
             if self.checkpoint is not None:
                 outlets.append(Outlet(functools.partial(append, self.checkpoint / EVENTS)))
             if self.executor.cluster is not None:
@@ -126,7 +124,7 @@ class Engine:
                 yield
             finally:
                 self._open = False
-                self.readings.clear()
+                self.readings = unchanged.Readings()
 
     def silent(self) -> Engine:
         """Return an engine of the same workers that tells nobody and keeps nothing.
@@ -141,13 +139,6 @@ class Engine:
             skipped=self.skipped,
             staying=self.staying,
         )
-
-    def _identify(self, facts: Callable[[], Facts] | None) -> None:
-        """Refuse a folder of another run, and take the key of this one."""
-        if facts is not None and self.checkpoint is not None:
-            now = facts()
-            self.key = require_same(self.checkpoint, now)
-            self.readings.suspect = self.key != now.digest
 
     @contextmanager
     def run(self, steps: Sequence[str], facts: Callable[[], Facts] | None = None) -> Iterator[None]:
@@ -204,7 +195,7 @@ class Engine:
         attendance = Attendance(executor, self.note)
         while True:
             handle = executor.submit(
-                _probe, statistic.miniature(), source.shape, str(source.dtype), executor.threads()
+                worker.probe, statistic.miniature(), source.shape, str(source.dtype), executor.threads()
             )
             while executor.wait([handle], POLL_SECONDS) is None:
                 self.heed_stop()
@@ -243,12 +234,24 @@ class Engine:
 
         `held_bytes`: what the caller keeps for itself, which counts where this process does the work.
         """
-        with self.opened(), self._cluster_loss_explained(), self._removal_explained():
-            called = f"{self.stage}{name}"
-            found, record = self._reduced(
-                called, statistic, source, fingerprint, work_per_sample, held_bytes
-            )
-            return found, {"name": name, **record}
+        called, folder = f"{self.stage}{name}", self.checkpoint
+        try:
+            with self.opened(), self._removal_explained():
+                found, record = self._reduced(
+                    called, statistic, source, fingerprint, work_per_sample, held_bytes
+                )
+        except TaskLost as lost:
+            kept = "start again" if folder is None else f"resume from {folder}"
+            raise ClusterLostError(
+                f"No worker is left ({lost}); look at the workers' logs, and {kept} with more memory for each or fewer of them."
+            ) from lost
+        except ClusterLostError as lost:
+            if folder is None:
+                raise ClusterLostError(f"{lost}; without a checkpoint folder nothing is kept.") from lost
+            raise ClusterLostError(
+                f"{lost}; what is done is in {folder}: start a cluster, then resume from that folder."
+            ) from lost
+        return found, {"name": name, **record}
 
     def _reduced(
         self,
@@ -260,7 +263,11 @@ class Engine:
         held_bytes: int,
     ) -> tuple[Partial, dict[str, Any]]:
         started = time.perf_counter()
-        folder, known = self._folder(name), self.readings.of(source)
+        folder = None
+        if self.checkpoint is not None:
+            folders.require_held(self.checkpoint)
+            folder = PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
+        known = self.readings.of(source)
         whole = known.source() is source
         checks = known.checks if whole else None
         limits = self.limits(statistic, source)
@@ -284,7 +291,9 @@ class Engine:
             folder.resume(statistic.zero(), self.note) if folder is not None and result is None else []
         )
         plan = plan.resuming(len(resumed))
-        resumed_leaves = plan.n_leaves if result is not None else leaves_in(resumed)
+        resumed_leaves = (
+            plan.n_leaves if result is not None else sum(retry.count(one.covers) for one in resumed)
+        )
         self.events.started(
             plan.name,
             plan.n_samples,
@@ -295,13 +304,7 @@ class Engine:
             unit=source.unit,
             data=source.name,
         )
-        progress = PassProgress(name, self.events)
-        words = LastWords(name, plan.projected_bytes, self.events)
-
-        def heard(event: Event) -> None:
-            words(event)
-            progress(event)
-
+        progress = PassProgress(name, self.events, plan.projected_bytes)
         reduction = None
         if result is None:
             job = worker.Job(
@@ -323,7 +326,7 @@ class Engine:
                 else None,
                 in_files=plan.in_files,
             )
-            with self.executor.reports_to(heard):
+            with self.executor.reports_to(progress):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
                 self.current = reduction
                 try:
@@ -340,16 +343,32 @@ class Engine:
         unchanged.require_same(source, plan.bounds, checks, result.counters.checks)
         if whole and checks is None:
             known.checks = result.counters.checks
+        # what a pass has left out the passes after it leave out too
+        ranges = result.counters.skipped
+        n_skipped, place = retry.count(ranges), (source.name, source.n_samples)
+        if n_skipped and self.on_bad_chunk == "raise":
+            raise DataError(
+                f"The {name} pass in {self.checkpoint} has left out samples of {source.name} that could not be read "
+                f"({retry.phrase(ranges)}); resume with {option('on_bad_chunk', 'skip')}, or start again with undamaged data."
+            )
+        if n_skipped == source.n_samples:
+            raise DataError(f"No sample of {source.name} can be read; restore the file from a good copy.")
+        if n_skipped and place not in self.skipped:
+            self.note(
+                f"{name}: {n_skipped:,} of {counted(source.n_samples, 'sample')} cannot be read and "
+                f"{'is' if n_skipped == 1 else 'are'} skipped: {retry.phrase(ranges)}"
+            )
+        self.skipped.setdefault(place, ranges)
         record = {
             "seconds": time.perf_counter() - started,
             "n_samples": result.counters.n_samples,
             "n_positions": result.counters.n_positions,
             "unit": source.unit,
-            "read_bytes": progress.read_bytes,
+            "read_bytes": progress.totals["read_bytes"],
             "peak_bytes": result.counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,
             "resumed_leaves": resumed_leaves,
-            "n_skipped": self._skipped(name, source, result),
+            "n_skipped": n_skipped,
         }
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return result, record
@@ -384,41 +403,6 @@ class Engine:
         """Tell the user something that does not end the run."""
         self.events.emit("note", text=text)
 
-    def _skipped(self, name: str, source: Source, result: Partial) -> int:
-        """Remember what a pass left out, for the passes after it, and tell; return how many samples."""
-        ranges = result.counters.skipped
-        n_skipped, place = retry.count(ranges), (source.name, source.n_samples)
-        if n_skipped and self.on_bad_chunk == "raise":
-            raise DataError(
-                f"The {name} pass in {self.checkpoint} has left out samples of {source.name} that could not be read "
-                f"({retry.phrase(ranges)}); resume with {option('on_bad_chunk', 'skip')}, or start again with undamaged data."
-            )
-        if n_skipped == source.n_samples:
-            raise DataError(f"No sample of {source.name} can be read; restore the file from a good copy.")
-        if n_skipped and place not in self.skipped:
-            self.note(
-                f"{name}: {n_skipped:,} of {counted(source.n_samples, 'sample')} cannot be read and "
-                f"{'is' if n_skipped == 1 else 'are'} skipped: {retry.phrase(ranges)}"
-            )
-        self.skipped.setdefault(place, ranges)
-        return n_skipped
-
-    @contextmanager
-    def _cluster_loss_explained(self) -> Iterator[None]:
-        try:
-            yield
-        except TaskLost as lost:
-            kept = "start again" if self.checkpoint is None else f"resume from {self.checkpoint}"
-            raise ClusterLostError(
-                f"No worker is left ({lost}); look at the workers' logs, and {kept} with more memory for each or fewer of them."
-            ) from lost
-        except ClusterLostError as lost:
-            if self.checkpoint is None:
-                raise ClusterLostError(f"{lost}; without a checkpoint folder nothing is kept.") from lost
-            raise ClusterLostError(
-                f"{lost}; what is done is in {self.checkpoint}: start a cluster, then resume from that folder."
-            ) from lost
-
     @contextmanager
     def _removal_explained(self) -> Iterator[None]:
         """Name the cause where something fails because somebody has removed the checkpoint folder."""
@@ -428,12 +412,6 @@ class Engine:
             if self.checkpoint is not None:
                 folders.require_held(self.checkpoint)
             raise
-
-    def _folder(self, name: str) -> PassFolder | None:
-        if self.checkpoint is None:
-            return None
-        folders.require_held(self.checkpoint)
-        return PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
 
     def loop(
         self,
@@ -638,13 +616,3 @@ def _mapped(
 ) -> Any:
     value, source = shared
     return function(value, data or source, start, stop)
-
-
-def _probe(
-    statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int, *, report: Any, permit: Any
-) -> tuple[int, int | None, float]:
-    from smtdist.kernels.cpu.jit import compile_timer  # half a second, which only workers need
-
-    with compile_timer() as compiled:
-        used = worker.probe(statistic, shape, dtype, threads)
-    return used, device_memory() if gpu_available() else None, compiled()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +24,7 @@ MAX_TASKS = 64
 TASKS_PER_WORKER = 16
 """Tasks of a pass, at most: 64, or 16 a worker, so that waiting for the last one costs few percent of the pass."""
 BATCH_TARGET = 384 * 1024**2
-"""Workspace beyond which larger batches bring nothing, but where sums are large: see `_least_batch`."""
+"""Workspace beyond which larger batches bring nothing, but where passing over a large sum takes longer than the work."""
 DISK_BYTES_PER_SECOND = 5e8
 UNSAVED_SECONDS = 60.0
 UNSAVED_WRITES = 10
@@ -199,6 +200,7 @@ def plan_pass(
     checkpointed: bool = False,
     work_per_sample: float = 0.0,
     fingerprint: bool = False,
+    in_files: bool | None = None,
 ) -> PassPlan:
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 
@@ -206,34 +208,29 @@ def plan_pass(
     `_sums_held` for the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so
     that storing sums, and bringing them to a GPU, costs little. With `fingerprint` a sum carries the hashes of
     its samples, which count as those of all. With a checkpoint sums stay in the memory of workers, as without
-    one, unless these have room for one sum only, or for one beside larger batches.
+    one, unless these have room for one sum only, or for one beside larger batches; `in_files` says which.
     """
-
-    def planned(in_files: bool) -> PassPlan:
-        about = (checkpointed, in_files, work_per_sample, fingerprint)
-        return _plan_pass(name, statistic, source, limits, *about)
-
-    if not checkpointed or limits.alone or not statistic.exact:
-        return planned(False)
-    one = planned(True)
-    try:
-        several = planned(False)
-    except MemoryBudgetError:
-        return one
-    return several if several.batch >= one.batch else one
-
-
-def _plan_pass(
-    name: str,
-    statistic: Statistic,
-    source: Source,
-    limits: WorkerLimits,
-    checkpointed: bool,
-    in_files: bool,
-    work_per_sample: float,
-    fingerprint: bool,
-) -> PassPlan:
+    if in_files is None:
+        planned = partial(
+            plan_pass,
+            name,
+            statistic,
+            source,
+            limits,
+            checkpointed=checkpointed,
+            work_per_sample=work_per_sample,
+            fingerprint=fingerprint,
+        )
+        if not checkpointed or limits.alone or not statistic.exact:
+            return planned(in_files=False)
+        one = planned(in_files=True)
+        try:
+            several = planned(in_files=False)
+        except MemoryBudgetError:
+            return one
+        return several if several.batch >= one.batch else one
     bounds = tuple(source.leaf_bounds())
+    n_leaves = len(bounds) - 1
     leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
     gpu = limits.device_bytes is not None
@@ -241,22 +238,26 @@ def _plan_pass(
     work = work_per_sample / (DEVICE_SPEED if on_device else 1)  # as a CPU takes as long for
     writing = state / DISK_BYTES_PER_SECOND
     moving = (writing if in_files else 0.0) + (state / DEVICE_COPIED_PER_SECOND if on_device else 0.0)
-    per_task = _leaves_per_task(len(bounds) - 1, leaf * work, moving, limits.workers)
-    # samples in memory travel with their task, and are counted for one of the planned size
-    most = (
-        0
-        if isinstance(source, ArraySource)
-        else _most_leaves(statistic, len(bounds) - 1, leaf * work_per_sample)
-    )
+    # 64 tasks a pass, or 16 a worker, of which moving a sum is a small part
+    per_task = math.ceil(n_leaves / max(MAX_TASKS, TASKS_PER_WORKER * limits.workers))
+    if work:
+        per_task = max(per_task, math.ceil(10 * moving / (leaf * work / MULTIPLICATIONS_PER_SECOND)))
+    per_task = max(1, min(per_task, n_leaves))
+    if isinstance(source, ArraySource):
+        most = 0  # samples in memory travel with their task, and are counted for one of the planned size
+    elif statistic.exact or not work_per_sample:
+        most = -(-n_leaves // MAX_TASKS)  # of a large task
+    else:  # along the fixed tree some seconds of work
+        most = max(1, int(TREE_TASK_SECONDS * MULTIPLICATIONS_PER_SECOND / (leaf * work_per_sample)))
     seconds, unsaved = source.n_samples * work / MULTIPLICATIONS_PER_SECOND, unsaved_seconds(writing)
     stored = 0
     if checkpointed and not in_files:
         worth = state <= SMALL_STATE or seconds >= UNSAVED_WRITES * writing
-        stored = int(seconds / unsaved if unsaved else len(bounds) - 1) + worth
+        stored = int(seconds / unsaved if unsaved else n_leaves) + worth
         if seconds and unsaved:
-            lasting = max(1, int(TASK_SHARE * unsaved / seconds * (len(bounds) - 1)))
+            lasting = max(1, int(TASK_SHARE * unsaved / seconds * n_leaves))
             per_task, most = min(per_task, lasting), min(most, lasting)
-    streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, in_files)
+    streaming, meeting = _sums_held(statistic, n_leaves, per_task, limits, in_files)
     # samples in the driver's memory, or in a Dask array, travel with the task that needs them
     carried = source.carried_bytes(per_task * leaf) if isinstance(source, ArraySource) else 0
     chunk = min(source.chunk_samples, source.n_samples)
@@ -272,24 +273,26 @@ def _plan_pass(
     batch, room = block, budget - fixed - streaming * carries
     device_room = int(DEVICE_SHARE * (limits.device_bytes or 0)) - state
 
-    def needs(batch: int) -> int:
+    least = min(block, statistic.least_samples)
+    if on_device:  # which is given all of a block: it takes a small batch as long as a larger one
+        least = block
+    elif work:  # from so many samples on a batch works so long that passing over the sum, once a batch, matters little
+        sweep = float(statistic.swept_bytes(1)) / SWEPT_BYTES_PER_SECOND
+        least = max(least, math.ceil(sweep / (work / MULTIPLICATIONS_PER_SECOND) / SWEEP_SHARE))
+    fitting = 0, 0  # the largest batch that fits, and its workspace
+    while True:
         # two batches lie in pinned memory, on their way to the device
-        return statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
-
-    def fits(batch: int) -> bool:
-        return needs(batch) <= room and not (
-            on_device and statistic.device_batch_bytes(batch) > device_room
-        )
-
-    # a GPU is given all of a block: it takes a small batch as long as a larger one
-    least = block if on_device else max(_least_batch(statistic, work), min(block, statistic.least_samples))
-    fitting = 0
-    while batch > 1 and (not fits(batch) or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)):
-        fitting = fitting or batch * fits(batch)
-        batch = (batch + 1) // 2
+        workspace = statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
+        fits = workspace <= room and not (on_device and statistic.device_batch_bytes(batch) > device_room)
+        if fits and not fitting[0]:
+            fitting = batch, workspace
+        half = (batch + 1) // 2
+        if batch == 1 or (fits and (workspace <= BATCH_TARGET or half < least)):
+            break
+        batch = half
     # codes of few images have room for one of which all atoms are active: a small batch may need more than a larger one
-    batch = batch if fits(batch) else fitting or batch
-    workspace = needs(batch)
+    if not fits and fitting[0]:
+        batch, workspace = fitting
     merging = statistic.merge_bytes()
     merging = (workspace if merging is None else merging) + ALLOWANCE
     needed = max(streaming * carries + fixed + workspace, meeting * carries + merging if meeting else 0)
@@ -339,17 +342,6 @@ def _plan_pass(
     )
 
 
-def _least_batch(statistic: Statistic, work_per_sample: float) -> int:
-    """Return from how many samples on a batch works so long that passing over the sum, once a batch, matters little."""
-    if not work_per_sample:
-        return 1
-    sweep, work = (
-        float(statistic.swept_bytes(1)) / SWEPT_BYTES_PER_SECOND,
-        work_per_sample / MULTIPLICATIONS_PER_SECOND,
-    )
-    return max(1, math.ceil(sweep / work / SWEEP_SHARE))
-
-
 def _sums_held(
     statistic: Statistic, n_leaves: int, per_task: int, limits: WorkerLimits, in_files: bool
 ) -> tuple[int, int]:
@@ -371,25 +363,6 @@ def _sums_held(
         streaming += 1
     meets = n_tasks > 1 and not limits.alone
     return streaming, (2 if in_files else 3) if meets else 0
-
-
-def _most_leaves(statistic: Statistic, n_leaves: int, work_per_leaf: float) -> int:
-    """Return how many leaves a large task has: a 64th of the pass, or along the fixed tree some seconds of work."""
-    if statistic.exact or not work_per_leaf:
-        return -(-n_leaves // MAX_TASKS)
-    return max(1, int(TREE_TASK_SECONDS * MULTIPLICATIONS_PER_SECOND / work_per_leaf))
-
-
-def _leaves_per_task(n_leaves: int, work_per_leaf: float, moving: float, workers: int) -> int:
-    """Return how many leaves travel together: 64 tasks a pass, or 16 a worker, of which moving a sum is a small part.
-
-    moving : seconds for the file of the sum, where each task writes one, and for the way to a GPU and back.
-    """
-    leaves = math.ceil(n_leaves / max(MAX_TASKS, TASKS_PER_WORKER * workers))
-    if work_per_leaf:
-        computing = work_per_leaf / MULTIPLICATIONS_PER_SECOND
-        leaves = max(leaves, math.ceil(10 * moving / computing))
-    return max(1, min(leaves, n_leaves))
 
 
 def block_samples(source: Source) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 import uuid
 from collections import deque
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from smtdist.data import retry
 from smtdist.data.array import piece_of, without_data
 from smtdist.engine import plan as plans
 from smtdist.engine import worker
@@ -75,7 +77,7 @@ class Reduction:
         self.shared_of: dict[Handle, Handle] = {}
         self.failures = 0
         self.lost: TaskLost | None = None
-        self.serial = 0
+        self.serial = itertools.count(1)  # of tasks
         self.attendance = Attendance(executor, note)
         self.events = events
         self.current: tuple[_Sum, ...] = ()  # disjoint sums, those included that a running task starts from
@@ -124,15 +126,12 @@ class Reduction:
         gaps = deque(missing(covered, self.n_leaves))
         self.growing = {}
 
-        def take(slots: int) -> Cover:
-            size = self._bounded(sum(stop - start for start, stop in gaps), slots)
-            start, stop = gaps.popleft()
-            if start + size < stop:
-                gaps.appendleft((start + size, stop))
-            return ((start, min(start + size, stop)),)
-
-        def add(covers: Cover, start: _Sum | None) -> None:
-            name, begun = self._name(), self.clock()
+        def add(size: int, start: _Sum | None) -> None:
+            first, end = gaps.popleft()
+            if first + size < end:
+                gaps.appendleft((first + size, end))
+            covers: Cover = ((first, min(first + size, end)),)
+            name, begun = f"{self.job.name}/{next(self.serial)}", self.clock()
             whole = join(start.covers if start else (), covers)
             unsaved = start.unsaved if start else 0.0
 
@@ -146,10 +145,11 @@ class Reduction:
                 if self.job.stop is not None:  # this process may have ended the task early
                     made = self.executor.result(handle).covers
                     gaps.extendleft(missing(join(missing(whole, self.n_leaves), made), self.n_leaves))
-                self.leaf_seconds = seconds / max(1, _leaves(made) - _leaves(start.covers if start else ()))
+                added = retry.count(made) - (retry.count(start.covers) if start else 0)
+                self.leaf_seconds = seconds / max(1, added)
                 idle.append(self._kept(handle, made, unsaved + seconds, start))
 
-            data = self._data(self.job.bounds[covers[0][0]], self.job.bounds[covers[-1][1]])
+            data = self._data(*covers[0])
             self.growing = {**self.growing, name: whole}  # now: an executor may work at once
             given: Any = start
             if self.job.alone and start is not None and not isinstance(start.handle, StoredPartial):
@@ -176,7 +176,8 @@ class Reduction:
             self._start(ended, worker.combine, given, right, near=left)
 
         while gaps or self.running or len(idle) > 1 or self.lost is not None:
-            if self._drained():
+            if self.lost is not None:
+                self._next()  # with a checkpoint: the other tasks end, then the folder is read anew
                 continue
             for gone in self._unsound(idle):
                 idle.remove(gone)
@@ -187,7 +188,16 @@ class Reduction:
                 idle.remove(one)
                 self._store(one, idle.append)
             while gaps and len(self.running) < slots:
-                add(take(slots), idle.pop() if idle else None)
+                left = retry.count(gaps)
+                size = self.plan.task_leaves(left, slots)
+                seconds = plans.unsaved_seconds(self.write_seconds)
+                # as planned, but none that would hold up storing its sum for long
+                if self.job.folder is not None and self.leaf_seconds and seconds:
+                    if self.job.in_files:  # which are read and written once a task
+                        size = max(1, min(int(seconds / self.leaf_seconds), max(size, left // slots)))
+                    else:
+                        size = max(1, min(int(plans.TASK_SHARE * seconds / self.leaf_seconds), size))
+                add(size, idle.pop() if idle else None)
             while not gaps and len(idle) > 1 and len(self.running) < slots:
                 meet(idle.pop(), idle.pop(0))  # what is in memory first: a process alone adds to that
             self._next()
@@ -203,7 +213,7 @@ class Reduction:
         def take(slots: int) -> Node:
             """Return the next node to make; which ones are tasks decides what travels, never what meets what."""
             start, stop = gaps.popleft()
-            level = self.plan.task_level(stop - start + sum(b - a for a, b in gaps), slots)
+            level = self.plan.task_level(stop - start + retry.count(gaps), slots)
             node = nodes_over(start, min(stop, start + (1 << level)), level, self.n_leaves)[0]
             end = node.leaves(self.n_leaves)[1]
             if end < stop:
@@ -219,9 +229,8 @@ class Reduction:
                 else:
                     have[node] = self._kept(handle, (node.leaves(self.n_leaves),), self.clock() - begun)
 
-            first, last = node.leaves(self.n_leaves)
-            data = self._data(self.job.bounds[first], self.job.bounds[last])
-            self._start(ended, worker.subtree, self._name(), node, data)
+            name, data = f"{self.job.name}/{next(self.serial)}", self._data(*node.leaves(self.n_leaves))
+            self._start(ended, worker.subtree, name, node, data)
 
         def meet(left: Node) -> None:
             pair = have.pop(left), have.pop(sibling(left))
@@ -239,7 +248,8 @@ class Reduction:
 
         top = root(self.n_leaves)
         while top not in have or self.lost is not None:
-            if self._drained():
+            if self.lost is not None:
+                self._next()  # with a checkpoint: the other tasks end, then the folder is read anew
                 continue
             for node in [node for node, one in have.items() if self._unsound([one])]:
                 gone = have.pop(node)
@@ -259,16 +269,6 @@ class Reduction:
                 grow(take(slots))
             self._next()
         return have[top]
-
-    def _bounded(self, left: int, slots: int) -> int:
-        """Return how many leaves the next task adds: as planned, but none that would hold up storing its sum for long."""
-        planned = self.plan.task_leaves(left, slots)
-        seconds = plans.unsaved_seconds(self.write_seconds)
-        if self.job.folder is None or not self.leaf_seconds or not seconds:
-            return planned
-        if self.job.in_files:  # which are read and written once a task
-            return max(1, min(int(seconds / self.leaf_seconds), max(planned, left // slots)))
-        return max(1, min(int(plans.TASK_SHARE * seconds / self.leaf_seconds), planned))
 
     def _due(self, sums: Iterable[_Sum], slots: int) -> list[_Sum]:
         """Return the sums that are to be stored now, as many as there are slots for."""
@@ -343,9 +343,9 @@ class Reduction:
             kept = join(kept, file.covers)
         return missing(join(missing(gone.covers, self.n_leaves), kept), self.n_leaves)
 
-    def _data(self, start: int, stop: int) -> Handle | None:
-        """Send along the samples of a task where they are in this process's memory only."""
-        piece = piece_of(self.source, start, stop)
+    def _data(self, first: int, last: int) -> Handle | None:
+        """Send along the samples of leaves where they are in this process's memory only."""
+        piece = piece_of(self.source, self.job.bounds[first], self.job.bounds[last])
         return None if piece is None else self.executor.share(piece, everywhere=False)
 
     def _start(
@@ -379,7 +379,13 @@ class Reduction:
         return gone
 
     def _next(self) -> None:
-        """Wait for one task and hand it on; a lost one goes back where it came from."""
+        """Wait for one task and hand it on; a lost one goes back where it came from.
+
+        Raises the loss with a checkpoint, where the last of the other tasks has ended.
+        """
+        if self.lost is not None and not self.running:
+            lost, self.lost = self.lost, None
+            raise lost
         self.heed_stop()
         self.attendance.check()
         self._take(self.executor.wait(list(self.running), POLL_SECONDS))
@@ -401,16 +407,6 @@ class Reduction:
                 ended(None)
         else:
             ended(handle)
-
-    def _drained(self) -> bool:
-        """After a loss with a checkpoint: let the other tasks end, then raise, for the folder to be read anew."""
-        if self.lost is None:
-            return False
-        if not self.running:
-            lost, self.lost = self.lost, None
-            raise lost
-        self._next()
-        return True
 
     def _settle(self) -> None:
         """Before the folder is read anew: let the tasks end that still change it, whatever becomes of them."""
@@ -488,14 +484,6 @@ class Reduction:
                     self.spent += seen[1]
                     found.append((one.covers, seen[0]))
         return found
-
-    def _name(self) -> str:
-        self.serial += 1
-        return f"{self.job.name}/{self.serial}"
-
-
-def _leaves(covers: Cover) -> int:
-    return sum(stop - start for start, stop in covers)
 
 
 def _on_state(partial: Partial, function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

@@ -9,7 +9,7 @@ data are read again.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +33,12 @@ class Reading:
     checks: Checks | None = None
 
 
+@dataclass(eq=False)
 class Readings:
     """The sources that a run has read, each known by itself and not by its name."""
 
-    def __init__(self) -> None:
-        self._known: list[Reading] = []
-        self.suspect = False
-        """Whether files were touched since an earlier run, from which sums are there."""
+    suspect: bool = False  # whether files were touched since an earlier run, from which sums are there
+    _known: list[Reading] = field(default_factory=list, init=False)
 
     def of(self, source: Source) -> Reading:
         """Return what is known of a source, or of what its chunks are from; a new one is looked at before it is read."""
@@ -50,11 +49,6 @@ class Readings:
                 return known
         self._known.append(Reading(weakref.ref(whole), [] if self.suspect else identity.stamps(whole)))
         return self._known[-1]
-
-    def clear(self) -> None:
-        """Forget all, when a run ends."""
-        self._known.clear()
-        self.suspect = False
 
 
 def require_same(source: Source, bounds: tuple[int, ...], then: Checks | None, now: Checks) -> None:

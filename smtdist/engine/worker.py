@@ -23,12 +23,12 @@ from smtdist.engine import unchanged
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import COUNTED, Report
 from smtdist.engine.executor import StopRequest, Window, opened
-from smtdist.engine.memory import memory_now, peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.memory import device_memory, memory_now, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
 from smtdist.engine.unchanged import Checks
 from smtdist.errors import DataError, SmtdistError
-from smtdist.kernels.device import place, to_host, uploading
+from smtdist.kernels.device import gpu_available, place, to_host, uploading
 from smtdist.kernels.threads import even_ranges, set_threads
 from smtdist.statistics.base import State, Statistic
 
@@ -221,7 +221,15 @@ def _stream(
                     window.answer(join(partial.covers, _first(covers, ended)), state)
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
-            _require_same_skipped(job, found, leaf)
+            if job.expected is not None and (job.expected or found):  # all passes sum over the same samples
+                then = retry.within(job.expected, begin, end)
+                now = retry.joined_ranges(retry.within(found, begin, end))
+                if now != then:
+                    raise DataError(
+                        f"{job.source.name}, samples {begin} to {end - 1}: an earlier pass skipped "
+                        f"{retry.phrase(then) or 'none'} of them, the {job.name} pass {retry.phrase(now) or 'none'}, so the "
+                        f"storage is not reliable; restore the data from a good copy and start again."
+                    )
             counters.checks[leaf] = check.value
             unchanged.require_same(job.source, job.bounds, job.checks, {leaf: check.value})
             if job.stop is not None and job.stop.is_set():
@@ -250,24 +258,6 @@ def located(name: str, first: int) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{name}, counting from sample {first}: {error.sentence}") from error
-
-
-def _require_same_skipped(job: Job, found: list[tuple[int, int]], leaf: int) -> None:
-    """All passes must sum over the same samples; storage that changes its mind ends the run."""
-    if job.expected is None:
-        return
-    start, stop = job.bounds[leaf], job.bounds[leaf + 1]
-    now, then = (
-        retry.joined_ranges(retry.within(found, start, stop)),
-        retry.within(job.expected, start, stop),
-    )
-    if now != then:
-        raise DataError(
-            f"{job.source.name}, samples {start} to {stop - 1}: an earlier pass skipped {retry.phrase(then) or 'none'} of "
-            f"them, "
-            f"the {job.name} pass {retry.phrase(now) or 'none'}, so the storage is not reliable; restore the data from a "
-            f"good copy and start again."
-        )
 
 
 def block_ranges(start: int, stop: int, block: int) -> list[tuple[int, int]]:
@@ -307,13 +297,29 @@ def batches(
             digests.append(hashes)
 
 
-def probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int) -> int:
-    """Compile and warm the kernels of a pass on one image of noise and return the bytes then resident."""
+def probe(
+    statistic: Statistic,
+    shape: tuple[int, ...],
+    dtype: str,
+    threads: int,
+    *,
+    report: Report | None = None,
+    permit: Permit | None = None,
+) -> tuple[int, int | None, float]:
+    """Compile and warm the kernels of a pass on one image of noise.
+
+    Returns the bytes then resident, the memory of the GPU where there is one, and the seconds that compiling took.
+    """
+    from smtdist.kernels.cpu.jit import compile_timer  # half a second, which only workers need
+
     set_threads(threads)
     twin = statistic.miniature()
     state: State = {name: place(value) if twin.on_device else value for name, value in twin.zero().items()}
     noise = np.random.default_rng(0).integers(0, 251, (1, *shape[1:]))
     image = noise.astype(dtype) if np.dtype(dtype).kind in "iu" else (noise / 250).astype(dtype)
-    with contextlib.suppress(ArithmeticError, SmtdistError):  # the noise may lie outside the pixel range
+    with (
+        compile_timer() as compiled,
+        contextlib.suppress(ArithmeticError, SmtdistError),  # the noise may lie outside the pixel range
+    ):
         twin.update(state, image, 0)
-    return resident_bytes()
+    return resident_bytes(), device_memory() if gpu_available() else None, compiled()

@@ -159,8 +159,13 @@ def image_slices(images: int, patches: int) -> list[tuple[int, int]]:
     return even_ranges(images, max(1, SLICE_PATCHES // patches))
 
 
-def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | None = None) -> PatchSource:
-    """Return the function that makes what `grid_patches` returns, of a range of the images in one go."""
+def patch_source(
+    images: Array, whitener: Whitener, mirror: bool, at: Array | None = None, constants: Array | None = None
+) -> PatchSource:
+    """Return the function that makes what `grid_patches` returns, of a range of the images in one go.
+
+    In `constants`, bool (N,) where somebody asks, it notes which patches are constant.
+    """
     geometry = whitener.geometry
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
     digits = digits_of(whitener) if is_host(images) and at is None else None
@@ -170,16 +175,17 @@ def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | No
         grid = mirrored(grid) if mirror else grid
         if digits is not None and fits(grid, digits):
             check_patches(grid, geometry, whitener.mean)
-            return unit_patches(grid, whitener, digits, floor_sum, grid_scale(geometry.pixels))
-        centred = centred_patches(
-            grid,
-            geometry,
-            whitener.mean,
-            whitener.mean_context,
-            whitener.global_mean,
-            None if at is None else at[first:last],
-        )
-        return unit_grid(centred, whitener.whiten, floor_sum)
+            grid, constant = unit_patches(grid, whitener, digits, floor_sum, grid_scale(geometry.pixels))
+        else:
+            own = None if at is None else at[first:last]
+            centred = centred_patches(
+                grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean, own
+            )
+            grid, constant = unit_grid(centred, whitener.whiten, floor_sum)
+        if constants is not None:
+            n = len(constant) // (last - first)
+            constants[first * n : last * n] = constant
+        return grid, constant
 
     return source
 
@@ -192,15 +198,7 @@ def noting_source(
     n = whitener.geometry.positions if at is None else at.shape[1]
     asked = any(keeps(one.constant_patch, one.zero_code) for one in encoders)
     constants = np.empty(len(images) * n if asked else 0, np.bool_)
-    patches = patch_source(images, whitener, mirror, at)
-
-    def source(first: int, last: int) -> tuple[Array, Array]:
-        grid, constant = patches(first, last)
-        if asked:
-            constants[first * n : last * n] = constant
-        return grid, constant
-
-    return source, constants
+    return patch_source(images, whitener, mirror, at, constants if asked else None), constants
 
 
 def encode_pieces(
@@ -234,8 +232,24 @@ def encode_pieces(
 def _pieces(
     images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
-    if encoder.form == "bits" and is_host(images):
-        yield from _host_pieces(images, encoder, mirror, capacity, at)
+    if encoder.form == "bits" and is_host(
+        images
+    ):  # slices of images go from pixels to bits without ever meeting
+        atoms = encoder.atoms
+        n = encoder.whitener.geometry.positions if at is None else at.shape[1]
+        check_atoms(encoder.whitener.geometry.pixels, atoms)
+        rule = cpu.Rule(
+            dictionary_of(atoms, at_cut=True),
+            encoder.cut,
+            encoder.constant_patch == "activate_best",
+            encoder.zero_code == "activate_best",
+        )
+        source, constants = noting_source(images, [encoder], mirror, at)
+        bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
+        own = sites(indptr, constants, encoder.constant_patch, encoder.zero_code)
+        whole = Codes(indptr, None, len(atoms), bits, own)
+        for start, stop in image_cuts(indptr, len(images), capacity):
+            yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
         return
     grid, constant = grid_patches(images, encoder.whitener, mirror, at)
     if encoder.form == "labels":
@@ -255,27 +269,6 @@ def _pieces(
             continue
         entries = codes.indices[int(ends[0]) : int(ends[-1])]
         yield start, stop - start, Codes(ends - ends[0], entries, codes.n_atoms, sites=own)
-
-
-def _host_pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None
-) -> Iterator[tuple[int, int, Codes]]:
-    """Slices of images go from pixels to bits without ever meeting."""
-    atoms = encoder.atoms
-    n = encoder.whitener.geometry.positions if at is None else at.shape[1]
-    check_atoms(encoder.whitener.geometry.pixels, atoms)
-    rule = cpu.Rule(
-        dictionary_of(atoms, at_cut=True),
-        encoder.cut,
-        encoder.constant_patch == "activate_best",
-        encoder.zero_code == "activate_best",
-    )
-    source, constants = noting_source(images, [encoder], mirror, at)
-    bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
-    own = sites(indptr, constants, encoder.constant_patch, encoder.zero_code)
-    whole = Codes(indptr, None, len(atoms), bits, own)
-    for start, stop in image_cuts(indptr, len(images), capacity):
-        yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
 
 
 def image_cuts(indptr: Array, images: int, capacity: int) -> list[tuple[int, int]]:

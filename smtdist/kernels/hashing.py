@@ -32,7 +32,7 @@ def keyed_hashes(
     Returns (samples, positions) uint64; 16 bytes of workspace a position.
     """
     with np.errstate(over="ignore"):
-        key = np.uint64(_mix_int((seed * 2 + view + 1) & _LIMIT))
+        key = _mix(np.array((seed * 2 + view + 1) & _LIMIT, np.uint64) + np.uint64(_GOLDEN))
         sample = _mix(samples * np.uint64(_GOLDEN) + key)
         numbers = np.arange(positions) if isinstance(positions, int) else positions
         position = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
@@ -50,7 +50,7 @@ def column_hashes(values: NDArray[np.float32]) -> NDArray[np.uint64]:
     [1, 2]
     """
     words = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
-    return _mixed(words, _places(len(values))[:, None], axis=0)
+    return _mix(_mix(words + _places(len(values))[:, None]).sum(axis=0, dtype=np.uint64))
 
 
 ROWS = 1 << 10
@@ -72,17 +72,13 @@ def row_hashes(values: NDArray[np.int16]) -> NDArray[np.uint64]:
         rows = values[start : start + ROWS]
         filled = np.zeros((len(rows), 4 * words), np.int16)
         filled[:, :length] = rows
-        found[start : start + ROWS] = _mixed(filled.view(np.uint64), places, axis=1)
+        mixed = _mix(filled.view(np.uint64) + places)
+        found[start : start + ROWS] = _mix(mixed.sum(axis=1, dtype=np.uint64))
     return found
 
 
 def _places(count: int) -> NDArray[np.uint64]:
     return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
-
-
-def _mixed(words: NDArray[np.uint64], places: NDArray[np.uint64], axis: int) -> NDArray[np.uint64]:
-    """Return the mixed sum of words along an axis, each mixed with its place before."""
-    return _mix(_mix(words + places).sum(axis=axis, dtype=np.uint64))
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -92,10 +88,3 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x *= np.uint64(0x94D049BB133111EB)
     x ^= x >> np.uint64(31)
     return x
-
-
-def _mix_int(x: int) -> int:
-    x = (x + _GOLDEN) & _LIMIT
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _LIMIT
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _LIMIT
-    return x ^ (x >> 31)

@@ -72,7 +72,15 @@ def run_ranges(function: Callable[[int, int], object], bounds: Sequence[tuple[in
         for start, stop in bounds:
             function(start, stop)
         return
-    futures = [_pool().submit(_marked, function, start, stop) for start, stop in bounds]
+    key = (os.getpid(), threads())
+    with _state.lock:
+        if _state.pool is None or _state.pool_key != key:
+            if _state.pool is not None and _state.pool_key[0] == os.getpid():
+                _state.pool.shutdown(wait=False)
+            _state.pool = ThreadPoolExecutor(threads(), thread_name_prefix="smtdist-kernel")
+            _state.pool_key = key
+        pool = _state.pool
+    futures = [pool.submit(_marked, function, start, stop) for start, stop in bounds]
     errors = [future.exception() for future in futures]
     for error in errors:
         if error is not None:
@@ -85,17 +93,6 @@ def _marked(function: Callable[[int, int], object], start: int, stop: int) -> No
         function(start, stop)
     finally:
         _inside.active = False
-
-
-def _pool() -> ThreadPoolExecutor:
-    key = (os.getpid(), threads())
-    with _state.lock:
-        if _state.pool is None or _state.pool_key != key:
-            if _state.pool is not None and _state.pool_key[0] == os.getpid():
-                _state.pool.shutdown(wait=False)
-            _state.pool = ThreadPoolExecutor(threads(), thread_name_prefix="smtdist-kernel")
-            _state.pool_key = key
-        return _state.pool
 
 
 def even_ranges(total: int, step: int) -> list[tuple[int, int]]:

@@ -156,7 +156,7 @@ def probed(question: Asked) -> dict[str, int]:
 def _probed(step: Step, threads: int) -> tuple[int, float]:
     """Return the bytes in memory with a pass's kernels compiled, and the seconds that took."""
     started = time.perf_counter()
-    in_use = worker.probe(step.statistic, step.source.shape, str(step.source.dtype), threads)
+    in_use, *_ = worker.probe(step.statistic, step.source.shape, str(step.source.dtype), threads)
     return in_use, time.perf_counter() - started
 
 

@@ -72,7 +72,8 @@ class PatchTransform(Transform, ImageTransform):
     @property
     def pooling(self) -> tuple[int, int]:
         """Side of a pooling window and step to the next, in positions."""
-        return windows_of(self.settings, *self.grid)
+        made = self.settings
+        return representation.asked_windows(*self.grid, made.pool_size, made.pool_stride)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -114,11 +115,7 @@ class PatchTransform(Transform, ImageTransform):
         }
 
 
-def windows_of(settings: Any, rows: int, columns: int) -> tuple[int, int]:
-    """Return side of a pooling window of so many positions, and step to the next."""
-    return representation.asked_windows(rows, columns, settings.pool_size, settings.pool_stride)
-
-
 def require_windows(settings: Any, rows: int, columns: int) -> None:
     """Refuse pooling windows that do not fit into so many positions, before any data are read."""
-    representation.pooled_shape(rows, columns, *windows_of(settings, rows, columns))
+    asked = representation.asked_windows(rows, columns, settings.pool_size, settings.pool_stride)
+    representation.pooled_shape(rows, columns, *asked)

@@ -87,16 +87,6 @@ def given_dictionary(atoms: NDArray[np.floating[Any]], pixels: int) -> Dictionar
     return without_source(grid[np.sort(first)])
 
 
-def fit_dictionary(
-    source: Source, whitener: Whitener, settings: Configuration, engine: Engine
-) -> tuple[Dictionary, list[dict[str, Any]]]:
-    """Choose or learn the atoms; return them with the records of the passes it took."""
-    sketch = sketch_of(whitener, settings)
-    partial, record = engine.reduce("dictionary", sketch, source)
-    dictionary, records = from_sketch(partial.state, source, whitener, settings, engine)
-    return dictionary, [record, *records]
-
-
 def sketch_size(settings: Configuration) -> int:
     """Return the random patches that a dictionary is chosen from, or begins with."""
     if settings.dictionary_method == "diverse" and settings.dictionary_samples:

@@ -60,15 +60,33 @@ _SUMS: Final = {**alike(("n_samples", "n_positions")), "activity": Array(("atom"
 
 def stored(model: Any) -> Iterator[tuple[str, Group]]:
     """Yield what the file of a model holds, or that of models side by side."""
-    if not model.names:
-        yield "", Group(attributes=_root_attributes(model))
-        yield from _groups(model)
-        return
-    about = {"title": "Models side by side", "models": json.dumps(model.names)}
-    yield "", Group(attributes={**store.version(model.STORED_AS), **about})
-    for name, part in zip(model.names, model.parts, strict=True):
-        yield name, Group(attributes=_root_attributes(part))
-        yield from ((f"{name}/{place}", group) for place, group in _groups(part))
+    if model.names:
+        about = {"title": "Models side by side", "models": json.dumps(model.names)}
+        yield "", Group(attributes={**store.version(model.STORED_AS), **about})
+    parts = zip(model.names, model.parts, strict=True) if model.names else (("", model),)
+    for name, part in parts:
+        second = part.settings.difference_order == 2
+        root = {
+            **({"weight_bits": code_sums(part, 1).weight_bits} if second else {}),
+            **store.root_of(part, "Sparse manifold transform"),
+            "geometry": json.dumps(part.geometry._asdict()),
+            "pixel_scale": json.dumps(part.scale._asdict()),
+        }
+        yield name, Group(attributes=root)
+        inside = f"{name}/" if name else ""
+        whitening, dictionary = part.whitening, part.dictionary
+        mean = None if whitening.mean is None else whitening.mean * part.scale.unit
+        about = {"mean_mode": part.settings.subtract_mean, "ridge": part.settings.whitening_reg}
+        yield f"{inside}whitening", store.packed(_WHITENING, {**vars(whitening), "mean": mean}, about)
+        ending = convergence.written(dictionary.ending)
+        values = {place: getattr(dictionary, place) for place in _OF_ATOMS}
+        group = store.packed(_OF_ATOMS, values, ending)
+        scale = whitening_kernels.grid_scale(dictionary.grid.shape[1])
+        said = {"long_name": "atoms in whitened space", "grid_scale": scale}
+        atoms = {"atoms": (("atom", "pixel"), dictionary.atoms, said)}
+        yield f"{inside}dictionary", replace(group, variables={**atoms, **group.variables})
+        for place, solved in store.solved_groups(part, part.embedding, _statistics_group):
+            yield f"{inside}{place}", solved
 
 
 def restored(file: Any, statistics: bool) -> Model | Joined:
@@ -89,7 +107,14 @@ def _read(file: Any, statistics: bool) -> Model:
     geometry = Geometry(**json.loads(file.attrs["geometry"]))
     scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
     provenance = json.loads(file.attrs["provenance"])
-    _require_layout(file, geometry, settings)
+    # arrays that are missing or do not belong together are refused first: kernels trust their shapes
+    expected = _WHITENING["mean"]._replace(optional=settings.subtract_mean != "global")
+    declared = {
+        "whitening": {**_WHITENING, "mean": expected},
+        "dictionary": {"atoms": Array(("atom", "pixel")), **_OF_ATOMS},
+    }
+    sums = _declared_sums(file["statistics"]) if "statistics" in file else {}
+    store.require_all(file, declared, "atom", sums, pixel=geometry.pixels)
     provenance = store.with_audit(file, provenance)
     json.dumps(
         provenance, ensure_ascii=False
@@ -112,15 +137,6 @@ def _read(file: Any, statistics: bool) -> Model:
     return model
 
 
-def _require_layout(file: Any, geometry: Geometry, settings: Configuration) -> None:
-    """Refuse a file whose arrays are missing or do not belong together: kernels trust their shapes."""
-    mean = _WHITENING["mean"]._replace(optional=settings.subtract_mean != "global")
-    dictionary = {"atoms": Array(("atom", "pixel")), **_OF_ATOMS}
-    declared = {"whitening": {**_WHITENING, "mean": mean}, "dictionary": dictionary}
-    sums = _declared_sums(file["statistics"]) if "statistics" in file else {}
-    store.require_all(file, declared, "atom", sums, pixel=geometry.pixels)
-
-
 def _declared_sums(group: Any) -> store.Arrays:
     """Return the arrays that sums have to have: matrices that follow from others may lack."""
     derived = json.loads(group.attrs["derived"])
@@ -134,33 +150,6 @@ def _declared_sums(group: Any) -> store.Arrays:
     # the diagonal of what follows from co-occurrences, unless all degrees are equal
     lacking = "context_scatter" in derived and not in_limbs and number(group, "equal_degree") < 0
     return {**declared, "degree_activity": Array(("atom",), optional=not lacking)}
-
-
-def _root_attributes(model: Model) -> dict[str, Any]:
-    second = model.settings.difference_order == 2
-    return {
-        **({"weight_bits": code_sums(model, 1).weight_bits} if second else {}),
-        **store.root_of(model, "Sparse manifold transform"),
-        "geometry": json.dumps(model.geometry._asdict()),
-        "pixel_scale": json.dumps(model.scale._asdict()),
-    }
-
-
-def _groups(model: Model) -> Iterator[tuple[str, Group]]:
-    whitening, dictionary = model.whitening, model.dictionary
-    mean = None if whitening.mean is None else whitening.mean * model.scale.unit
-    about = {"mean_mode": model.settings.subtract_mean, "ridge": model.settings.whitening_reg}
-    yield "whitening", store.packed(_WHITENING, {**vars(whitening), "mean": mean}, about)
-    ending = convergence.written(dictionary.ending)
-    values = {name: getattr(dictionary, name) for name in _OF_ATOMS}
-    group = store.packed(_OF_ATOMS, values, ending)
-    scale = whitening_kernels.grid_scale(dictionary.grid.shape[1])
-    said = {"long_name": "atoms in whitened space", "grid_scale": scale}
-    yield (
-        "dictionary",
-        replace(group, variables={"atoms": (("atom", "pixel"), dictionary.atoms, said), **group.variables}),
-    )
-    yield from store.solved_groups(model, model.embedding, _statistics_group)
 
 
 def _statistics_group(statistics: Statistics, codes: str) -> Group:
@@ -202,21 +191,16 @@ def _in_strips(matrix: UpperTiles) -> Streamed:
     return Streamed(matrix.shape, dtype, strips, squeezed=True)
 
 
-def _require_room(group: Any, names: list[str]) -> None:
-    """Refuse sums that the memory cannot hold: of 65,536 atoms they take 51 GB."""
+def _read_statistics(group: Any, model: Model) -> Statistics:
+    derived = json.loads(group.attrs["derived"])
+    names = [name for name in (*_MATRICES, *LIMBS) if name in group and name not in derived]
     needed = sum(group[name].size * group[name].dtype.itemsize for name in names)
     room = memory_limit() - resident_bytes()
-    if needed > room:
+    if needed > room:  # of 65,536 atoms they take 51 GB
         raise MemoryBudgetError(
             f"The sums in {group.file.filename} take {readable(needed)}, but this process has {readable(max(0, room))}; "
             "use a machine with more memory, or leave the sums in the file (statistics=False), as transform and evaluate do."
         )
-
-
-def _read_statistics(group: Any, model: Model) -> Statistics:
-    derived = json.loads(group.attrs["derived"])
-    names = [name for name in (*_MATRICES, *LIMBS) if name in group and name not in derived]
-    _require_room(group, names)
     equal = number(group, "equal_degree")
     origin = None
     if "sample_digest" in group:

@@ -20,7 +20,7 @@ from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.cpu.dictionary import body
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Whitener
-from smtdist.models.dictionary import fit_dictionary, given_dictionary
+from smtdist.models.dictionary import from_sketch, given_dictionary, sketch_of
 from smtdist.models.joined import Joined, in_stages
 from smtdist.models.model import (
     Model,
@@ -83,14 +83,23 @@ def fit(
             if atoms is not None:
                 dictionary = given_dictionary(atoms, geometry.pixels)
             else:
-                dictionary, some = fit_dictionary(source, whitened(first, whitening), settings, engine)
-                records.append(joined("dictionary", some))
+                whitener = whitened(first, whitening)
+                sketch, record = engine.reduce("dictionary", sketch_of(whitener, settings), source)
+                dictionary, some = from_sketch(sketch.state, source, whitener, settings, engine)
+                records.append(joined("dictionary", [record, *some]))
             dictionary = dictionary.named(samples)
         else:
             whitening, dictionary = base.whitening, base.dictionary
         settings = settings.with_atoms(len(dictionary.grid))
         start = Model(settings, geometry, scale, whitening, dictionary, None, None)
-        start = replace(start, coarse=is_coarse(settings, engine, base))
+        # second-order sums go on with the coarser weights of the earlier version whose model or folder it is
+        if settings.difference_order == 2 and base is not None:
+            start = replace(
+                start, coarse=base.coarse and base.settings.context_size == settings.context_size
+            )
+        elif settings.difference_order == 2 and engine.checkpoint is not None:
+            begun = manifest.begun(engine.checkpoint)
+            start = replace(start, coarse=begun is not None and manifest.WEIGHTS not in begun.given)
         statistics, record = start.summed(source, engine, samples)
         records.append(record)
         embedding, record = start.solved(statistics, engine)
@@ -148,13 +157,3 @@ def joined_facts(source: Source, settings: Mapping[str, Configuration]) -> Facts
     """Return what a checkpoint of a fit of several models depends on."""
     plain = {name: summed_settings(one) for name, one in settings.items()}
     return Facts.of(source, plain, weights_given(*settings.values()), Configuration.names_today())
-
-
-def is_coarse(settings: Configuration, engine: Engine, base: Model | None) -> bool:
-    """Return whether second-order sums have the coarser weights of the earlier version whose model or folder it is."""
-    if settings.difference_order != 2:
-        return False
-    if base is not None:
-        return base.coarse and base.settings.context_size == settings.context_size
-    begun = None if engine.checkpoint is None else manifest.begun(engine.checkpoint)
-    return begun is not None and manifest.WEIGHTS not in begun.given

@@ -18,7 +18,7 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError, equals, option
 from smtdist.models.jobs import Change, Job
-from smtdist.models.provenance import Record, left_out, traced
+from smtdist.models.provenance import Record, left_out, versions
 from smtdist.solve.solution import Solution
 
 
@@ -85,7 +85,12 @@ class Transform(Shown, ABC):
         skipped: Record | None = None,
     ) -> Self:
         """Return the model with other sums and their embedding, where they come from, and what could not be read."""
-        about = traced(self.provenance, statistics.origin, source, skipped)
+        about = {"source": source or self.provenance.get("source", {}), "versions": versions()}
+        if statistics.origin is not None:
+            about["fingerprint"] = statistics.origin.fingerprint
+            about["audit"] = list(statistics.origin.audit)
+        if skips := [*self.provenance.get("skipped", []), *([skipped] if skipped else [])]:
+            about["skipped"] = skips
         if products := getattr(
             statistics, "products", ""
         ):  # whole numbers are the same, whatever multiplies
@@ -199,12 +204,7 @@ def update(
     and dictionary. Withdrawing refuses samples that are not in the model and samples that supplied atoms.
     Of models side by side each is changed.
     """
-
-    def total(present: Any, more: Any) -> Any:
-        with _named(source.name):
-            return not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
-
-    return _anew(model, source, engine, total)
+    return _anew(model, source, engine, withdraw=withdraw, repeats=repeats)
 
 
 def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]]:
@@ -212,22 +212,30 @@ def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]
 
     Models that are made so, on several machines say, can be merged. Of models side by side each is fitted.
     """
-    return _anew(model, source, engine, None)
+    return _anew(model, source, engine, alone=True)
 
 
 def _anew(
-    model: M, source: Source, engine: Engine, total: Callable[[Any, Any], Any] | None
+    model: M,
+    source: Source,
+    engine: Engine,
+    *,
+    alone: bool = False,
+    withdraw: bool = False,
+    repeats: bool = False,
 ) -> tuple[M, list[Record]]:
-    """Solve for the sums of a source alone, or for the `total` of those present and these."""
+    """Solve for the sums of a source alone, or for those present with these added or withdrawn."""
 
     def change(part: M) -> tuple[M, list[Record]]:
-        present = None if total is None else statistics_of(part, "the model")
+        total = None if alone else statistics_of(part, "the model")
         part.require_like(source)
         with engine.run(["statistics", "solve"], lambda: part.facts(source)):
             sums, record = part.summed(source, engine)
-            sums = not_empty(sums) if total is None else total(present, sums)
-            embedding, solved = part.solved(sums, engine)
-            about = source.describe() if total is None else None
+            if total is not None:
+                with _named(source.name):
+                    sums = not_empty(total - sums if withdraw else total.plus(sums, repeats=repeats))
+            embedding, solved = part.solved(not_empty(sums), engine)
+            about = source.describe() if alone else None
             return part.finished(sums, embedding, about, left_out(source, engine)), [record, solved]
 
     return model.in_turn(change, source, engine)

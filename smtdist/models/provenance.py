@@ -41,23 +41,6 @@ def origin_of(basis: str, samples: Digests, name: str, atom_samples: Digests = N
     return Origin(basis, samples, atom_samples, (added,))
 
 
-def traced(
-    provenance: dict[str, Any],
-    origin: Origin | None,
-    source: dict[str, Any] | None = None,
-    skipped: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the provenance of a model with new sums: its own, those of its sums, and what could not be read this time."""
-    about: dict[str, Any] = {"source": source or provenance.get("source", {}), "versions": versions()}
-    if origin is not None:
-        about["fingerprint"] = origin.fingerprint
-        about["audit"] = list(origin.audit)
-    left_out = [*provenance.get("skipped", []), *([skipped] if skipped else [])]
-    if left_out:
-        about["skipped"] = left_out
-    return about
-
-
 def left_out(source: Source, engine: Engine) -> dict[str, Any] | None:
     """Return which samples of a source the passes have skipped, as a model file lists them; None where all were read."""
     ranges = engine.skipped.get((source.name, source.n_samples), ())

@@ -198,17 +198,6 @@ def require_solvable(n_atoms: int, settings: Configuration, held_bytes: int, eng
     solve_way(n_atoms, settings, held, baseline=baseline, limit=limit, tiled=tiled, on_workers=on_workers)
 
 
-def whole_solve_fits(n_atoms: int, settings: Configuration, held_bytes: int) -> bool:
-    """Tell whether the driver can solve with full matrices; where it cannot, tiles take half."""
-    try:
-        solve_way(n_atoms, settings, held_bytes, tiled=False)
-    except MemoryBudgetError:
-        return False
-    except ConfigurationError:
-        return True  # the solve itself says it better
-    return True
-
-
 def require_room(folder: Path, needed: int, what: str) -> None:
     """Refuse a folder on a disk without room; CheckpointError."""
     free = shutil.disk_usage(folder).free
@@ -324,34 +313,26 @@ def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine)
     )
 
     def solved() -> Solution:
-        with _means(way, statistics, engine) as means:
-            return solve(statistics, settings, means, way.name == "device")
+        if way.height == 0:
+            return solve(statistics, settings, None, way.name == "device")
+        # a solve that is not in memory; in a checkpoint folder blocks of a factor outlive one that was stopped, and the
+        # next one takes them
+        matrices: list[SpreadMatrix] = []
+
+        def handed(*arguments: Any) -> SpreadMatrix:
+            matrices.append(spread(engine, *arguments))
+            return matrices[-1]
+
+        try:
+            with _folder(way, statistics, engine) as folder:
+                files = partial(_block_files, folder, way, engine)
+                means = Means(files, handed if way.name == "workers" else None)
+                return solve(statistics, settings, means, False)
+        finally:
+            for matrix in matrices:
+                matrix.close()
 
     return engine.solve(SOLVE, solved, way.working_bytes, way=way.name)
-
-
-@contextmanager
-def _means(way: Way, statistics: Statistics, engine: Engine) -> Iterator[Means | None]:
-    """Yield what a solve that is not in memory works with; let go of it in the end.
-
-    In a checkpoint folder blocks of a factor outlive a solve that was stopped, and the next one takes them.
-    """
-    if way.height == 0:
-        yield None
-        return
-    matrices: list[SpreadMatrix] = []
-
-    def handed(*arguments: Any) -> SpreadMatrix:
-        matrices.append(spread(engine, *arguments))
-        return matrices[-1]
-
-    try:
-        with _folder(way, statistics, engine) as folder:
-            files = partial(_block_files, folder, way, engine)
-            yield Means(files, handed if way.name == "workers" else None)
-    finally:
-        for matrix in matrices:
-            matrix.close()
 
 
 @contextmanager

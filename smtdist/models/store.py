@@ -205,16 +205,6 @@ class Array(NamedTuple):
     dtype: str = ""
     optional: bool = False
 
-    def variable(self, values: Any) -> tuple[Any, ...]:
-        """Return values as a group of a file takes them."""
-        if self.dtype and not isinstance(values, Streamed):
-            values = np.asarray(values)
-            whole = self.dtype == "int"
-            kind = smallest_type((int(values.min()), int(values.max()))) if whole else self.dtype
-            values = values.astype(kind, copy=False)
-        said = {"long_name": self.about, "units": self.units}
-        return self.dims, values, {name: text for name, text in said.items() if text}
-
 
 Arrays = Mapping[str, Array]
 """Declared arrays of a group, by name."""
@@ -267,11 +257,18 @@ def alike(names: Sequence[str], *dims: str, dtype: str = "", optional: bool = Fa
 
 def packed(arrays: Arrays, values: Mapping[str, Any], attributes: Mapping[str, Any] | None = None) -> Group:
     """Return a group of declared arrays, of those that have values."""
-    variables = {
-        name: array.variable(values[name])
-        for name, array in arrays.items()
-        if not array.optional or values.get(name) is not None
-    }
+    variables: dict[str, tuple[Any, ...]] = {}
+    for name, array in arrays.items():
+        if array.optional and values.get(name) is None:
+            continue
+        found = values[name]
+        if array.dtype and not isinstance(found, Streamed):
+            found = np.asarray(found)
+            whole = array.dtype == "int"
+            kind = smallest_type((int(found.min()), int(found.max()))) if whole else array.dtype
+            found = found.astype(kind, copy=False)
+        said = {"long_name": array.about, "units": array.units}
+        variables[name] = array.dims, found, {one: text for one, text in said.items() if text}
     return Group(variables, attributes or {})
 
 
@@ -354,22 +351,15 @@ def require(file: Any, declared: Mapping[str, Arrays], **sizes: int) -> dict[str
             shape = getattr(stored, "shape", None)
             if shape is None:
                 raise ValueError(f"the array {place} is missing")
-            _require_shape(place, shape, array.dims, lengths)
+            if len(shape) != len(array.dims):
+                raise ValueError(f"{place} has {len(shape)} dimensions, not {len(array.dims)}")
+            for dim, length in zip(array.dims, shape, strict=True):
+                along = dim.removesuffix("_")
+                if lengths.setdefault(along, length) != length:
+                    raise ValueError(
+                        f"{place} has {length:,} entries along {along}, but the rest of the file {lengths[along]:,}"
+                    )
     return lengths
-
-
-def _require_shape(
-    place: str, shape: tuple[int, ...], dims: tuple[str, ...], lengths: dict[str, int]
-) -> None:
-    """Refuse an array that does not fit the lengths of dimensions so far, and add those of its other dimensions."""
-    if len(shape) != len(dims):
-        raise ValueError(f"{place} has {len(shape)} dimensions, not {len(dims)}")
-    for dim, length in zip(dims, shape, strict=True):
-        name = dim.removesuffix("_")
-        if lengths.setdefault(name, length) != length:
-            raise ValueError(
-                f"{place} has {length:,} entries along {name}, but the rest of the file {lengths[name]:,}"
-            )
 
 
 def require_all(file: Any, declared: Mapping[str, Arrays], codes: str, sums: Arrays, **sizes: int) -> None:
@@ -478,19 +468,17 @@ def audit_group(audit: Sequence[Mapping[str, Any]], **attributes: Any) -> Group:
 def read_audit(group: Any) -> list[dict[str, Any]]:
     """Read that table."""
     names = [*AUDIT, *_more_columns(group)]
-    columns = [
-        _whole(group, name).tolist() if name in _TYPES else group[name].asstr()[()].tolist()
-        for name in names
-    ]
+    columns = []
+    for name in names:
+        if name not in _TYPES:
+            columns.append(group[name].asstr()[()].tolist())
+            continue
+        values = np.asarray(group[name][()])
+        if values.dtype.kind not in "iu" or values.astype(np.int64).min(initial=0) < 0:
+            raise ValueError(f"{name} holds other than whole numbers of 63 bits")
+        columns.append(values.astype(np.int64).tolist())
     entries = (dict(zip(names, entry, strict=True)) for entry in zip(*columns, strict=True))
     return [{name: value for name, value in entry.items() if name in AUDIT or value} for entry in entries]
-
-
-def _whole(group: Any, name: str) -> NDArray[np.int64]:
-    values = np.asarray(group[name][()])
-    if values.dtype.kind not in "iu" or values.astype(np.int64).min(initial=0) < 0:
-        raise ValueError(f"{name} holds other than whole numbers of 63 bits")
-    return values.astype(np.int64)
 
 
 def _more_columns(group: Any) -> list[str]:

@@ -15,9 +15,9 @@ from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan, WorkerLimits
-from smtdist.errors import DataError, MemoryBudgetError, equals
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, equals
 from smtdist.models.provenance import Record, joined, ordered_digests
-from smtdist.models.solving import spill_of, whole_solve_fits
+from smtdist.models.solving import solve_way, spill_of
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.sums import Statistics, finish, finish_tiles
@@ -188,11 +188,14 @@ def summed(
         records.append(record)
         del partial
     record = records[0] if len(tiles) == 1 else joined("statistics", records)
-    small = (
-        spill is None
-        and len(tiles) == 1
-        and whole_solve_fits(sums.n_atoms, settings, sums.finished_bytes())
-    )
+    small = spill is None and len(tiles) == 1
+    if small:  # where the driver cannot solve with full matrices, tiles take half
+        try:
+            solve_way(sums.n_atoms, settings, sums.finished_bytes(), tiled=False)
+        except MemoryBudgetError:
+            small = False
+        except ConfigurationError:
+            pass  # the solve itself says it better
     statistics = finish(*parts[0]) if small else finish_tiles(parts, *([spill] if spill else []))
     if not statistics.activity.any():
         raise DataError(

@@ -51,60 +51,52 @@ class ProgressView:
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        handler = getattr(self, f"_on_{event['kind']}", None)
-        if handler is not None:
-            handler(event)
+        name, bars = event.get("pass", ""), self._bars
+        match event["kind"]:
+            case "note":
+                self._say(visible(event["text"]), "dim")
+            case "pass_started":
+                samples, leaves = int(event["n_samples"]), event["n_leaves"]
+                self._started[name] = event.get("time", time.time())
+                self._samples[name] = samples
+                self._units[name] = event.get("unit", "patches")
+                self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
+                if event["resumed_leaves"]:
+                    done = f"{event['resumed_leaves']} of {counted(leaves, 'leaf')}"
+                    self._say(visible(f"{name}: {done} are in the checkpoint already"), "dim")
+                if bars is not None:
+                    self._tasks[name] = bars.add_task(
+                        name, total=samples or None, completed=self._already[name], speed="", memory=""
+                    )
+            case "progress" if bars is not None and name in self._tasks:
+                seconds = event.get("time", time.time()) - self._started[name]
+                speed = f"{rate(event['n_positions'], seconds)} {self._units[name]}/s"
+                at = self._already[name] + event["n_samples"]
+                at = min(at, self._samples[name] or event["n_samples"])
+                bars.update(self._tasks[name], completed=at, speed=speed)
+            case "pass_finished" if name in self._started:
+                seconds = event.get("seconds", event.get("time", time.time()) - self._started[name])
+                memory = ""
+                if event.get("peak_bytes") and event.get("projected_bytes"):
+                    memory = f"peak {size(event['peak_bytes'])} of {size(event['projected_bytes'])}"
+                if bars is not None:
+                    total = self._samples[name] or 1
+                    bars.update(
+                        self._tasks[name], total=total, completed=total, memory=memory, seconds=seconds
+                    )
+                    bars.stop_task(self._tasks[name])
+                    return
+                parts = [counted(event["n_samples"], "sample")] if event.get("n_samples") else []
+                parts.append(f"{seconds:.1f} s")
+                # the time is that of this run, what was counted is of all
+                if event.get("n_positions") and not self._already[name]:
+                    parts.append(f"{rate(event['n_positions'], seconds)} {self._units[name]}/s")
+                if memory:
+                    parts.append(f"{memory} projected")
+                self._say(f"{name}: {', '.join(parts)}")
 
-    def _on_note(self, event: Event) -> None:
-        self._console.print(visible(event["text"]), style="dim", highlight=False, soft_wrap=True)
-
-    def _on_pass_started(self, event: Event) -> None:
-        name, samples, leaves = event["pass"], int(event["n_samples"]), event["n_leaves"]
-        self._started[name] = event.get("time", time.time())
-        self._samples[name] = samples
-        self._units[name] = event.get("unit", "patches")
-        self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
-        if event["resumed_leaves"]:
-            done = f"{event['resumed_leaves']} of {counted(leaves, 'leaf')}"
-            self._on_note({"text": f"{name}: {done} are in the checkpoint already"})
-        if self._bars is not None:
-            total = samples or None
-            self._tasks[name] = self._bars.add_task(
-                name, total=total, completed=self._already[name], speed="", memory=""
-            )
-
-    def _on_progress(self, event: Event) -> None:
-        name = event["pass"]
-        if self._bars is None or name not in self._tasks:
-            return
-        seconds = event.get("time", time.time()) - self._started[name]
-        speed = f"{rate(event['n_positions'], seconds)} {self._units[name]}/s"
-        done = min(self._already[name] + event["n_samples"], self._samples[name] or event["n_samples"])
-        self._bars.update(self._tasks[name], completed=done, speed=speed)
-
-    def _on_pass_finished(self, event: Event) -> None:
-        name = event["pass"]
-        if name not in self._started:
-            return
-        seconds = event.get("seconds", event.get("time", time.time()) - self._started[name])
-        memory = ""
-        if event.get("peak_bytes") and event.get("projected_bytes"):
-            memory = f"peak {size(event['peak_bytes'])} of {size(event['projected_bytes'])}"
-        if self._bars is not None:
-            total = self._samples[name] or 1
-            self._bars.update(
-                self._tasks[name], total=total, completed=total, memory=memory, seconds=seconds
-            )
-            self._bars.stop_task(self._tasks[name])
-        else:
-            parts = [counted(event["n_samples"], "sample")] if event.get("n_samples") else []
-            parts.append(f"{seconds:.1f} s")
-            # the time is that of this run, what was counted is of all
-            if event.get("n_positions") and not self._already[name]:
-                parts.append(f"{rate(event['n_positions'], seconds)} {self._units[name]}/s")
-            if memory:
-                parts.append(f"{memory} projected")
-            self._console.print(f"{name}: {', '.join(parts)}", highlight=False, soft_wrap=True)
+    def _say(self, text: str, style: str | None = None) -> None:
+        self._console.print(text, style=style, highlight=False, soft_wrap=True)
 
 
 class _WholeBars(Progress):

@@ -13,9 +13,9 @@ import numpy as np
 
 from smtdist.configuration import nearest_preset
 from smtdist.data import hdf5, look, opening
-from smtdist.data.encoded import EncodedLook, is_encoded
+from smtdist.data.encoded import EncodedLook
+from smtdist.data.locations import is_zarr
 from smtdist.data.showing import n_samples
-from smtdist.data.zarr_source import is_zarr
 from smtdist.engine.manifest import NAME as RECORD
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.evaluate import head_files
@@ -552,7 +552,7 @@ def _groups_in(path: Path) -> dict[str, bool]:
                 meant[name] = True
                 continue
             if isinstance(item, h5py.Group | h5py.Dataset):  # a link that leads nowhere is neither
-                meant[name] = isinstance(item, h5py.Group) and (is_encoded(item) or "images" in item)
+                meant[name] = isinstance(item, h5py.Group) and (look.is_encoded(item) or "images" in item)
     return meant
 
 

@@ -54,7 +54,19 @@ def smallest_components_sparse(
             f"n_components + drop_components is {n_components}, but {len(kept)} words take part; ask for 1 to {len(kept) - 1}."
         )
     scale = 1.0 / np.sqrt(np.asarray(moment, np.float64)[kept])
-    quotient = _scaled(context_scatter, kept, scale)
+    part = context_scatter if len(kept) == len(alive) else context_scatter[kept][:, kept]
+    # where things are is shared with the scatter, which stays as it is
+    quotient = scipy.sparse.csr_array(
+        (part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape
+    )
+    del part
+    if not np.isfinite(quotient.data).all():
+        raise ModelError(
+            "The sums of differences (context_scatter) are not finite; the statistics are damaged: fit again."
+        )
+    for start, stop, here in _row_blocks(quotient):
+        quotient.data[here] *= np.repeat(scale[start:stop], np.diff(quotient.indptr[start : stop + 1]))
+        quotient.data[here] *= scale[quotient.indices[here]]
     # σ I - Q, with σ the largest sum of magnitudes in a row, in the memory of Q
     bound = _row_sums(quotient).max()
     quotient.data *= -1
@@ -62,7 +74,17 @@ def smallest_components_sparse(
     vectors = largest_eigenvectors(quotient, n_components, tolerance)[1] * scale[:, None]
     components = np.zeros((n_components, len(alive)))
     components[:, kept] = vectors.T
-    return _judged(context_scatter, np.asarray(moment, np.float64), components, alive)
+    fix_signs(components)
+    weights = np.asarray(moment, np.float64)
+    moved = (context_scatter @ components.T).T
+    eigenvalues = np.einsum("lk,lk->l", moved, components)
+    moved -= eigenvalues[:, None] * (weights * components)
+    moved[:, ~alive] = 0
+    norm = float(_row_sums(context_scatter).max()) + np.abs(eigenvalues) * float(weights.max())
+    norm *= np.linalg.norm(components, axis=1)
+    left = np.linalg.norm(moved, axis=1)
+    residuals = np.divide(left, norm, out=np.zeros_like(norm), where=norm > 0)
+    return Solution(components, eigenvalues, residuals, len(kept), ~alive)
 
 
 def largest_eigenvectors(
@@ -87,22 +109,6 @@ def largest_eigenvectors(
     return values[order], vectors[:, order]
 
 
-def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
-    part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
-    # where things are is shared with the scatter, which stays as it is
-    part = scipy.sparse.csr_array(
-        (part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape
-    )
-    if not np.isfinite(part.data).all():
-        raise ModelError(
-            "The sums of differences (context_scatter) are not finite; the statistics are damaged: fit again."
-        )
-    for start, stop, here in _row_blocks(part):
-        part.data[here] *= np.repeat(scale[start:stop], np.diff(part.indptr[start : stop + 1]))
-        part.data[here] *= scale[part.indices[here]]
-    return part
-
-
 def _row_sums(matrix: Sparse) -> Float64:
     """Return the sum of magnitudes of each row."""
     result: Float64 = np.empty(matrix.shape[0])
@@ -120,18 +126,3 @@ def _row_blocks(matrix: Sparse) -> Iterator[tuple[int, int, slice]]:
         stop = max(start + 1, int(np.searchsorted(indptr, begin + ENTRIES, side="right")) - 1)
         yield start, stop, slice(begin, int(indptr[stop]))
         start = stop
-
-
-def _judged(
-    scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]
-) -> Solution:
-    fix_signs(components)
-    moved = (scatter @ components.T).T
-    eigenvalues = np.einsum("lk,lk->l", moved, components)
-    moved -= eigenvalues[:, None] * (moment * components)
-    moved[:, ~alive] = 0
-    norm = float(_row_sums(scatter).max()) + np.abs(eigenvalues) * float(moment.max())
-    scale = norm * np.linalg.norm(components, axis=1)
-    left = np.linalg.norm(moved, axis=1)
-    residuals = np.divide(left, scale, out=np.zeros_like(scale), where=scale > 0)
-    return Solution(components, eigenvalues, residuals, int(alive.sum()), ~alive)

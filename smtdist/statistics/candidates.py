@@ -74,7 +74,13 @@ class Candidates(Statistic):
             small = (hashes <= self._cut(state)).sum(axis=1)
             rows = np.flatnonzero(small)
             if len(rows):
-                hashes, at = self._smallest(hashes[rows], places, int(small.max()))
+                hashes, most = hashes[rows], int(small.max())
+                if most > len(places) // FEW:
+                    at = lattices.lattice_positions(self.whitener, len(rows))
+                else:  # of few patches an image, only those of the smallest hashes are made
+                    order = np.argpartition(hashes, most - 1, axis=1)[:, :most]
+                    hashes, at = np.take_along_axis(hashes, order, axis=1), places[order]
+                    del order
                 grid, constant = code_kernels.grid_patches(
                     place(images[rows]), self.whitener, bool(view), at
                 )
@@ -84,15 +90,6 @@ class Candidates(Statistic):
         positions = len(images) * len(places) * len(views)
         state["n_positions"] += positions
         return positions
-
-    def _smallest(
-        self, hashes: NDArray[np.uint64], places: NDArray[np.int32], most: int
-    ) -> tuple[NDArray[np.uint64], NDArray[np.int32] | None]:
-        """Return the `most` smallest hashes of each image and their positions, or all where they are not few."""
-        if most > len(places) // FEW:
-            return hashes, lattices.lattice_positions(self.whitener, len(hashes))
-        order = np.argpartition(hashes, most - 1, axis=1)[:, :most]
-        return np.take_along_axis(hashes, order, axis=1), places[order]
 
     def _add(
         self,
@@ -143,20 +140,19 @@ class Candidates(Statistic):
         if (np.diff(joined["hash"][order]) == 0).any():
             # hashes of different positions may collide in principle; sample, position and view settle their order
             order = np.lexsort([joined[name] for name in ("view", "position", "sample", "hash")])
-        keep = order[_first_of_equals(self._compared(joined["vector"]), order)[: self.size]]
+        compared = np.ascontiguousarray(joined["vector"])
+        if (
+            self.mirrored
+        ):  # the same for patches that are the same atom: the larger of a patch and its mirror image
+            vectors, compared = compared, np.take(compared, mirrored_pixels(self.whitener.geometry), axis=1)
+            differ = vectors != compared
+            first = differ.argmax(axis=1)[:, None]
+            larger = np.take_along_axis(vectors, first, 1) > np.take_along_axis(compared, first, 1)
+            np.copyto(compared, vectors, where=larger)
+            del differ, first, larger, vectors
+        keep = order[_first_of_equals(compared, order)[: self.size]]
         for name in _FIELDS:
             state[name] = joined[name][keep]
-
-    def _compared(self, vectors: NDArray[np.int16]) -> NDArray[np.int16]:
-        """Return what is the same for patches that are the same atom: the patch, or the larger of it and its mirror image."""
-        if not self.mirrored:
-            return np.ascontiguousarray(vectors)
-        found = np.take(vectors, mirrored_pixels(self.whitener.geometry), axis=1)
-        differ = vectors != found
-        first = differ.argmax(axis=1)[:, None]
-        larger = np.take_along_axis(vectors, first, 1) > np.take_along_axis(found, first, 1)
-        np.copyto(found, vectors, where=larger)
-        return found
 
     def state_bytes(self) -> int:
         """Return the size of a full sketch."""

@@ -96,7 +96,7 @@ class CodeSums(Statistic):
     def full_degree(self) -> int:
         """Neighbours of a position that has all of them, deg₀."""
         whitener = self.encoder.whitener
-        degree = full_degree(self._reach, whitener.drawn)
+        degree = whitener.drawn - 1 if self._reach is None else (2 * self._reach + 1) ** 2 - 1
         return degree if whitener.sampling.positions is None else min(degree, whitener.drawn - 1)
 
     @property
@@ -109,20 +109,15 @@ class CodeSums(Statistic):
         """The context in positions of the lattice, None for the whole image."""
         return None if self._pixels is None else self._pixels // self.encoder.whitener.sampling.stride
 
-    @property
-    def _uniform(self) -> bool:
-        """Whether every coded position of every image has deg₀ neighbours."""
-        encoder = self.encoder
-        complete = encoder.constant_patch != "leave_out" and (
-            encoder.form == "labels" or encoder.zero_code != "leave_out"
-        )
-        return self._reach is None and complete
-
     def layout(self) -> Layout:
         """Return the sums that are kept, each in the smallest type that holds it."""
         n_atoms = self.n_atoms
         one_hot = self.encoder.form == "labels"
         whole = self._reach is None
+        # whether every position of every image has a code: then all of a whole image have deg₀ neighbours
+        complete = self.encoder.constant_patch != "leave_out" and (
+            one_hot or self.encoder.zero_code != "leave_out"
+        )
         low, high = self.rows or (0, n_atoms)
         matrix = (high - low, n_atoms - low)
         drawn = self.encoder.whitener.drawn
@@ -150,7 +145,7 @@ class CodeSums(Statistic):
             )  # the high limb: |L| sums to 2 n at most
             layout |= dict.fromkeys(("n_views", "n_squares"), ((), np.int64))
             layout |= dict.fromkeys(DEVIATION, (matrix, np.int64))
-        elif not self._uniform:
+        elif not (whole and complete):
             layout["deficit"] = (
                 ((n_atoms,), np.int64)
                 if one_hot
@@ -210,7 +205,17 @@ class CodeSums(Statistic):
 
         waiting : where the counts of images whose context is all of them are left; their products are still to add then.
         """
-        near, kept, chosen = self._laid_out(codes, images, at)
+        # neighbours are counted on the lattice of the stride, in which a draw leaves holes; for the whole image no place matters
+        whitener, near = self.encoder.whitener, codes
+        (rows, columns), chosen = whitener.lattice, None
+        if whitener.drawn < rows * columns and self._reach is None:
+            rows, columns = 1, whitener.drawn
+        elif whitener.drawn < rows * columns:
+            numbers = like(codes.indptr, lattices.lattice_numbers(at, whitener))
+            near = lattices.on_grid(codes, numbers, rows * columns)
+            xp = array_module(numbers)
+            chosen = (xp.arange(images, dtype=xp.int64)[:, None] * (rows * columns) + numbers).reshape(-1)
+        kept = context.kept_mask(near, (images, rows, columns))
         sites = to_host(kept.sum(axis=(1, 2))).astype(np.int64)
         unequal = "n_views" in state and self._differ(state, sites, waiting)
         state["n_positions"] += int(sites.sum())
@@ -320,24 +325,6 @@ class CodeSums(Statistic):
                     if each:
                         self._add_equal(left, state, each)
         return super().merge(left, right)
-
-    def _laid_out(self, codes: Codes, images: int, at: Array | None) -> tuple[Codes, Array, Array | None]:
-        """Return codes on the grid in which neighbours are counted, who is kept there, and where the chosen lie.
-
-        That grid is the lattice of the stride; a draw leaves holes in it. For the whole image no place
-        matters.
-        """
-        whitener = self.encoder.whitener
-        rows, columns = whitener.lattice
-        if whitener.drawn == rows * columns:
-            return codes, context.kept_mask(codes, (images, rows, columns)), None
-        if self._reach is None:
-            return codes, context.kept_mask(codes, (images, 1, whitener.drawn)), None
-        numbers = like(codes.indptr, lattices.lattice_numbers(at, whitener))
-        near = lattices.on_grid(codes, numbers, rows * columns)
-        xp = array_module(numbers)
-        chosen = (xp.arange(images, dtype=xp.int64)[:, None] * (rows * columns) + numbers).reshape(-1)
-        return near, context.kept_mask(near, (images, rows, columns)), chosen
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
@@ -480,11 +467,6 @@ def tile_cuts(n_atoms: int, count: int) -> list[int]:
         middle = (small + large) / 2
         small, large = (small, middle) if len(cut(middle)) <= count + 1 else (middle, large)
     return cut(large)
-
-
-def full_degree(reach: int | None, positions: int) -> int:
-    """Return the number of neighbours of a position that has all of them."""
-    return positions - 1 if reach is None else (2 * reach + 1) ** 2 - 1
 
 
 def smallest_integer(largest: int) -> type[np.signedinteger]:

@@ -47,7 +47,6 @@ class PatchMoment(Statistic):
         positions = 0
         # mirrored patches are permuted patches, so their sums are permuted sums
         both = self.flip and mirrored.is_symmetric(whitener)
-        order = mirrored.mirrored_pixels(whitener.geometry)
         for mirror, at in drawn_views(whitener, images, self.flip and not both):
             view = pixel_values.mirrored(grid) if mirror else grid
             centred = patches.centred_patches(
@@ -57,6 +56,7 @@ class PatchMoment(Statistic):
             total = to_host(whitening_kernels.patch_sum(centred))
             positions += centred.shape[1]
             if both:
+                order = mirrored.mirrored_pixels(whitener.geometry)
                 moment, total = moment + moment[np.ix_(order, order)], total + total[order]
                 positions += centred.shape[1]
             limbs.add(state["moment_high"], state["moment_low"], moment)

@@ -23,7 +23,7 @@ from smtdist.data.array import as_source
 from smtdist.engine import folder as lock
 from smtdist.engine import plan
 from smtdist.engine.checkpoint import DamagedPartial, PassFolder
-from smtdist.engine.events import EventStream, LastWords
+from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Attendance, SerialExecutor, TaskLost
 from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.partial import Counters, Partial
@@ -365,7 +365,7 @@ def test_without_file_locks_the_record_decides(tmp_path, monkeypatch):
 
 def test_last_words_name_worker_pass_and_memory():
     events = []
-    words = LastWords("statistics", 3 * 2**30, EventStream(events.append))
+    words = PassProgress("statistics", EventStream(events.append), 3 * 2**30)
     words({"worker": "tcp://a:1", "memory_bytes": 1900 * 2**20, "task": "1"})
     words({"lost_worker": "tcp://a:1", "in_use": 100, "limit_bytes": 2 * 2**30})
     words({"lost_worker": "tcp://b:1"})

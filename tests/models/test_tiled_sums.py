@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.data.array import as_source
-from smtdist.engine import passes
+from smtdist.engine import passes, worker
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
@@ -190,7 +190,7 @@ class Narrow(SerialExecutor):
 @pytest.fixture
 def empty(monkeypatch):
     """Let a worker have nothing in memory before a pass."""
-    monkeypatch.setattr(passes, "_probe", lambda *_, **__: (0, None, 0.0))
+    monkeypatch.setattr(worker, "probe", lambda *_, **__: (0, None, 0.0))
 
 
 @pytest.mark.usefixtures("empty")

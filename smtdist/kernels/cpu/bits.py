@@ -20,11 +20,6 @@ from smtdist.kernels.types import Array
 TILE = 64
 
 
-def column_stride(tiles: int) -> int:
-    """Return how far the words of two atoms lie apart: an odd number of cache lines, which spreads them over all its sets."""
-    return 8 * (-(-tiles // 8) | 1)
-
-
 @compiled
 def count_bits(words: Array, start: int, stop: int) -> int:
     """Return the number of set bits of some words."""
@@ -121,11 +116,10 @@ def rows_from_bits(
         end = int(ends[job])
         begin = end - int(sizes[part, block])
         lists = starts[part], counts[part], offsets
+        # an odd number of cache lines between the words of two atoms spreads them over all its sets
+        stride = 8 * (-(-(last - first) // (8 * TILE)) | 1)
         # made here: a compiled function takes longer to compile with it
-        room = (
-            np.empty(TILE * BLOCK_WORDS, np.uint64),
-            np.empty(BLOCK * column_stride(-(-(last - first) // TILE)), np.uint64),
-        )
+        room = np.empty(TILE * BLOCK_WORDS, np.uint64), np.empty(BLOCK * stride, np.uint64)
         list_part(bits.words, place(part, block), last - first, block, begin, end, lists, room)
 
     jobs = even_ranges(sizes.size, 1)

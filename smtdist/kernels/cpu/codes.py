@@ -69,29 +69,26 @@ def apply_policies(
     return lost
 
 
-def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, first: int, counts: Array) -> None:
-    """Fill bits (blocks, rows, 8), from row `first` on, and counts (N,) of the patches in `grid`, policies applied."""
-    mark_reaching(grid, rule.dictionary, [rule.cut], bits[None], first)
-    count_active(bits, first, len(rule.dictionary.atoms), counts)
-    lost = apply_policies(bits, first, counts, constant, rule.best_constant, rule.best_zero)
-    if len(lost):
-        labels, _ = best_atoms(grid[:, lost], rule.dictionary, scoring_norms(rule.dictionary.atoms, False))
-        block, place = np.divmod(labels, BLOCK)
-        bits[block, first + lost, place >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
-        counts[lost] = 1
-
-
 def mark_all(
     source: PatchSource, units: list[tuple[int, int]], per_unit: int, total: int, rule: Rule
 ) -> tuple[BitRows, Array]:
     """Return bits and indptr (total + 1,) of all units; `source` makes the patches of a range of units."""
-    bits = empty_rows(total, len(rule.dictionary.atoms))
+    atoms = rule.dictionary.atoms
+    bits = empty_rows(total, len(atoms))
     table, indptr = bits.table, np.zeros(total + 1, np.int64)
 
     def work(first: int, last: int) -> None:
         grid, constant = source(first, last)
         start, stop = first * per_unit, last * per_unit
-        mark_active(grid, constant, rule, table, 1 + start, indptr[1 + start : 1 + stop])
+        row, counts = 1 + start, indptr[1 + start : 1 + stop]
+        mark_reaching(grid, rule.dictionary, [rule.cut], table[None], row)
+        count_active(table, row, len(atoms), counts)
+        lost = apply_policies(table, row, counts, constant, rule.best_constant, rule.best_zero)
+        if len(lost):
+            labels, _ = best_atoms(grid[:, lost], rule.dictionary, scoring_norms(atoms, False))
+            block, place = np.divmod(labels, BLOCK)
+            table[block, row + lost, place >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
+            counts[lost] = 1
 
     with single_blas():
         run_ranges(work, units)

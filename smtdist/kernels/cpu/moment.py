@@ -134,13 +134,10 @@ def add_rows(
 def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
     """Add weight x Σ a_i a_iᵀ; see `smtdist.kernels.scatter`."""
     for part in runs(codes, RUN_PATCHES):
-        _add_run(out, part, weight)
-
-
-def _add_run(out: Array, codes: Codes, weight: int) -> None:
-    bits = bit_rows(codes)
-    starts, counts, offsets = rows_by_atom(codes, bits)
-    _count(out, bits, (starts[None], counts[None], offsets), counts.sum(axis=0), weight)
+        bits = bit_rows(part)
+        starts, counts, offsets = rows_by_atom(part, bits)
+        _count(out, bits, (starts[None], counts[None], offsets), counts.sum(axis=0), weight)
+        del bits, starts, counts, offsets  # before those of the next run are made
 
 
 def _count(

@@ -163,28 +163,26 @@ def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
     a second moment.
     """
     for start, stop in even_ranges(codes.n_patches, WEIGHTED_PATCHES):
-        _add_weighted_run(out, part_of(codes, start, stop), np.asarray(weights[start:stop], np.int64))
-
-
-def _add_weighted_run(out: Array, codes: Codes, weights: Array) -> None:
-    rest, sizes = weights != 0, np.diff(codes.indptr)
-    if not rest.any():
-        return
-    # the few weights below zero go pair by pair
-    above = np.maximum(weights, 0)
-    listed = (sizes * np.bitwise_count(above)).sum()
-    pairs = float((sizes[rest].astype(np.float64) ** 2).sum())
-    sweeps = -(-int(above.max()).bit_length() // moment.MOST_LEVELS)
-    if pairs > sweeps * len(out) ** 2 + listed * len(out) / 1024:
-        moment.add_weighted_moment(out, codes, above)
-        rest = weights < 0
-    values, counts = np.unique(weights[rest], return_counts=True)
-    for value in values[counts * 8 > len(weights)].tolist():
-        add_second_moment(out, select(codes, weights == value), value)
-        rest &= weights != value
-    if rest.any():
-        part, weights = (codes, weights) if rest.all() else (select(codes, rest), weights[rest])
-        add_listed(out, part, np.ones(len(part.indices), np.int64), weights)
+        run, own = part_of(codes, start, stop), np.asarray(weights[start:stop], np.int64)
+        rest, sizes = own != 0, np.diff(run.indptr)
+        if not rest.any():
+            continue
+        # the few weights below zero go pair by pair
+        above = np.maximum(own, 0)
+        listed = (sizes * np.bitwise_count(above)).sum()
+        pairs = float((sizes[rest].astype(np.float64) ** 2).sum())
+        sweeps = -(-int(above.max()).bit_length() // moment.MOST_LEVELS)
+        if pairs > sweeps * len(out) ** 2 + listed * len(out) / 1024:
+            moment.add_weighted_moment(out, run, above)
+            rest = own < 0
+        values, counts = np.unique(own[rest], return_counts=True)
+        for value in values[counts * 8 > len(own)].tolist():
+            add_second_moment(out, select(run, own == value), value)
+            rest &= own != value
+        if rest.any():
+            part, own = (run, own) if rest.all() else (select(run, rest), own[rest])
+            add_listed(out, part, np.ones(len(part.indices), np.int64), own)
+            del part  # before that of the next run is made
 
 
 @compiled
@@ -214,21 +212,20 @@ def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
         add_listed(out, listed, counts[images, atoms].astype(np.int64), factors)
         return
     kind = dictionary.PACKED.get(dictionary.body())
-    if weights is None and kind is not None and _fit_int16(out, counts, integer_products.FORMS[kind].panel):
+    if (
+        weights is None
+        and kind is not None
+        # in int32, in whole panels of columns
+        and out.dtype == np.int32
+        and out.shape[1] % integer_products.FORMS[kind].panel == 0
+        and out.flags.c_contiguous
+        and int(counts.max(initial=0)) < 1 << 15
+        and int(np.square(counts, dtype=np.int64).sum(axis=0).max()) < 1 << 31
+    ):
         integer_products.add_outer(out, counts, kind)
         return
     for left, right in scatter.exact_factors(counts, weights):
         _add_product(out, left, right)
-
-
-def _fit_int16(out: Array, counts: Array, panel: int) -> bool:
-    """Tell whether products of counts can be added in int32, in whole panels of columns."""
-    whole = out.dtype == np.int32 and out.shape[1] % panel == 0 and out.flags.c_contiguous
-    return (
-        whole
-        and int(counts.max(initial=0)) < 1 << 15
-        and int(np.square(counts, dtype=np.int64).sum(axis=0).max()) < 1 << 31
-    )
 
 
 def _add_product(out: Array, left: Array, right: Array) -> None:

@@ -24,7 +24,6 @@ from smtdist.kernels.nested import nested_pieces
 from smtdist.kernels.representation import pooled_slices, slice_places
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import ALL_POSITIONS, Array, Codes, Encoder
-from smtdist.models import components
 from smtdist.models.represent import BATCH_BYTES, DEVICE_BATCH_BYTES
 from smtdist.models.tuning.shared import Fitted
 
@@ -142,7 +141,9 @@ def members_of(
     wanted = []
     for own, settings in zip(fitted, trials, strict=True):
         geometry = own.encoder.whitener.geometry
-        size, step = components.windows_of(settings, geometry.rows, geometry.columns)
+        size, step = representation.asked_windows(
+            geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride
+        )
         key = (id(own), size, step, settings.dtype)
         part = (settings.drop_components, settings.drop_components + settings.n_components)
         found.setdefault(key, (own, set()))[1].add(part)
