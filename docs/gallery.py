@@ -16,6 +16,7 @@ from smtdist import plot
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.evaluate.run import Labelled
 from smtdist.plot.figures import as_png, theme
 from smtdist.report.looks import look_at_some, matching_windows
 
@@ -24,8 +25,10 @@ PREPARED = """\
 digits = load_digits()
 images = np.clip(digits.images * 16, 0, 255).astype(np.uint8)
 model = smtdist.SMT(patch=4, dictionary=128, n_components=16, pool_size=2).fit(images[:1200]).model_
-known, asked = ((ArraySource(images[part]), digits.target[part]) for part in (slice(1200), slice(1200, 1500)))
-looked = look_at_some(model, known, asked, Engine(SerialExecutor()))
+known, asked = (
+    Labelled(ArraySource(images[part]), digits.target[part]) for part in (slice(1200), slice(1200, 1500))
+)
+looked = look_at_some(model, known, asked, 1200, Engine(SerialExecutor()))
 wrong = np.flatnonzero(looked.found != looked.asked_labels)[:6]
 """
 PICTURES = {
@@ -54,6 +57,7 @@ def names() -> dict[str, Any]:
         "load_digits": load_digits,
         "ArraySource": ArraySource,
         "Engine": Engine,
+        "Labelled": Labelled,
         "SerialExecutor": SerialExecutor,
         "look_at_some": look_at_some,
         "matching_windows": matching_windows,

@@ -107,6 +107,16 @@ def test_the_gallery_shows_every_picture_and_every_notebook(reference):
         assert f"(`{notebook.name}`): " in page
 
 
+def test_everything_the_gallery_draws_can_be_drawn():
+    gallery = importlib.import_module("docs.gallery")
+    prepared = gallery.names()
+    for name, call in gallery.PICTURES.items():
+        assert name in call
+        axes = eval(call, prepared)
+        assert np.asarray(axes).flat[0].figure.axes
+    assert gallery.PICTURES.keys() == {*plot.__all__} - {"sheet", "atoms_as_patches"}
+
+
 def test_pages_name_every_command():
     missing = [name for name in COMMANDS if not re.search(rf"`?smtdist {name}\b|`{name}`", PAGES)]
     assert not missing

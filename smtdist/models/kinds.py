@@ -79,6 +79,22 @@ BY_SUMS: Final = "smtdist.models.merge"
 """What adds samples to the sums of a transform."""
 OF_ROWS: Final = "smtdist.models.rows"
 """What opens samples that a model embeds as rows."""
+
+
+def of_sums(name: str, row: Kind) -> Kind:
+    """Return the row of a model of rows that is solved for from exact sums (`smtdist.models.summed`), with every verb it has."""
+    return row._replace(
+        fits=(name,),
+        fitted_by=row.home,
+        settings=row.home,
+        takes=("dataset",),
+        updated_by=BY_SUMS,
+        transformed_by=OF_ROWS,
+        evaluated_by="smtdist.evaluate.other_models:of_rows",
+        also=("merge",),
+    )
+
+
 _CODERS: Final[dict[str, Any]] = {
     **{
         "facts": "CODERS",

@@ -89,17 +89,7 @@ class SumModel(Stored, RowModel, merge.Transform):
         cls.ARRAYS = {**cls.ARRAYS, **{name: one["array"] for name, one in own.items() if "array" in one}}
         super().__init_subclass__(kind=kind, of=of)
         if kind:
-            row = kinds.KINDS[kind]
-            kinds.KINDS[kind] = row._replace(
-                fits=(kind,),
-                fitted_by=row.home,
-                updated_by=kinds.BY_SUMS,
-                transformed_by=kinds.OF_ROWS,
-                evaluated_by="smtdist.evaluate.other_models:of_rows",
-                also=("merge",),
-                settings=row.home,
-                takes=("dataset",),
-            )
+            kinds.KINDS[kind] = kinds.of_sums(kind, kinds.KINDS[kind])
 
     @classmethod
     def declared(cls) -> Mapping[str, Field[Any]]:
