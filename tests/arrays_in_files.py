@@ -30,6 +30,14 @@ def add_arrays(path, arrays):
             file[name] = values
 
 
+def add_virtual(path, name, other, inside, shape):
+    """Add a virtual dataset of bytes, which are those of a whole dataset `inside` another file."""
+    layout = h5py.VirtualLayout(shape, "uint8")
+    layout[:] = h5py.VirtualSource(other, inside, shape)
+    with h5py.File(path, "a") as file:
+        file.create_virtual_dataset(name, layout)
+
+
 def read_array(path, name):
     """Return one array of a file."""
     with h5py.File(path) as file:

@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import shlex
 import signal
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -87,6 +89,14 @@ def refused(words, around, said, code=1):
     assert said in lines[0]
     assert "Traceback" not in done.stderr
     assert contents(around) == before
+
+
+def program(text, *arguments, code=0, cwd=None, env=None, timeout=None):
+    """Return how a program ended that Python has run in a process of its own, which has to be with this code."""
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=timeout)
+    assert done.returncode == code, done.stderr[-3000:]
+    return done
 
 
 def contents(folder):

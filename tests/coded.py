@@ -25,8 +25,13 @@ def random_codes(rng, n, k, share):
     if share == 0:
         active[np.arange(n), rng.integers(0, k, n)] = True
     active[rng.random(n) < 0.2] = False
+    return codes_of(active)
+
+
+def codes_of(active):
+    """The codes of patches (n) whose active atoms (k) are given."""
     indptr = np.concatenate([[0], np.cumsum(active.sum(axis=1))]).astype(np.int64)
-    return Codes(indptr, np.nonzero(active)[1].astype(np.uint16), k)
+    return Codes(indptr, np.nonzero(active)[1].astype(np.uint16), active.shape[1])
 
 
 def same_sums(fast, plain, k, dtype=np.int64):

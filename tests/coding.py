@@ -14,11 +14,13 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 
+IMAGES = small_images(0, 1100, 12, 10)
+
 
 def stored_images(folder):
-    """A source of 1,100 images of 12 x 10 in a file."""
+    """A source of these images in a file."""
     path = folder / "images.h5"
-    write_arrays(path, {"train/images": small_images(0, 1100, 12, 10)}, chunks=(100, 12, 10, 1))
+    write_arrays(path, {"train/images": IMAGES}, chunks=(100, 12, 10, 1))
     return open_source(path, "train/images")
 
 

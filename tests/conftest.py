@@ -7,6 +7,7 @@ from pathlib import Path
 import dask
 import pytest
 from hypothesis import settings
+from measured import on_threads
 
 from smtdist.engine import plan
 
@@ -59,12 +60,8 @@ def sums_stored_at_once():
 @pytest.fixture(params=[1, 3])
 def thread_count(request):
     """Kernels on one thread, and on several."""
-    from smtdist.kernels import threads
-
-    before = threads.threads()
-    threads.set_threads(request.param)
-    yield request.param
-    threads.set_threads(before)
+    with on_threads(request.param):
+        yield request.param
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +71,35 @@ def cluster():
 
     with local_executor(2, threads=1) as executor:
         yield executor
+
+
+@pytest.fixture(scope="session")
+def many_images(tmp_path_factory):
+    """Images in a file, of which a pass takes long enough to be disturbed."""
+    from deploying import write_images
+
+    from smtdist.data.array import as_source
+
+    return as_source((write_images(tmp_path_factory.mktemp("data") / "images.h5"), "train/images"))
+
+
+@pytest.fixture(scope="session")
+def many_fitted(many_images):
+    """The model of these images that one process fits."""
+    from deploying import CONFIGURATION
+    from executors import engine
+
+    from smtdist.models.fit import fit
+
+    return fit(many_images, CONFIGURATION, engine(2))[0]
+
+
+@pytest.fixture(scope="session")
+def stored(tmp_path_factory):
+    """Images for tests of coders, in a file."""
+    from coding import stored_images
+
+    return stored_images(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="session")

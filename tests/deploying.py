@@ -15,8 +15,11 @@ import numpy as np
 from arrays_in_files import write_arrays
 from drawing import small_images
 
+from smtdist.configuration import Configuration
+
 ROOT = Path(__file__).parents[1]
 SETTINGS = ["patch=4", "dictionary=200", "n_components=8", "threshold=0.4", "context=2", "flip=true"]
+CONFIGURATION = Configuration(patch=4, dictionary=200, n_components=8, threshold=0.4, context=2, flip=True)
 MORE = ["--set", "dictionary=400", "--json", "--quiet"]
 """Of a fit that takes long enough to be disturbed."""
 COMMAND = [sys.executable, "-c", "from smtdist.cli import main; main()"]

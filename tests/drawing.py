@@ -20,6 +20,18 @@ def small_images(seed, n, height, width, channels=1, dtype="uint8"):
     return np.rint(grey_levels).astype("uint8") if dtype == "uint8" else (grey_levels / 255).astype(dtype)
 
 
+def unit_rows(rng, count, size):
+    """Rows of length one in any direction."""
+    rows = rng.standard_normal((count, size))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def unit_columns(rng, size, count):
+    """Columns of length one in any direction, drawn row by row."""
+    columns = rng.standard_normal((size, count))
+    return columns / np.linalg.norm(columns, axis=0)
+
+
 @st.composite
 def coded_images(draw, kind=("gq", "vq"), leave_out=True, images=3, side=4):
     """Draw binary codes A (K, rows x columns) of a few images; a column of zeros is a position left out."""

@@ -44,12 +44,6 @@ def contents(path, group="train"):
     return found
 
 
-def same(first, second):
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, second[name])
-
-
 def parts(path, group="train"):
     """The encoded images of a file."""
     found = contents(path, group)

@@ -1,6 +1,7 @@
 """What the tests of kernels share: random codes, and what a device is asked to do, be it one of silicon or of straw."""
 
 import numpy as np
+from coded import codes_of
 
 from smtdist.configuration import Configuration
 from smtdist.kernels import scatter
@@ -15,8 +16,7 @@ def random_codes(seed, n, k, share):
     active = rng.random((n, k)) < share
     active[rng.random(n) < 0.2] = False
     active[n // 2 : n // 2 + 1] = True
-    indptr = np.concatenate([[0], np.cumsum(active.sum(axis=1))]).astype(np.int64)
-    return Codes(indptr, np.nonzero(active)[1].astype(np.uint16), k)
+    return codes_of(active)
 
 
 def placed(codes, to_device):
@@ -32,6 +32,27 @@ def check_ways_to_count(codes, start, to_device, to_host):
         found = to_device(start)
         body(found, placed(codes, to_device))
         np.testing.assert_array_equal(to_host(found), expected)
+
+
+def check_other_sums(codes, weights, images, dtype, to_device, to_host):
+    """The sums of codes that are no pairs of a whole batch are those of the CPU, of its type; all are added to something."""
+    k = codes.n_atoms
+
+    def sums(to, codes):
+        weighted, activity, both = to(np.full(k, 5)), to(np.full(k, 7)), to(np.zeros((k, k), dtype))
+        deficit, outer = to(np.ones((k // 2, k), dtype)), to(np.ones((k, k), dtype))
+        alone = to(np.zeros((k, k), np.int64))
+        scatter.add_activity(activity, codes)
+        scatter.add_activity(weighted, codes, to(weights))
+        scatter.add_moments(both, deficit, codes, to(weights))
+        scatter.add_moments(None, alone, codes, to(weights))
+        counts = scatter.image_counts(codes, images)
+        scatter.add_outer_of(outer, counts)
+        return weighted, activity, both, deficit, alone, outer, counts
+
+    for one, other in zip(sums(to_device, placed(codes, to_device)), sums(np.array, codes), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(to_host(one), other)
 
 
 def device_settings(atoms, centroids, components):

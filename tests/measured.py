@@ -3,6 +3,7 @@
 import contextlib
 import tracemalloc
 
+from smtdist.engine import memory
 from smtdist.kernels import threads
 
 
@@ -18,6 +19,29 @@ def measured(work):
 def peak_of(work):
     """Return the bytes that `work` held at most."""
     return measured(work)[1]
+
+
+def taken_by(work):
+    """Return the bytes by which this process grows at most while `work` is done, whoever allocates them."""
+    before = memory.resident_bytes()
+    memory.reset_peak()
+    work()
+    return memory.peak_bytes() - before
+
+
+class Counting:
+    """Stored rows that count how many of them are read."""
+
+    def __init__(self, stored):
+        self.stored, self.rows = stored, 0
+        self.shape, self.dtype, self.chunks = stored.shape, stored.dtype, stored.chunks
+
+    def __len__(self):
+        return len(self.stored)
+
+    def __getitem__(self, rows):
+        self.rows += rows.stop - rows.start
+        return self.stored[rows]
 
 
 @contextlib.contextmanager

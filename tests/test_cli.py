@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import shellingham
 from arrays_in_files import write_arrays
-from calling import arrays, call, run, same, sets, told
+from calling import arrays, call, program, run, same, sets, told
 from drawing import small_images
 from typer.testing import CliRunner
 
@@ -62,14 +62,8 @@ def fit(data, out, *more, **how):
 
 def test_demo_as_a_newcomer_runs_it(tmp_path):
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", "from smtdist.cli import main; main()", "demo", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
+    text = "from smtdist.cli import main; main()"
+    done = program(text, "demo", "--json", cwd=tmp_path, timeout=280)
     result = json.loads(done.stdout)
     assert result["knn"]["top1"] >= result["raw_knn"]["top1"] > 0.95
     assert (result["knn"]["n_train"], result["knn"]["n_test"]) == (1200, 597)

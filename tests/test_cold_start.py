@@ -4,11 +4,11 @@ import ast
 import importlib
 import json
 import pkgutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from calling import program
 from numba.core.dispatcher import Dispatcher
 
 import smtdist.concepts
@@ -35,14 +35,8 @@ OTHERS |= {"shellingham", "typer", "typing_extensions"}
 """What typer brings with it; nothing of what computes."""
 
 
-def ended(program, *arguments):
-    """Run a program in a process of its own."""
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
-
-
 def imported(*arguments):
-    done = ended(PROGRAM, *arguments)
+    done = program(PROGRAM, *arguments)
     return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))
 
 
@@ -62,8 +56,8 @@ def test_version_imports_nothing_that_computes():
 @pytest.mark.parametrize("command", ["transform", "evaluate", "update", "tune", "plan", "info", "filters"])
 def test_commands_on_models_import_neither_scikit_learn_nor_scipy_for_nothing(command):
     """They are half a second and 100 MB, which only estimators and solves need."""
-    program = f"import sys; from smtdist.cli.commands import load; load({command!r}); print(*sys.modules)"
-    modules = ended(program).stdout.split()
+    text = f"import sys; from smtdist.cli.commands import load; load({command!r}); print(*sys.modules)"
+    modules = program(text).stdout.split()
     assert "sklearn" not in {name.split(".")[0] for name in modules}
     assert command == "plan" or "scipy.spatial" not in modules  # the curve of a plan is fitted
 
@@ -120,7 +114,7 @@ def kinds():
 
 
 def test_a_fit_compiles_nothing_that_it_never_calls():
-    program = """
+    text = """
 import numpy as np
 from smtdist.configuration import preset
 from smtdist.data.array import as_source
@@ -132,14 +126,14 @@ images = np.random.default_rng(0).integers(0, 256, (40, 14, 14, 3), dtype=np.uin
 fit(as_source(images), preset("cifar10-gq").replace(dictionary=64).with_atoms(64), Engine(SerialExecutor(1)))
 print(*(name for name, _ in kinds()))
 """
-    called = ended(KINDS + program).stdout.split()
+    called = program(KINDS + text).stdout.split()
     assert {"mark_tiles", "mark_panels", "scan_tile"} & set(called)
     assert "best_in_panels" not in called  # the nearest atom, which only some policies ask for
     assert len(called) == len(set(called))  # each for one kind of array
 
 
 def test_a_first_fit_needs_nothing_that_compile_kernels_leaves_out():
-    program = """
+    text = """
 import numpy as np
 from smtdist.cli.demo import SETTINGS
 from smtdist.compile import compile_kernels
@@ -171,7 +165,7 @@ for images, settings in (
         nearest(z, known_rows, 10)
 print(*kinds() - known, sep="\\n")
 """
-    assert not ended(KINDS + program).stdout.strip()
+    assert not program(KINDS + text).stdout.strip()
 
 
 def add(module, folder, text):

@@ -3,10 +3,9 @@
 import json
 import os
 
-import h5py
 import numpy as np
 import pytest
-from arrays_in_files import write_arrays
+from arrays_in_files import add_virtual, write_arrays
 from calling import refused, run
 
 SETTINGS = "--set patch=3 --set dictionary=6 --set n_components=2"
@@ -83,10 +82,7 @@ def test_lists_folders_patterns_and_manifests_mean_their_files(at, tmp_path_fact
 
 
 def test_files_of_a_virtual_dataset_are_inputs(at):
-    layout = h5py.VirtualLayout((20, 7, 7), np.uint8)
-    layout[:] = h5py.VirtualSource("a.h5", "images", (20, 7, 7))
-    with h5py.File(at / "virtual.h5", "w") as file:
-        file.create_virtual_dataset("train/images", layout)
+    add_virtual(at / "virtual.h5", "train/images", "a.h5", "images", (20, 7, 7))
     kept(at, "fit", at / "virtual.h5", "--dataset train --out", at / "a.h5")
 
 

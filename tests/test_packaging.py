@@ -3,13 +3,13 @@
 import ast
 import os
 import shutil
-import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from calling import program
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -123,8 +123,11 @@ def test_a_wheel_is_for_every_machine(copied, tmp_path):
     compiled.mkdir(exist_ok=True)
     for name in ("moment.nbi", "moment.1.nbc", "moment.pyc"):
         (compiled / name).write_bytes(b"of this machine")
-    program = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", program, tmp_path], cwd=copied, check=True)
+    program(
+        "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])",
+        tmp_path,
+        cwd=copied,
+    )
     shutil.rmtree(compiled)
     (wheel,) = tmp_path.iterdir()
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -152,14 +155,7 @@ def test_kernels_are_kept_for_the_user_not_in_the_package(copied, tmp_path, home
     unset = ("NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     environment |= {"PYTHONPATH": str(copied), "HOME": own, "XDG_CACHE_HOME": own and own + "/cache"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = program(PROGRAM, cwd=tmp_path, env=environment)
     assert done.stdout == "[0, 2]\n"
     assert not done.stderr
     left = sorted(copied.rglob("*.nb[ic]"))

@@ -88,5 +88,20 @@ class Counted(Source):
             yield reader
 
 
+def sum_of(statistic, samples, first=0, state=None):
+    """Add samples to a state, a new one unless it is given, as one batch that cannot be written to."""
+    state = statistic.zero() if state is None else state
+    samples = samples.view()
+    samples.flags.writeable = False
+    statistic.update(state, samples, first)
+    return state
+
+
+def assert_same_bits(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name, strict=True)
+
+
 def random_images(seed, n, side=6, channels=1):
     return np.random.default_rng(seed).integers(0, 256, (n, side, side, channels), dtype=np.uint8)

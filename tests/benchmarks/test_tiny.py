@@ -13,10 +13,11 @@ from arrays_in_files import write_arrays, write_labelled
 from calling import run, sets
 from encoding import pillow_bytes, write_encoded
 from functional_clips import make_clips
+from measured import on_threads
 from sklearn.datasets import load_digits, load_iris
 
 from benchmarks.words import semantics
-from smtdist.kernels.threads import set_threads, threads
+from smtdist.kernels.threads import threads
 
 FAST = sets(rounds=2, patch=3, images=100)
 VIDEO = sets(patch=6, length=4, places=2, atoms=30, n_components=6, rounds=1, batch=20, penalty=0.2)
@@ -111,9 +112,8 @@ def places(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def threads_as_before():
-    before = threads()
-    yield
-    set_threads(before)
+    with on_threads(threads()):
+        yield
 
 
 @pytest.mark.benchmark

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from arrays_in_files import write_arrays
 from PIL import Image
 
 FIT = ("patch=3", "dictionary=8", "n_components=3", "pool_size=2", "feature=vq", "mean=patch", "context=1")
@@ -35,8 +36,7 @@ def jpegs():
 
 
 def write_plain(path):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("train/images", data=pixels(), chunks=(5, 8, 8, 3), compression="gzip")
+    write_arrays(path, {"train/images": pixels()}, chunks=(5, 8, 8, 3), compression="gzip")
 
 
 def write_encoded(path):

@@ -11,11 +11,9 @@ import h5py
 import numpy as np
 import pytest
 from calling import same_fits
-from deploying import write_images
+from deploying import CONFIGURATION
 
 from benchmarks.local import local_executor
-from smtdist.configuration import Configuration
-from smtdist.data.array import as_source
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
@@ -23,21 +21,8 @@ from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 
-SETTINGS = Configuration(patch=4, dictionary=200, n_components=8, threshold=0.4, context=2, flip=True)
 N_IMAGES = 2400
 LEAF = 300  # the smallest multiple of the chunk with at least 256 samples
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    path = write_images(tmp_path_factory.mktemp("data") / "images.h5", N_IMAGES)
-    return as_source((path, "train/images"))
-
-
-@pytest.fixture(scope="module")
-def want(images):
-    model, _ = fit(images, SETTINGS, Engine(SerialExecutor(2)))
-    return model
 
 
 class KillOnce:
@@ -60,16 +45,16 @@ class KillOnce:
 
 
 @pytest.mark.parametrize("workers", [3, *(pytest.param(n, marks=pytest.mark.chaos) for n in (1, 2, 4))])
-def test_any_number_of_workers_gives_the_bits_of_one_process(images, want, workers):
+def test_any_number_of_workers_gives_the_bits_of_one_process(many_images, many_fitted, workers):
     with local_executor(workers, threads=1) as executor:
-        model, records = fit(images, SETTINGS, Engine(executor))
-        pieces = dict(transform(model, images, Engine(executor)))
-    same_fits(model, want)
-    serial = dict(transform(want, images, Engine(SerialExecutor(1))))
+        model, records = fit(many_images, CONFIGURATION, Engine(executor))
+        pieces = dict(transform(model, many_images, Engine(executor)))
+    same_fits(model, many_fitted)
+    serial = dict(transform(many_fitted, many_images, Engine(SerialExecutor(1))))
     assert pieces.keys() == serial.keys()
     for start, values in pieces.items():
         np.testing.assert_array_equal(values, serial[start])
-    raw = N_IMAGES * images.sample_bytes
+    raw = N_IMAGES * many_images.sample_bytes
     assert [record["read_bytes"] for record in records] == [raw, raw, raw, 0]
 
 
@@ -77,16 +62,16 @@ MORE_KILLS = [pytest.param(*case, marks=pytest.mark.chaos) for case in ((True, 1
 
 
 @pytest.mark.parametrize(("checkpointed", "victims"), [(False, 1), (True, 2), *MORE_KILLS])
-def test_killed_workers_change_nothing(images, want, checkpointed, victims, tmp_path):
+def test_killed_workers_change_nothing(many_images, many_fitted, checkpointed, victims, tmp_path):
     folder = tmp_path if checkpointed else None
     with local_executor(2, threads=1) as executor:
         kill = KillOnce(executor, LEAF, victims)
         events = []
         stream = EventStream(kill, events.append)
-        model, records = fit(images, SETTINGS, Engine(executor, stream, folder, "k"))
+        model, records = fit(many_images, CONFIGURATION, Engine(executor, stream, folder, "k"))
         assert len(kill.killed) == victims
         assert not set(kill.killed) & set(executor.client.run(os.getpid).values())
-    same_fits(model, want)
+    same_fits(model, many_fitted)
     assert records[2]["n_samples"] == N_IMAGES
     lost = [event for event in events if event["kind"] == "worker_lost"]
     assert len(lost) == victims
@@ -115,11 +100,11 @@ if __name__ == "__main__":
 """
 
 
-def test_a_killed_driver_loses_at_most_the_tasks_in_flight(images, want, tmp_path):
+def test_a_killed_driver_loses_at_most_the_tasks_in_flight(many_images, many_fitted, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     folder = tmp_path / "checkpoint"
-    command = [sys.executable, str(script), images.path, str(folder), SETTINGS.to_json()]
+    command = [sys.executable, str(script), many_images.path, str(folder), CONFIGURATION.to_json()]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         for line in driver.stdout:
@@ -137,11 +122,11 @@ def test_a_killed_driver_loses_at_most_the_tasks_in_flight(images, want, tmp_pat
         driver.wait()
         driver.stdout.close()
     kept = sum(stop - start for part in _on_disk(folder) for start, stop in part.covers)
-    model, records = fit(images, SETTINGS, Engine(SerialExecutor(2), checkpoint=folder, key="k"))
-    same_fits(model, want)
+    model, records = fit(many_images, CONFIGURATION, Engine(SerialExecutor(2), checkpoint=folder, key="k"))
+    same_fits(model, many_fitted)
     total = N_IMAGES // LEAF
     assert 1 <= kept < total
-    leaf_bytes = LEAF * images.sample_bytes
+    leaf_bytes = LEAF * many_images.sample_bytes
     assert [record["read_bytes"] for record in records] == [0, 0, (total - kept) * leaf_bytes, 0]
 
 

@@ -1,12 +1,9 @@
 """Measured on a worker of its own: peaks stay under their projection and do not grow with the data; nothing is written."""
 
-import json
-import subprocess
-import sys
-
 import h5py
 import pytest
 from arrays_in_files import write_arrays
+from deploying import smtdist
 from drawing import small_images
 
 from benchmarks.local import local_executor
@@ -98,10 +95,6 @@ def test_the_first_solve_of_a_process_stays_under_its_projection_with_few_atoms_
     write_arrays(tmp_path / "data.h5", {"x": small_images(0, 300, 12, 12)}, chunks=(100, 12, 12, 1))
     words = ["fit", tmp_path / "data.h5", "--dataset", "x", "--out", tmp_path / "model.h5", "--json"]
     words += ["--workers", "0", "--set", f"dictionary={dictionary}", "--set", "n_components=8"]
-    done = subprocess.run(
-        [sys.executable, "-m", "smtdist", *map(str, words)], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout)["passes"][-1]
+    record = smtdist(*words, timeout=120)["passes"][-1]
     assert record["name"] == "solve"
     assert record["peak_bytes"] <= record["projected_bytes"]

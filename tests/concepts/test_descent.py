@@ -247,6 +247,24 @@ def test_settings_without_meaning_are_refused():
             descent(2, **wrong)
 
 
+def going_on(scores, start, setting, folder, stop_after):
+    """Stop a descent after these sweeps; return what goes on with it, and the sweeps that are told of."""
+    kept, swept = Engine(SerialExecutor(), checkpoint=folder), []
+
+    def stopping(number, reached):
+        swept.append(number)
+        if swept == stop_after:
+            raise KeyboardInterrupt
+
+    def go_on():
+        with kept.run(["search"]):
+            return descend(scores, start, setting, kept, on_sweep=stopping)
+
+    with pytest.raises(KeyboardInterrupt):
+        go_on()
+    return go_on, swept
+
+
 def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
     rng = np.random.default_rng(3)
     X = embedded(rng, hierarchical(rng, 60), 120, 20)
@@ -254,24 +272,14 @@ def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
     start = random_projection(scores, range(12), 0, Engine(SerialExecutor()))
     setting = descent(12, penalty=0.02, sweeps=12, cooling=0.6, blocks=4, project_every=5, method="hybrid")
     want = descend(scores, start, setting, Engine(SerialExecutor()))
-    kept, swept = Engine(SerialExecutor(), checkpoint=tmp_path), []
-
-    def stopping(number, reached):
-        swept.append(number)
-        if swept == [0, 1, 2, 3]:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), kept.run(["search"]):
-        descend(scores, start, setting, kept, on_sweep=stopping)
-    with kept.run(["search"]):
-        got = descend(scores, start, setting, kept, on_sweep=stopping)
+    go_on, swept = going_on(scores, start, setting, tmp_path, [0, 1, 2, 3])
+    got = go_on()
     assert swept[:5] == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
     np.testing.assert_array_equal(got.weights, want.weights, strict=True)
     assert got.history == want.history
     # what has ended is not done again
-    with kept.run(["search"]):
-        assert descend(scores, start, setting, kept, on_sweep=stopping).history == want.history
+    assert go_on().history == want.history
     assert len(swept) == len(want.history)
 
 
@@ -281,19 +289,10 @@ def test_a_lone_block_is_swept_on_end_and_stopped_where_it_was(tmp_path):
     scores = prepare(X, Engine(SerialExecutor()))
     start = random_projection(scores, range(6), 0, Engine(SerialExecutor()))
     setting = descent(6, sweeps=25, cooling=1.0, temperature=0.2)
-    want, swept = descend(scores, start, setting, Engine(SerialExecutor())), []
+    want = descend(scores, start, setting, Engine(SerialExecutor()))
     assert len(want.history) == 3  # 10, 20 and 25 sweeps
-    kept = Engine(SerialExecutor(), checkpoint=tmp_path)
-
-    def stopping(number, reached):
-        swept.append(number)
-        if swept == [9]:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), kept.run(["search"]):
-        descend(scores, start, setting, kept, on_sweep=stopping)
-    with kept.run(["search"]):
-        got = descend(scores, start, setting, kept, on_sweep=stopping)
+    go_on, swept = going_on(scores, start, setting, tmp_path, [9])
+    got = go_on()
     assert swept == [9, 19, 24]
     np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
     assert got.history == want.history

@@ -7,13 +7,14 @@ from itertools import pairwise
 import h5py
 import numpy as np
 import pytest
-from arrays_in_files import read_samples
+from arrays_in_files import add_arrays, read_samples
 from calling import same_fits
 from drawing import small_images
 from encoding import pillow_bytes, pillow_pixels, write_encoded
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from measured import on_threads, taken_by
 from PIL import Image
 from toys import Total, random_images
 
@@ -25,20 +26,11 @@ from smtdist.data.encoded import EncodedSource
 from smtdist.data.hdf5 import Hdf5Source
 from smtdist.data.opening import labels_name, open_source
 from smtdist.data.views import Scaling, chunk_subset
-from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels import threads
 
 SMALL = {"patch": 3, "feature": "vq", "context": 2, "dictionary": 16, "n_components": 4, "pool_size": 2}
 SMALL |= {"constant_patch": "activate_best", "mean": "global"}
-
-
-@pytest.fixture(autouse=True)
-def _as_many_threads_as_before():
-    before = threads.threads()
-    yield
-    threads.set_threads(before)
 
 
 def source_of(path, group, resize=None, crop=None, channels=None):
@@ -98,8 +90,7 @@ def path(images, tmp_path_factory):
     path = write_encoded(
         tmp_path_factory.mktemp("both") / "both.h5", pngs(images), "encoded", np.arange(600) % 3
     )
-    with h5py.File(path, "a") as file:
-        file["plain/images"], file["plain/labels"] = images, np.arange(600) % 3
+    add_arrays(path, {"plain/images": images, "plain/labels": np.arange(600) % 3})
     return path
 
 
@@ -117,8 +108,8 @@ def test_a_fit_has_the_bits_of_one_on_plain_images(path, images, workers):
 def test_threads_do_not_matter(path, images):
     source = source_of(path, "encoded")
     for count in (1, 2, 5):
-        threads.set_threads(count)
-        assert np.array_equal(read_all(source), images)
+        with on_threads(count):
+            assert np.array_equal(read_all(source), images)
 
 
 def test_a_pass_counts_encoded_bytes_and_the_memory_of_its_reader(path):
@@ -143,6 +134,13 @@ def write(tmp_path, blobs, **options):
     return write_encoded(tmp_path / "a.h5", blobs, **options)
 
 
+def with_another(tmp_path, blob, side):
+    """A file of a hundred grey images, of which the one is another that is not among the 32 looked at."""
+    blobs = pngs(random_images(0, 100, side))
+    blobs[50] = blob
+    return write(tmp_path, blobs)
+
+
 def test_grey_and_colour_together_are_colour(tmp_path):
     grey, colour = random_images(0, 3, 8), random_images(1, 2, 8, 3)
     blobs = [*pngs(grey), *pngs(colour), pillow_bytes(grey[0], "JPEG")]
@@ -156,9 +154,7 @@ def test_grey_and_colour_together_are_colour(tmp_path):
 
 
 def test_colour_where_grey_was_concluded_is_refused(tmp_path):
-    blobs = pngs(random_images(0, 100, 4))
-    blobs[50] = pillow_bytes(random_images(1, 1, 4, 3)[0])  # not among the 32 looked at
-    path = write(tmp_path, blobs)
+    path = with_another(tmp_path, pillow_bytes(random_images(1, 1, 4, 3)[0]), 4)
     source = source_of(path, "train")
     assert source.shape[3] == 1
     with pytest.raises(DataError, match=r"a\.h5:train, sample 50: the image is in colour.* set channels=3"):
@@ -197,24 +193,20 @@ def test_images_of_different_sizes_are_scaled_and_cut(tmp_path, resize, crop, si
 
 
 def test_images_of_different_sizes_need_resize(tmp_path):
-    blobs = pngs(random_images(0, 100, 32))
-    blobs[50] = pillow_bytes(np.zeros((48, 64), np.uint8))
-    source = source_of(write(tmp_path, blobs), "train")
+    source = source_of(with_another(tmp_path, pillow_bytes(np.zeros((48, 64), np.uint8)), 32), "train")
     with pytest.raises(
         DataError,
         match="sample 50: the image is 64 x 48, the first is 32 x 32; make all 32 x 32 with resize=32",
     ):
         read_all(source)
-    blobs[-1] = blobs[50]
     (tmp_path / "a.h5").unlink()
+    blobs = pngs([*random_images(0, 99, 32), np.zeros((48, 64), np.uint8)])
     with pytest.raises(DataError, match="sample 99: the image is 64 x 48"):  # among those looked at
         source_of(write(tmp_path, blobs), "train")
 
 
 def test_a_crop_larger_than_an_image_is_refused(tmp_path):
-    blobs = pngs(random_images(0, 100, 32))
-    blobs[50] = pillow_bytes(np.zeros((16, 64), np.uint8))
-    path = write(tmp_path, blobs)
+    path = with_another(tmp_path, pillow_bytes(np.zeros((16, 64), np.uint8)), 32)
     with pytest.raises(DataError, match="sample 50: the image is 64 x 16, too small for crop = 24"):
         read_all(source_of(path, "train", crop=24))
     with pytest.raises(DataError, match="sample 0: the image is 32 x 32, too small for crop = 40"):
@@ -224,9 +216,7 @@ def test_a_crop_larger_than_an_image_is_refused(tmp_path):
 
 
 def test_no_image_may_take_more_memory_than_was_planned(tmp_path):
-    blobs = pngs(random_images(0, 100, 32))
-    blobs[50] = pillow_bytes(np.zeros((3000, 3000), np.uint8))
-    path = write(tmp_path, blobs)
+    path = with_another(tmp_path, pillow_bytes(np.zeros((3000, 3000), np.uint8)), 32)
     with pytest.raises(
         DataError, match="sample 50: the image is 3000 x 3000, more than the 4,194,304 pixels"
     ):
@@ -239,16 +229,14 @@ def test_no_image_may_take_more_memory_than_was_planned(tmp_path):
 
 
 def test_reading_takes_no_more_memory_than_was_planned(tmp_path):
-    threads.set_threads(2)
     image = np.zeros((1700, 1300, 3), np.uint8)
     blobs = [pillow_bytes(image, "JPEG", progressive=True, subsampling=0), pillow_bytes(image)] * 3
     source = source_of(write(tmp_path, blobs, attributes={"max_pixels": 1700 * 1300}), "train", 64, 60)
     assert source.thread_bytes == 12 * (1700 * 1300 + 16 * 64 * 64)
-    read_all(source)  # what libraries allocate once is not what is measured
-    reset_peak()
-    before = resident_bytes()
-    read_all(source)
-    assert peak_bytes() - before <= source.reader_bytes + 2 * source.thread_bytes
+    with on_threads(2):
+        read_all(source)  # what libraries allocate once is not what is measured
+        taken = taken_by(lambda: read_all(source))
+    assert taken <= source.reader_bytes + 2 * source.thread_bytes
 
 
 def test_an_image_too_long_to_be_scaled_in_bounded_memory_is_refused(tmp_path):
@@ -299,14 +287,12 @@ def test_other_formats_stand_beside_png_and_jpeg(tmp_path):
 
 
 def test_a_format_that_memory_was_not_planned_for_is_refused(tmp_path):
-    blobs = pngs(random_images(0, 100))
-    blobs[50] = pillow_bytes(random_images(1, 1)[0], "BMP")  # not among the 32 looked at
-    whole = write(tmp_path, blobs)
+    path = with_another(tmp_path, pillow_bytes(random_images(1, 1)[0], "BMP"), 6)
     with pytest.raises(DataError, match=r"sample 50: the image is a BMP .* max_pixels to at least 72\.$"):
-        read_all(source_of(whole, "train"))
-    with h5py.File(whole, "a") as file:
+        read_all(source_of(path, "train"))
+    with h5py.File(path, "a") as file:
         file["train"].attrs["max_pixels"] = 72
-    assert read_all(source_of(whole, "train", resize=6)).shape == (100, 6, 6, 1)
+    assert read_all(source_of(path, "train", resize=6)).shape == (100, 6, 6, 1)
 
 
 def test_decoding_webp_stays_within_its_plan(tmp_path):
@@ -317,10 +303,8 @@ def test_decoding_webp_stays_within_its_plan(tmp_path):
     ]
     data = decode(blobs[0])  # the library is loaded
     assert data.shape == (8, 8, 3)
-    header, before = read_header(blobs[1]), resident_bytes()
-    reset_peak()
-    decode(blobs[1], header=header)
-    assert peak_bytes() - before < header.pixel_bytes * side**2
+    header = read_header(blobs[1])
+    assert taken_by(lambda: decode(blobs[1], header=header)) < header.pixel_bytes * side**2
 
 
 def test_lossless_cifar_is_what_pillow_makes_of_it(real_data):
@@ -355,17 +339,14 @@ OFFSETS = {
 def test_offsets_are_checked_when_the_group_is_opened(tmp_path, name):
     offsets, sentence = OFFSETS[name]
     path = write(tmp_path, pngs(random_images(0, 3)))
-    with h5py.File(path, "a") as file:
-        del file["train/offsets"]
-        file["train/offsets"] = offsets
+    add_arrays(path, {"train/offsets": offsets})
     with pytest.raises(DataError, match=f"train/offsets.*{sentence}"):
         source_of(path, "train")
 
 
 def test_a_group_of_encoded_and_plain_images_is_asked_about(tmp_path):
     path = write(tmp_path, pngs(random_images(0, 3)))
-    with h5py.File(path, "a") as file:
-        file["train/images"] = np.zeros((5, 4, 4), np.uint8)
+    add_arrays(path, {"train/images": np.zeros((5, 4, 4), np.uint8)})
     with pytest.raises(
         DataError, match=r"encoded images \(bytes and offsets\) and plain.*name train/images"
     ):
@@ -392,8 +373,7 @@ def test_bytes_are_checked_when_the_group_is_opened(tmp_path):
 def test_a_file_that_was_changed_meanwhile_is_refused(tmp_path):
     path = write(tmp_path, pngs(random_images(0, 3)))
     source = source_of(path, "train")
-    with h5py.File(path, "a") as file:
-        file["more"] = np.zeros(999)
+    add_arrays(path, {"more": np.zeros(999)})
     with pytest.raises(DataError, match="was changed meanwhile"), source.opened():
         pass
 

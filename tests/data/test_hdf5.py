@@ -13,7 +13,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from arrays_in_files import read_samples, write_arrays
+from arrays_in_files import add_arrays, add_virtual, read_samples, write_arrays
+from calling import program
 from encoding import pillow_bytes, write_encoded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,11 +28,12 @@ from smtdist.data.source import boxes
 from smtdist.errors import DataError, DataWarning, SmtdistError
 
 SHAPE = (40, 4, 4)
+IMAGES = {"train/images": np.arange(640, dtype=np.uint8).reshape(SHAPE)}
 
 
 def write(path: Path, name: str = "train/images", **options: Any) -> None:
     with h5py.File(path, "w") as file:
-        file.create_dataset(name, data=np.arange(640, dtype=np.uint8).reshape(SHAPE), **options)
+        file.create_dataset(name, data=IMAGES["train/images"], **options)
 
 
 @pytest.fixture
@@ -46,24 +48,26 @@ def test_a_file_of_another_kind_is_refused(path: Path, content: bytes) -> None:
         Hdf5Source.open(path, "images")
 
 
-@pytest.mark.parametrize(("asked", "found"), [("train/image", "train/images"), ("images", "train/images")])
-def test_a_missing_dataset_brings_the_near_ones(path: Path, asked: str, found: str) -> None:
-    write(path)
-    with pytest.raises(DataError, match=f"no dataset '{asked}'; use one of {found}"):
+@pytest.mark.parametrize(
+    ("stored", "asked", "message"),
+    [
+        ({}, "images", "holds no dataset at all"),
+        (IMAGES, "train/image", "no dataset 'train/image'; use one of train/images"),
+        (IMAGES, "images", "no dataset 'images'; use one of train/images"),
+        *((IMAGES, group, r"is a group.*such as train/images") for group in ("train", "/", "")),
+        (
+            dict.fromkeys(("X/data", "X/indices", "X/indptr"), range(3)),
+            "X",
+            "'X' is a sparse matrix in parts",
+        ),
+    ],
+)
+def test_a_name_of_no_dataset_brings_those_that_there_are(
+    path: Path, stored: dict[str, Any], asked: str, message: str
+) -> None:
+    write_arrays(path, stored)
+    with pytest.raises(DataError, match=message):
         Hdf5Source.open(path, asked)
-
-
-def test_an_empty_file_has_nothing_to_offer(path: Path) -> None:
-    h5py.File(path, "w").close()
-    with pytest.raises(DataError, match="holds no dataset at all"):
-        Hdf5Source.open(path, "images")
-
-
-@pytest.mark.parametrize("group", ["train", "/", ""])
-def test_a_group_is_not_a_dataset(path: Path, group: str) -> None:
-    write(path)
-    with pytest.raises(DataError, match=r"is a group.*such as train/images"):
-        Hdf5Source.open(path, group)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +98,6 @@ def test_values_that_are_arrays_are_told_of(path: Path) -> None:
         DataError, match=r"images has an array of uint8 \(12, 12\) in each value; write these axes"
     ):
         Hdf5Source.open(path, "images")
-
-
-def test_a_sparse_matrix_in_parts_is_told_of(path: Path) -> None:
-    with h5py.File(path, "a") as file:
-        for part in ("data", "indices", "indptr"):
-            file[f"X/{part}"] = np.arange(3)
-    with pytest.raises(DataError, match="'X' is a sparse matrix in parts"):
-        Hdf5Source.open(path, "X")
 
 
 def test_a_pickle_holds_names_and_numbers_only(path: Path) -> None:
@@ -146,8 +142,7 @@ def pad(path: Path) -> None:
 
 
 def replaced_by_a_longer_file(path: Path) -> None:
-    with h5py.File(path, "a") as file:
-        file["more"] = np.zeros(20_000)
+    add_arrays(path, {"more": np.zeros(20_000)})
 
 
 def replaced_by_another_shape(path: Path) -> None:
@@ -188,10 +183,7 @@ def test_a_missing_filter_is_named(path: Path) -> None:
 
 def test_a_virtual_dataset_needs_its_files(path: Path, tmp_path: Path) -> None:
     write(tmp_path / "part.h5", "images")
-    layout = h5py.VirtualLayout(shape=SHAPE, dtype=np.uint8)
-    layout[:] = h5py.VirtualSource("part.h5", "images", shape=SHAPE)
-    with h5py.File(path, "w") as file:
-        file.create_virtual_dataset("images", layout)
+    add_virtual(path, "images", "part.h5", "images", SHAPE)
     assert read_samples(Hdf5Source.open(path, "images"), 1, 2).ravel()[0] == 16
     (tmp_path / "part.h5").unlink()
     with pytest.raises(DataError, match=r"part\.h5 does not exist"):
@@ -270,13 +262,12 @@ def test_tiny_chunks_take_the_memory_of_the_plan(path: Path, kind: str) -> None:
             file.create_virtual_dataset("train/images", layout)
         n = len(images) if kind != "encoded" else 300
         file.create_dataset("train/labels", data=np.arange(n), chunks=(1,))
-    command = [sys.executable, "-c", MEASURED, str(path), "train"]
-    taken, planned = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    taken, planned = program(MEASURED, path, "train").stdout.split()
     assert int(taken) <= int(planned) + 4 * 2**20
 
 
 def test_chunks_that_are_not_stored_are_named(path: Path) -> None:
-    images = np.arange(640, dtype=np.uint8).reshape(SHAPE)
+    images = IMAGES["train/images"]
     with h5py.File(path, "w") as file:
         for name, compression in (("plain", None), ("packed", "gzip")):
             stored = file.create_dataset(name, SHAPE, np.uint8, chunks=(8, 4, 2), compression=compression)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from calling import same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from importing import (
@@ -30,7 +31,6 @@ from importing import (
     planes,
     png,
     refused,
-    same,
     shard,
 )
 

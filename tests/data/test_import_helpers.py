@@ -9,7 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from importing import contents, imported, jpeg, pixels, png, refused, same, tree
+from calling import same
+from importing import contents, imported, jpeg, pixels, png, refused, tree
 
 from smtdist.data.importers import prepare as helpers_module
 from smtdist.data.importers import run as run_module

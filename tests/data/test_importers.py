@@ -15,6 +15,7 @@ from contextlib import nullcontext
 import h5py
 import numpy as np
 import pytest
+from calling import same
 from encoding import pillow_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,6 @@ from importing import (
     pixels,
     png,
     refused,
-    same,
     shard,
     tree,
 )

@@ -6,7 +6,7 @@ import pickle
 import h5py
 import numpy as np
 import pytest
-from arrays_in_files import read_samples
+from arrays_in_files import add_arrays, add_virtual, read_samples
 from encoding import pillow_bytes, write_encoded
 
 import smtdist
@@ -40,12 +40,8 @@ def encoded(path, group, seed):
 def virtual(path, group, seed):
     """Images that lie in another file beside this one, where other files have theirs under the same name."""
     name = f"y{os.path.basename(path) == 'other.h5'}"
-    with h5py.File(os.path.join(os.path.dirname(path), "parts.h5"), "a") as file:
-        file[name] = pixels(seed)
-    layout = h5py.VirtualLayout(SHAPE, np.uint8)
-    layout[:] = h5py.VirtualSource("parts.h5", name, SHAPE)
-    with h5py.File(path, "a") as file:
-        file.create_virtual_dataset(f"{group}/images", layout)
+    add_arrays(os.path.join(os.path.dirname(path), "parts.h5"), {name: pixels(seed)})
+    add_virtual(path, f"{group}/images", "parts.h5", name, SHAPE)
 
 
 def write(path, layout, seed):
@@ -169,8 +165,7 @@ def test_links_are_among_the_names_of_a_file(one):
 def test_open_datasets_and_trees_read_behind_a_link(one):
     with h5py.File(one) as file, as_source(file["kept/mine"]).opened() as reader:
         assert np.array_equal(reader.read(0, N)[..., 0], pixels(1))
-    with h5py.File(one, "a") as file:
-        file["images"] = pixels(3)
+    add_arrays(one, {"images": pixels(3)})
     with smtdist.open_datatree(one) as tree:
         assert np.array_equal(tree["kept/mine"].values, pixels(1))
 
@@ -283,10 +278,8 @@ def test_what_was_looked_at_counts_for_the_file_that_is_open(tmp_path):
 def test_rows_of_an_open_dataset_are_never_made_up(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.raw").write_bytes(bytes(30))
-    layout = h5py.VirtualLayout((8, 5), np.uint8)
-    layout[:] = h5py.VirtualSource("gone.h5", "x", (8, 5))
-    with h5py.File("a.h5", "w") as file:
-        file.create_virtual_dataset("virtual", layout)
+    add_virtual("a.h5", "virtual", "gone.h5", "x", (8, 5))
+    with h5py.File("a.h5", "a") as file:
         file.create_dataset("outside", (8, 5), np.uint8, external=[("a.raw", 0, 40)])
         file["whole"] = np.ones((8, 5))
     with h5py.File("a.h5") as file:

@@ -1,11 +1,11 @@
 """Files behind addresses: in memory, by file:// and from a web server on this machine that serves ranges."""
 
-import builtins
+import sys
 
 import h5py
 import numpy as np
 import pytest
-from arrays_in_files import read_samples
+from arrays_in_files import add_virtual, read_samples
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
 from serving import served
@@ -123,23 +123,13 @@ def test_a_server_that_breaks_off_is_named(folder, monkeypatch):
 
 
 def test_virtual_datasets_are_refused(folder, tmp_path):
-    layout = h5py.VirtualLayout((300, 8, 8, 1), np.uint8)
-    layout[:] = h5py.VirtualSource(folder / "a.h5", "plain/images", (300, 8, 8, 1))
-    with h5py.File(tmp_path / "v.h5", "w") as file:
-        file.create_virtual_dataset("x", layout)
+    add_virtual(tmp_path / "v.h5", "x", folder / "a.h5", "plain/images", (300, 8, 8, 1))
     with pytest.raises(DataError, match="lies outside its folder"):
         open_source(f"file://{tmp_path}/v.h5", "x")
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
-    original = builtins.__import__
-
-    def missing(name, *arguments, **options):
-        if name == "fsspec":
-            raise ImportError(name)
-        return original(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(DataError, match=r"install smtdist\[remote\]"):
         open_source("memory://a.h5", "x")
 

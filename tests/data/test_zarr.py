@@ -1,8 +1,8 @@
 """Zarr arrays of either format read as HDF5 does, and say what is wrong with them."""
 
-import builtins
 import pickle
 import shutil
+import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -221,14 +221,7 @@ def test_a_damaged_chunk_is_named(tmp_path):
 
 
 def test_without_the_library_it_says_what_to_install(store, monkeypatch):
-    original = builtins.__import__
-
-    def missing(name, *arguments, **options):
-        if name == "zarr":
-            raise ImportError(name)
-        return original(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "zarr", None)
     with pytest.raises(DataError, match=r"install smtdist\[zarr\]"):
         ZarrSource.open(store, "train/images")
 

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 import dockerfile
-import h5py
 import pytest
+from arrays_in_files import write_arrays
 from boxes import Node, why_not
 from calling import arrays, same
 from deploying import until
@@ -65,8 +65,8 @@ def volumes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("volumes")
     # with `smtdist tls init` the same files
     made = Volumes(folder, tls.create(folder / "tls"))
-    with h5py.File(made.claim("smtdist-data") / "images.h5", "w") as file:
-        file.create_dataset("train/images", data=small_images(0, 600, 12, 12), chunks=(100, 12, 12, 1))
+    images = {"train/images": small_images(0, 600, 12, 12)}
+    write_arrays(made.claim("smtdist-data") / "images.h5", images, chunks=(100, 12, 12, 1))
     return made
 
 

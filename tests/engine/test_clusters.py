@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 from calling import same_fits
-from deploying import until, write_images
+from deploying import CONFIGURATION, until
 from distributed import Client, LocalCluster
 from drawing import small_images
 
@@ -26,26 +26,13 @@ from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.clusters import executor_of
 from smtdist.engine.dask_executor import Demand
 from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import MARK, executor_on, local_cluster, require_processes, unguarded
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, SmtdistError
 from smtdist.models.fit import fit
 
-SETTINGS = Configuration(patch=4, dictionary=200, n_components=8, threshold=0.4, context=2, flip=True)
 N_IMAGES, LEAF = 2400, 300
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    path = write_images(tmp_path_factory.mktemp("data") / "images.h5", N_IMAGES)
-    return as_source((path, "train/images"))
-
-
-@pytest.fixture(scope="module")
-def want(images):
-    return fit(images, SETTINGS, Engine(SerialExecutor(2)))[0]
 
 
 class Disturbed(Engine):
@@ -66,7 +53,7 @@ class Disturbed(Engine):
 
 
 @pytest.mark.parametrize("checkpointed", [pytest.param(False, marks=pytest.mark.chaos), True])
-def test_workers_join_and_leave_in_the_middle_of_a_pass(images, want, checkpointed, tmp_path):
+def test_workers_join_and_leave_in_the_middle_of_a_pass(many_images, many_fitted, checkpointed, tmp_path):
     with local_cluster(1, threads=1, most=3) as cluster, executor_on(cluster) as executor:
         first = sorted(executor._info())
 
@@ -79,13 +66,13 @@ def test_workers_join_and_leave_in_the_middle_of_a_pass(images, want, checkpoint
             assert not set(first) & set(executor._info())
 
         engine = Disturbed(executor, {LEAF: join, 4 * LEAF: leave}, tmp_path if checkpointed else None)
-        model, records = fit(images, SETTINGS, engine)
+        model, records = fit(many_images, CONFIGURATION, engine)
         assert not engine.actions
-    same_fits(model, want)
+    same_fits(model, many_fitted)
     assert records[2]["n_samples"] == N_IMAGES
 
 
-def test_the_number_of_workers_follows_the_work(images, want):
+def test_the_number_of_workers_follows_the_work(many_images, many_fitted):
     with executor_of(ClusterChoice("local", max_workers=2), 1) as executor:
         assert executor.slots() == 1
         seen = []
@@ -94,11 +81,11 @@ def test_the_number_of_workers_follows_the_work(images, want):
             until(lambda: executor.slots() == 2, 60, "a second worker")
             seen.append(executor.slots())
 
-        model, _ = fit(images, SETTINGS, Disturbed(executor, {LEAF: wait_for_more}))
+        model, _ = fit(many_images, CONFIGURATION, Disturbed(executor, {LEAF: wait_for_more}))
         assert seen == [2]
         executor.demand.patience = 0.0  # as if nothing had run for a long time
         until(lambda: executor.slots() == 1, 60, "a worker given back")
-    same_fits(model, want)
+    same_fits(model, many_fitted)
 
 
 def test_demand_grows_while_slots_are_full_and_shrinks_only_when_idle():

@@ -1,11 +1,10 @@
 """A scheduler that goes away ends the run with a sentence; a worker that goes away is told, with its last words."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from arrays_in_files import write_arrays
+from calling import program
 from distributed.comm import CommClosedError
 from executors import dask_client
 from toys import random_images
@@ -52,14 +51,7 @@ def test_a_lost_scheduler_ends_the_run_with_a_sentence(tmp_path):
     cluster = Cluster(tmp_path / "cluster", 1)
     try:
         arguments = [cluster.address, cluster.scheduler.pid, tmp_path / "data.h5", tmp_path / "checkpoint"]
-        done = subprocess.run(
-            [sys.executable, "-c", FIT, *map(str, arguments)],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=200,
-            cwd=Path(__file__).parents[2],
-        )
+        done = program(FIT, *arguments, env=environment(), timeout=200, cwd=Path(__file__).parents[2])
     finally:
         cluster.close()
     told, gone = done.stdout.splitlines()

@@ -1,12 +1,12 @@
 """Memory that a task drops goes back to the machine, whatever the allocator was told before."""
 
-import subprocess
 import sys
 
 import numpy as np
 import psutil
 import pytest
 from arrays_in_files import write_arrays
+from calling import program
 
 from smtdist.engine import memory
 from smtdist.errors import MemoryBudgetError
@@ -31,8 +31,7 @@ print(resident_bytes() - before)
 
 
 def growth(how):
-    done = subprocess.run([sys.executable, "-c", GROWTH, how], capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    return int(program(GROWTH, how).stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
@@ -83,19 +82,12 @@ def test_blas_without_room_is_refused_before_it_looks_for_it(kind, limited):
 @pytest.mark.parametrize("limit", [100_000_000, 250_000_000, 350_000_000, 600_000_000])
 def test_a_fit_without_room_ends_with_a_sentence(limit, tmp_path):
     write_arrays(tmp_path / "d.h5", {"x": np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)})
-    program = (
+    text = (
         "import resource, sys; from smtdist.cli.app import main; limit = int(sys.argv.pop(1)); "
         "resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2); main()"
     )
     command = "fit d.h5 --dataset x --out m.h5 --set dictionary=8 --set patch=3"
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(limit), *command.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=100,
-    )
-    assert done.returncode == 1
+    done = program(text, limit, *command.split(), code=1, cwd=tmp_path, timeout=100)
     (sentence,) = done.stderr.splitlines()
     assert f"may map {limit / 2**20:.0f}" in sentence.replace("572.2", "572")
     assert sentence.endswith(("raise the limit.", "raise that limit to 2 GiB or more."))

@@ -252,18 +252,12 @@ def test_classes_without_a_training_sample_are_named(metric, kind, at, tmp_path)
     assert (round(31 * result.top1), result.n_classes) == (30, 4)
 
 
-def test_a_class_that_a_head_does_not_know_is_named(at, tmp_path):
+def test_a_class_that_a_head_does_not_know_is_named_and_its_rows_are_not_taken(at, tmp_path):
     z = transformed(
         at, write(tmp_path / "test.h5", "test", [*TEST, "eel"], ["eel", "owl", "cat"]), tmp_path
     )
     with h5py.File(z) as file, pytest.warns(DataWarning, match=r"the head has no sample \(eel\)"):
         assert round(31 * heads.evaluate(store.load(at.head), (z, "z"), file["labels"][:]).top1) == 30
-
-
-def test_a_head_takes_no_rows_of_a_class_that_it_does_not_know(at, tmp_path):
-    z = transformed(
-        at, write(tmp_path / "test.h5", "test", [*TEST, "eel"], ["eel", "owl", "cat"]), tmp_path
-    )
     with pytest.raises(DataError, match="Row 30 has the class eel, which the head was not fitted with"):
         run("update", at.head, z, "--out", tmp_path / "more.h5", "--quiet")
 

@@ -5,10 +5,9 @@ import ctypes
 
 import numpy as np
 import pytest
-from measured import on_threads
+from measured import on_threads, taken_by
 from sklearn.kernel_ridge import KernelRidge as Peer
 
-from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import kernel_ridge
@@ -150,10 +149,7 @@ def test_memory_is_as_planned(n):
         OSError, AttributeError
     ):  # free heap of earlier tests would be used again, and not be seen
         ctypes.CDLL(None).malloc_trim(0)
-    before = resident_bytes()
-    reset_peak()
-    fit_kernel_ridge(known, labels, penalties=[0.1, 0.01])
-    taken = peak_bytes() - before
+    taken = taken_by(lambda: fit_kernel_ridge(known, labels, penalties=[0.1, 0.01]))
     assert 0.25 * planned < taken <= planned + ALLOWANCE
 
 
@@ -167,10 +163,8 @@ def test_files_of_the_kernel_are_no_memory(monkeypatch):
     fit_kernel_ridge([[Part(known[0][0].rows[:2000])]], labels[:2000], rank=20)  # what is loaded stays
     planned = kernel_ridge.planned_bytes(known, 3, 2**20, rank=20)
     assert planned + ALLOWANCE < 2 * n * n
-    before = resident_bytes()
-    reset_peak()
-    fit_kernel_ridge(known, labels, penalties=[10.0], rank=20, memory_bytes=2**20)
-    assert peak_bytes() - before <= planned + ALLOWANCE
+    how = {"penalties": [10.0], "rank": 20, "memory_bytes": 2**20}
+    assert taken_by(lambda: fit_kernel_ridge(known, labels, **how)) <= planned + ALLOWANCE
 
 
 def test_a_kernel_in_a_folder_is_made_once(images, tmp_path, monkeypatch):

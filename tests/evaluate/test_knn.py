@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measured import peak_of
+from measured import Counting, peak_of
 from sklearn.neighbors import KNeighborsClassifier
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
@@ -82,16 +81,6 @@ def test_reads_datasets_by_rows_and_training_rows_once(tmp_path: Path) -> None:
     assert calls == sorted(calls)
     assert calls[-1] == (40 * 300, 40 * 300)
     assert len(calls) > 2
-
-
-class Counting:
-    def __init__(self, stored: Any) -> None:
-        self.stored, self.rows = stored, 0
-        self.shape, self.dtype, self.chunks = stored.shape, stored.dtype, stored.chunks
-
-    def __getitem__(self, rows: slice) -> Any:
-        self.rows += rows.stop - rows.start
-        return self.stored[rows]
 
 
 @settings(deadline=None, max_examples=30)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from fake_cupy import install
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from measured import peak_of
+from measured import Counting, peak_of
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
@@ -310,19 +309,6 @@ def test_reads_datasets_and_blocks_matter_to_rounding_only(tmp_path: Path, kept:
         # a sweep to keep the rows; or one for the mean and for each pass of L-BFGS
         assert (stored.rows == 300) == kept
     np.testing.assert_allclose(found.coefficients, reference.coefficients, atol=1e-5)
-
-
-class Counting:
-    def __init__(self, stored: Any) -> None:
-        self.stored, self.rows = stored, 0
-        self.shape, self.dtype = stored.shape, stored.dtype
-
-    def __len__(self) -> int:
-        return len(self.stored)
-
-    def __getitem__(self, rows: slice) -> Any:
-        self.rows += rows.stop - rows.start
-        return self.stored[rows]
 
 
 def test_stays_within_its_memory(tmp_path: Path) -> None:

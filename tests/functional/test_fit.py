@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from drawing import unit_columns
 from executors import engine
 from scipy.optimize import nnls
 
@@ -81,8 +82,7 @@ def test_zca_whitens_and_comes_back():
 
 def test_codes_are_those_of_equation_10():
     draw = np.random.default_rng(4)
-    dictionary = draw.standard_normal((8, 20))
-    dictionary /= np.linalg.norm(dictionary, axis=0)
+    dictionary = unit_columns(draw, 8, 20)
     rows, penalty = draw.standard_normal((5, 8)), 0.2
     found = SparseCoder(dictionary, penalty, gap=1e-7)(rows)
     # ½ ‖x - Φ a‖² + λ 1ᵀa as non-negative least squares: complete the square in the range of Φᵀ
@@ -111,8 +111,7 @@ def test_sequences_too_short_are_refused():
 def test_dictionary_sums_are_those_of_the_rows_that_are_coded():
     draw = np.random.default_rng(5)
     sequences = draw.standard_normal((30, 6, 8)).astype(np.float32)
-    dictionary = draw.standard_normal((8, 15))
-    dictionary /= np.linalg.norm(dictionary, axis=0)
+    dictionary = unit_columns(draw, 8, 15)
     coder = SparseCoder(dictionary, 0.3, gap=1e-6)
     partial, _ = engine().reduce("dictionary", DictionarySums(coder), ArraySamples(sequences))
     rows = sequences[:, [0, 3]].reshape(-1, 8).astype(np.float64)
@@ -127,8 +126,7 @@ def test_dictionary_sums_are_those_of_the_rows_that_are_coded():
 
 def test_a_learned_dictionary_finds_what_patches_are_made_of():
     draw = np.random.default_rng(6)
-    truth = draw.standard_normal((24, 16))
-    truth /= np.linalg.norm(truth, axis=0)
+    truth = unit_columns(draw, 24, 16)
     codes = np.where(draw.uniform(size=(1500, 16)) < 0.07, draw.uniform(1, 3, (1500, 16)), 0.0)
     still = (codes @ truth.T)[:, None].repeat(3, axis=1) + 0.01 * draw.standard_normal((1500, 3, 24))
     plain = Whitening(np.zeros(24), np.eye(24), np.eye(24))

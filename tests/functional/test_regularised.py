@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawing import unit_columns
 from scipy.optimize import minimize
 
 from smtdist.errors import ConfigurationError
@@ -9,8 +10,7 @@ from smtdist.models.functional.inference import regularised_codes
 from smtdist.models.functional.video_judge import straightness
 
 DRAW = np.random.default_rng(0)
-DICTIONARY = DRAW.standard_normal((6, 12))
-DICTIONARY /= np.linalg.norm(DICTIONARY, axis=0)
+DICTIONARY = unit_columns(DRAW, 6, 12)
 P = DRAW.standard_normal((3, 12))
 
 

@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from blas_threads import bits_by_blas_threads
+from drawing import unit_columns
 from reference import sums_in_time
 
 from smtdist.data.array import ArraySamples
@@ -163,8 +164,7 @@ def test_straightness_of_lines_turns_and_noise():
 def test_sums_do_not_follow_the_threads_of_blas(name):
     # a product by two threads may round otherwise than one by one thread, and vdot does from 10,000 numbers on
     draw = np.random.default_rng(5)
-    dictionary = draw.standard_normal((64, 90))
-    dictionary /= np.linalg.norm(dictionary, axis=0)
+    dictionary = unit_columns(draw, 64, 90)
     whitening = Whitening(np.zeros(64), draw.standard_normal((64, 64)) / 8, np.eye(64))
     coder = SparseCoder(dictionary, 0.5, whitening)
     statistic = {

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference
+from drawing import unit_rows
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from kernel_models import reference_kernels as ref
@@ -278,8 +279,7 @@ def test_the_autoencoder_ends_where_the_slope_along_the_spheres_is_flat(method):
     loss, slope = autoencoder_objective(points, Kernel(), np.linalg.inv(gram), rows, 0.1)
     np.testing.assert_allclose(loss, convergence.loss, rtol=1e-9)
     assert np.abs(tangent(points, slope)).max() < 1e-3 * np.abs(slope).max()
-    other = rng.standard_normal((15, 2))
-    other /= np.linalg.norm(other, axis=1, keepdims=True)
+    other = unit_rows(rng, 15, 2)
     assert loss < autoencoder_objective(other, Kernel(), np.linalg.inv(gram), rows, 0.1)[0]
     # reconstruction as printed, X (K_Z + λ I)⁻¹ k(z*, Z)
     new = rng.standard_normal((4, 3))

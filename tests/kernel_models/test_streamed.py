@@ -10,6 +10,7 @@ from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_models import reference_kernels as ref
+from toys import sum_of
 
 from smtdist.data.array import ArraySource
 from smtdist.data.table import as_table, read_rows
@@ -196,8 +197,7 @@ def test_many_features_approach_the_exact_embedding():
     engine = Engine(SerialExecutor())
     streamed, _ = fit_model(as_table(rows), settings_.replace(features="nystroem"), engine)
     draw = RowDraw(60, 3, 0)
-    state = draw.zero()
-    draw.update(state, rows.reshape(60, 1, 1, 3), 0)
+    state = sum_of(draw, rows.reshape(60, 1, 1, 3))
     maker = TripletMaker(0, settings_.augmentation(), state["rows"], state["sample"])
     parts = [part.astype(float) for part in maker(rows.reshape(60, 1, 1, 3), 0)]
     exact, spectrum = contrastive(Kernel(bandwidth=2.0), given_triplets(*parts), 2)
@@ -234,8 +234,7 @@ def test_the_spectral_gradient_of_a_batch(all_negatives):
         return -2 * near + far.sum() / len(pool)
 
     statistic = SpectralGradient(features, triplets, weights.astype(np.float32), all_negatives)
-    state = statistic.zero()
-    statistic.update(state, rows, 0)
+    state = sum_of(statistic, rows)
     np.testing.assert_allclose(state["loss"], loss(weights), rtol=1e-4)
     np.testing.assert_allclose(state["gradient"], ref.slope(loss, weights), rtol=1e-2, atol=1e-3)
 
@@ -259,8 +258,7 @@ def test_the_autoencoder_gradient_of_a_batch(noise):
     statistic = AutoencoderGradient(
         encode, decode, first.astype(np.float32), second.astype(np.float32), noise, 9
     )
-    state = statistic.zero()
-    statistic.update(state, rows, 0)
+    state = sum_of(statistic, rows)
     np.testing.assert_allclose(state["loss"], loss(first, second), rtol=1e-4)
     np.testing.assert_allclose(
         state["first"], ref.slope(lambda w: loss(w, second), first), rtol=1e-2, atol=1e-2
@@ -330,9 +328,7 @@ def test_features_of_the_pool_are_looked_up_and_stay_behind(monkeypatch):
         # tiles keep their rows: only the pool's features are too large for the second limit
         monkeypatch.setattr(contrast, "tile_rows", lambda n_features, n_inputs: 300)
         monkeypatch.setattr(contrast, "TILE_BYTES", limit)
-        state = statistic.zero()
-        statistic.update(state, rows.reshape(700, 1, 1, 4), 0)
-        sums.append(state["scatter"])
+        sums.append(sum_of(statistic, rows.reshape(700, 1, 1, 4))["scatter"])
         assert ("_pool" in vars(statistic)) == (limit > 1024)
         assert len(pickle.dumps(statistic)) == before
     np.testing.assert_allclose(sums[0], sums[1], atol=1e-4)
@@ -408,9 +404,7 @@ def test_what_is_measured_before_a_pass_is_small():
     frequencies = np.broadcast_to(np.float32(1), (4, 10**6))
     # the sum itself would take 15 TB
     statistic = ContrastSums(FourierFeatures(frequencies), maker_of(rows_of(0, 9)))
-    small = statistic.miniature()
-    state = small.zero()
-    small.update(state, rows_of(0, 1).reshape(1, 1, 1, 4), 0)
+    state = sum_of(statistic.miniature(), rows_of(0, 1).reshape(1, 1, 1, 4))
     assert state["scatter"].shape == (16 * 17 // 2,)
     assert statistic.state_bytes() > 2**43
     for kind in FEATURES:

@@ -3,6 +3,7 @@
 import numpy as np
 import plain_bodies
 import pytest
+from coded import codes_of
 
 from smtdist.kernels import scatter, threads
 from smtdist.kernels.cpu import bits, jit, marked, moment
@@ -12,9 +13,7 @@ pytestmark = pytest.mark.usefixtures("thread_count")
 
 
 def drawn_codes(n, k, share, seed=0):
-    active = np.random.default_rng(seed).random((n, k)) < share
-    indptr = np.concatenate([[0], np.cumsum(active.sum(axis=1))]).astype(np.int64)
-    return Codes(indptr, np.nonzero(active)[1].astype(np.uint16), k)
+    return codes_of(np.random.default_rng(seed).random((n, k)) < share)
 
 
 def test_transposes_eight_matrices():

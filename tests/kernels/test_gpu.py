@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from coded import encode
 from drawing import small_images
-from kernel_codes import check_ways_to_count, device_settings, placed, random_codes
+from kernel_codes import check_other_sums, check_ways_to_count, device_settings, placed, random_codes
 
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
@@ -90,18 +90,7 @@ def test_many_blocks_of_products(monkeypatch):
 def test_the_other_sums():
     codes, images = random_codes(0, 3000, 300, 0.1), 30
     weights = np.random.default_rng(2).integers(-3, 9, 3000)
-
-    def sums(to, codes):
-        activity, weighted = to(np.zeros(300, np.int64)), to(np.zeros(300, np.int64))
-        deficit, outer = to(np.zeros((300, 300), np.int64)), to(np.zeros((300, 300), np.int32))
-        scatter.add_activity(activity, codes)
-        scatter.add_activity(weighted, codes, to(weights))
-        scatter.add_moments(None, deficit, codes, to(weights))
-        scatter.add_outer_of(outer, scatter.image_counts(codes, images))
-        return activity, weighted, deficit, outer, scatter.image_counts(codes, images)
-
-    for here, there in zip(sums(np.array, codes), sums(device.to_device, on_device(codes)), strict=True):
-        np.testing.assert_array_equal(device.to_host(there), here)
+    check_other_sums(codes, weights, images, np.int32, device.to_device, device.to_host)
 
 
 def test_batches_copied_ahead_arrive_as_they_were():

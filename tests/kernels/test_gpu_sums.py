@@ -5,7 +5,7 @@ import pytest
 from fake_cupy import install
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_codes import check_ways_to_count, placed, random_codes
+from kernel_codes import check_other_sums, check_ways_to_count, placed, random_codes
 
 from smtdist.kernels import scatter
 from smtdist.kernels.gpu import choice, tensor
@@ -33,21 +33,7 @@ def test_the_other_sums(fake_cupy, monkeypatch, sparse, dtype):
     codes, images = random_codes(3, 300, 97, 0.1), 6
     rng = np.random.default_rng(4)
     weights = rng.integers(-3, 9, 300) * (rng.random(300) < 0.5)
-
-    def sums(to, codes):
-        weighted, activity = to(np.full(97, 5)), to(np.full(97, 7))
-        both = to(np.zeros((97, 97), dtype))
-        deficit, outer = to(np.ones((40, 97), dtype)), to(np.ones((97, 97), dtype))
-        scatter.add_activity(activity, codes)
-        scatter.add_activity(weighted, codes, to(weights))
-        scatter.add_moments(both, deficit, codes, to(weights))
-        scatter.add_outer_of(outer, scatter.image_counts(codes, images))
-        return weighted, activity, both, deficit, outer, scatter.image_counts(codes, images)
-
-    wanted = sums(np.array, codes)
-    for one, other in zip(sums(fake_cupy.asarray, placed(codes, fake_cupy.asarray)), wanted, strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(fake_cupy.asnumpy(one), other)
+    check_other_sums(codes, weights, images, dtype, fake_cupy.asarray, fake_cupy.asnumpy)
 
 
 def test_codes_without_patches(fake_cupy):

@@ -13,6 +13,7 @@ from drawing import small_images
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from measured import on_threads, peak_of
+from toys import sum_of
 
 from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError, MemoryBudgetError
@@ -270,9 +271,8 @@ class TestSums:
     def test_moments_are_over_the_chosen(self, whitener, seed, n, body):
         images, T, first = images_of(whitener, seed, n), whitener.geometry.patch, seed % 1000
         moment = PatchMoment(whitener, True)
-        state = moment.zero()
         with running(body):
-            moment.update(state, images, first)
+            state = sum_of(moment, images, first)
         units, removed = oracle.pixel_units(images), []
         for view, seen in enumerate((units, units[:, :, ::-1])):
             zero = np.zeros(whitener.geometry.pixels, np.int64)
@@ -294,9 +294,8 @@ class TestSums:
         encoder = some_encoder(whitener, seed, "vq")
         spares = Candidates(whitener, False, 10**4, 11)
         rounds = Centroids(encoder, False, spares)
-        state = rounds.zero()
         with running(body):
-            rounds.update(state, images, first)
+            state = sum_of(rounds, images, first)
         removed = oracle.mean_removed(
             oracle.pixel_units(images), whitener.geometry.patch, whitener.mean, whitener.mean_context,
             whitener.global_mean,
@@ -325,8 +324,7 @@ class TestSums:
         sums = CodeSums(
             some_encoder(whitener, 0, "gq", ("activate_best", "activate_best")), "whole", 1, False, 5
         )
-        state = sums.zero()
-        sums.update(state, images_of(whitener, 1, 5), 0)
+        state = sum_of(sums, images_of(whitener, 1, 5))
         assert "deficit" not in state
         assert sums.full_degree == 9
         assert finish(sums, state).equal_degree == 9

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.every_statistic import CASES, EXACT, FLOATS, SAMPLES, arrays_of
+from toys import assert_same_bits, sum_of
 
 import smtdist
 from smtdist.data.array import ArraySamples
@@ -80,15 +81,6 @@ def test_no_statistic_is_forgotten():
     assert statistics_of_the_package() == {(one.__module__, one.__name__) for one in types}
 
 
-def sum_of(statistic, samples, first=0, state=None):
-    """Add samples to a state, a new one unless it is given, as one batch that cannot be written to."""
-    state = statistic.zero() if state is None else state
-    samples = samples.view()
-    samples.flags.writeable = False
-    statistic.update(state, samples, first)
-    return state
-
-
 @cache
 def bulk_of(name):
     """Return the bulky statistic of a case and its samples, or the small one and many samples."""
@@ -98,12 +90,6 @@ def bulk_of(name):
 
 def copied(state):
     return {name: value.copy() for name, value in state.items()}
-
-
-def assert_same_bits(left, right):
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name], err_msg=name, strict=True)
 
 
 def assert_close(left, right, tolerance):

@@ -8,7 +8,7 @@ import pytest
 import reference as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import AsTheyAre
+from toys import AsTheyAre, sum_of
 
 from smtdist.errors import ConfigurationError
 from smtdist.statistics.limbs import exact
@@ -86,8 +86,7 @@ def test_a_lattice_sums_what_d_says(seed, rows, columns, share, reach, order, sp
     second, scatter, count = expected(codes, places, rows, columns, reach, order)
     for operator in operators:
         statistic = ValueSums(Given(places), AsTheyAre(4, sparse), operator)
-        state = statistic.zero()
-        statistic.update(state, codes, 0)
+        state = sum_of(statistic, codes)
         for name, found in (("second_moment", second), ("context_scatter", scatter)):
             sums = exact(state[f"{name}_high"], state[f"{name}_low"])
             np.testing.assert_array_equal(sums, found, err_msg=f"{name}, {operator}")

@@ -9,6 +9,7 @@ from collections import Counter
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from calling import arrays, call, killed, run, same, sets, watched
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
@@ -70,9 +71,7 @@ def many_leaves():
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    with h5py.File(folder / "d.h5", "w") as file:
-        file["images"] = IMAGES
-        file["rows"] = ROWS
+    write_arrays(folder / "d.h5", {"images": IMAGES, "rows": ROWS})
     with h5py.File(folder / "clips.h5", "w") as file:
         steps = np.random.default_rng(2).integers(-3, 4, (2, 30, 16, 16)).cumsum(axis=1)
         for number, frames in enumerate(np.clip(steps + 128, 0, 255).astype(np.uint8)):

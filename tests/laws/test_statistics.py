@@ -10,6 +10,7 @@ from drawing import small_images
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.every_statistic import GEOMETRY, WHITENER, whitener_of
+from toys import sum_of
 
 from smtdist.configuration import Configuration
 from smtdist.kernels import hashing
@@ -58,8 +59,7 @@ def test_the_whitening_covariance_merges_within_three_roundings_of_the_exact_val
     while len(states) > 1:
         pair = data.draw(st.integers(1, len(states) - 1))
         states[0] = moment.merge(states[0], states.pop(pair))
-    whole = moment.zero()
-    moment.update(whole, images, 0)
+    whole = sum_of(moment, images)
     (got, mu), (want, _) = (covariance(state, whitener) for state in (states[0], whole))
     np.testing.assert_array_equal(got, want)
     removed = oracle.mean_removed(

@@ -1,22 +1,10 @@
 """Statistics that are summed together are what each is alone."""
 
-import numpy as np
 from drawing import small_images
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws.every_statistic import JOINT, NESTED
-
-
-def sum_of(statistic, samples):
-    state = statistic.zero()
-    statistic.update(state, samples, 0)
-    return state
-
-
-def assert_equal(left, right):
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name], err_msg=name, strict=True)
+from toys import assert_same_bits, sum_of
 
 
 @settings(deadline=None, max_examples=15)
@@ -26,9 +14,9 @@ def test_each_part_is_what_it_is_alone(seed):
     samples = small_images(seed, 9, 7, 6)
     whole = sum_of(JOINT, samples)
     for name, one in JOINT.parts[:2]:
-        assert_equal(JOINT.part(whole, name), sum_of(one, samples))
+        assert_same_bits(JOINT.part(whole, name), sum_of(one, samples))
     for name, one in NESTED.parts:
-        assert_equal(NESTED.part(JOINT.part(whole, "codes"), name), sum_of(one, samples))
+        assert_same_bits(NESTED.part(JOINT.part(whole, "codes"), name), sum_of(one, samples))
 
 
 def test_the_workspace_is_that_of_the_largest_part_and_more():

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import read_array
 from calling import arrays, call, refused, run, same, same_sums, sets, told
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -105,8 +106,7 @@ def labels_in(path):
     """Return the labels of a file of representations; nothing for other data."""
     if not path.startswith("rows-"):
         return []
-    with h5py.File(path) as file:
-        return [file["labels"][()]]
+    return [read_array(path, "labels")]
 
 
 ALONE = "holds a coder without an embedding; fit one on its codes"
@@ -206,8 +206,7 @@ def test_a_fit_is_the_same_from_python(life):
 def rows_of(samples):
     """Return the array that a command reads."""
     path, dataset = place(samples)
-    with h5py.File(path) as file:
-        return file[dataset][()]
+    return read_array(path, dataset)
 
 
 def read_again(life):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from coded import encode
+from toys import sum_of
 
 import smtdist
 from smtdist.configuration import Configuration
@@ -67,9 +68,7 @@ def model(request):
 
 def summed(model, images, **changes):
     sums = replace(code_sums(model, len(images)), **changes)
-    state = sums.zero()
-    sums.update(state, images, 0)
-    return finish(sums, state)
+    return finish(sums, sum_of(sums, images))
 
 
 def test_sums_are_those_of_images_and_mirror_images_to_the_last_integer(model):

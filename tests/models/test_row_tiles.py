@@ -23,11 +23,16 @@ from smtdist.statistics.sums import finish_tiles
 from tests.kinds_of_sums import BASE, IMAGES, SETTINGS, model_of
 
 
+def wide_sums(name):
+    """Sums over codes of 16,384 atoms."""
+    model = model_of(name)
+    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
+    return code_sums(wide, 80)
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_tiles_that_a_worker_can_hold_are_chosen_and_planned(name):
-    model, source = model_of(name), as_source(IMAGES)
-    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
-    sums = code_sums(wide, 80)
+    sums, source = wide_sums(name), as_source(IMAGES)
     limits = WorkerLimits(2**40, 0, 1, 1)
     needed = plan_pass("statistics", sums.tiled(8)[0], source, limits).projected_bytes
     limits = replace(limits, limit_bytes=int(needed / 0.55) + 1)
@@ -125,9 +130,7 @@ def test_more_tiles_are_taken_where_they_make_room_for_larger_batches(count):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_process_alone_has_room_to_finish_all_its_tiles(name):
-    model, source = model_of(name), as_source(IMAGES)
-    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
-    sums = code_sums(wide, 80)
+    sums, source = wide_sums(name), as_source(IMAGES)
     counts = set()
     for share in np.linspace(0.7, 2.2, 16):
         limits = WorkerLimits(int(share * sums.state_bytes()), 2**20, 1, 1, alone=True)

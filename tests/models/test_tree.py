@@ -252,9 +252,8 @@ def test_data_files_plain_and_encoded(tmp_path):
 
 
 def test_groups_within_groups_keep_their_lengths_apart(tmp_path):
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["images"] = np.zeros((6, 5, 5), np.uint8)
-        file["more/images"] = np.ones((2, 5, 5), np.uint8)
+    images, more = np.zeros((6, 5, 5), np.uint8), np.ones((2, 5, 5), np.uint8)
+    write_arrays(tmp_path / "data.h5", {"images": images, "more/images": more})
     with smtdist.open_datatree(tmp_path / "data.h5") as tree:
         assert tree["more/images"].dims == ("images_sample", "row", "column")
         assert int(tree["more/images"].sum()) == 50

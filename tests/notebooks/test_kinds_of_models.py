@@ -6,11 +6,10 @@ Their cells are plain Python, so that no Jupyter is needed; those of `tests/moni
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from calling import program
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "deploy" / "jupyter"
@@ -24,16 +23,7 @@ def ran(name, folder, **environment):
     cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text("utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     told = {key: value for key, value in os.environ.items() if key != "SMTDIST_DATA"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**told, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return program(code, cwd=folder, env={**told, "PYTHONPATH": str(ROOT), **environment}).stdout
 
 
 def numbers(pattern, text):

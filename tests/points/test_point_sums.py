@@ -9,6 +9,7 @@ import pytest
 from arrays_in_files import read_samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import sum_of
 
 from smtdist.data.table import NeighbourSource, NoisePairs, as_table
 from smtdist.errors import ConfigurationError, DataError
@@ -57,9 +58,7 @@ def edges_of(near):
 
 
 def summed(statistic, source):
-    state = statistic.zero()
-    statistic.update(state, read_samples(source, 0, source.n_samples), 0)
-    return state
+    return sum_of(statistic, read_samples(source, 0, source.n_samples))
 
 
 def exact(state, name):

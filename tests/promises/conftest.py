@@ -2,9 +2,9 @@
 
 import shutil
 
-import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from typer.testing import CliRunner
 
 from smtdist.cli import app
@@ -26,8 +26,7 @@ def made(tmp_path_factory, images, run):
     """A folder with a.h5, b.h5 and c.h5, 20 images each, and model.h5, which is fitted to those of a.h5."""
     folder = tmp_path_factory.mktemp("made")
     for number, name in enumerate("abc"):
-        with h5py.File(folder / f"{name}.h5", "w") as file:
-            file["images"] = images[20 * number : 20 * number + 20]
+        write_arrays(folder / f"{name}.h5", {"images": images[20 * number : 20 * number + 20]})
     settings = [word for text in ("patch=3", "dictionary=6", "n_components=2") for word in ("--set", text)]
     fit = run("fit", folder / "a.h5", "--dataset", "images", *settings, "--out", folder / "model.h5")
     assert fit.exit_code == 0, fit.output

@@ -5,6 +5,7 @@ import os
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_arrays
 from executors import ThreadsExecutor
 from toys import Total
 
@@ -21,8 +22,7 @@ IMAGES = np.random.default_rng(0).integers(0, 255, (1024, 2, 2), dtype=np.uint8)
 
 @pytest.fixture
 def path(tmp_path):
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["images"] = IMAGES
+    write_arrays(tmp_path / "data.h5", {"images": IMAGES})
     return tmp_path / "data.h5"
 
 

@@ -6,6 +6,7 @@ import os
 import h5py
 import numpy as np
 import pytest
+from arrays_in_files import write_labelled
 
 import smtdist
 from smtdist.data import guarded, opening
@@ -22,9 +23,7 @@ def two(tmp_path, images):
     """A folder that a stranger has sent, and another one with images that are nobody's business."""
     for name in ("sent", "private"):
         (tmp_path / name).mkdir()
-        with h5py.File(tmp_path / name / "a.h5", "w") as file:
-            file["train/images"] = images
-            file["train/labels"] = np.arange(len(images))
+        write_labelled(tmp_path / name / "a.h5", images, np.arange(len(images)), {"train": len(images)})
     return tmp_path / "sent", tmp_path / "private" / "a.h5"
 
 

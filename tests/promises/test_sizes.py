@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from arrays_in_files import add_virtual, write_arrays
 from importing import png
 
 from smtdist.data import inflating, opening
@@ -229,10 +230,7 @@ def test_sources_of_virtual_datasets_are_looked_at(tmp_path):
         layout[10 * number : 10 * number + 10] = h5py.VirtualSource(f"{name}.h5", "images", (10, 100, 100))
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_virtual_dataset("images", layout)
-    whole = h5py.VirtualLayout((20, 100, 100), np.uint8)
-    whole[:] = h5py.VirtualSource("x.h5", "images", (20, 100, 100))
-    with h5py.File(tmp_path / "y.h5", "w") as file:
-        file.create_virtual_dataset("images", whole)
+    add_virtual(tmp_path / "y.h5", "images", "x.h5", "images", (20, 100, 100))
     for name in ("x.h5", "y.h5"):
         with opening.open_source(tmp_path / name, "images").opened() as reader:
             assert not reader.read(0, 10).any()
@@ -445,8 +443,8 @@ def test_a_zarr_array_of_pickles_is_refused():
 
 
 def test_a_model_that_the_disk_may_be_too_small_for_is_said_before_the_fit(tmp_path, monkeypatch, run):
-    with h5py.File(tmp_path / "d.h5", "w") as file:
-        file["x"] = np.random.default_rng(0).integers(0, 256, (40, 9, 9), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (40, 9, 9), np.uint8)
+    write_arrays(tmp_path / "d.h5", {"x": images})
     settings = [f"--set={one}" for one in ("patch=3", "dictionary=50", "n_components=2", "threshold=0.5")]
     words = (
         "fit",

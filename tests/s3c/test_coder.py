@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from coding import stored_images
-from drawing import small_images
+from coding import IMAGES
+from drawing import small_images, unit_rows
 from executors import ThreadsExecutor, engine
 from sklearn.linear_model import Lasso
 
@@ -26,16 +26,6 @@ from smtdist.models.transform import represented
 from smtdist.statistics.l1_codes import SpikeSlabSums
 
 SMALL = S3CSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2))
-
-
-@pytest.fixture(scope="module")
-def images():
-    return small_images(0, 1100, 12, 10)
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    return stored_images(tmp_path_factory.mktemp("images"))
 
 
 def test_learning_raises_the_energy_functional(stored):
@@ -160,8 +150,7 @@ def test_omp_takes_the_best_atom_and_thresholds_shrink():
 
 def test_a_dictionary_step_lowers_the_loss():
     rng = np.random.default_rng(8)
-    atoms = rng.standard_normal((10, 6))
-    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    atoms = unit_rows(rng, 10, 6)
     codes = rng.standard_normal((200, 10)) * (rng.random((200, 10)) < 0.3)
     codes[:, 3] = 0
     rows = codes @ np.roll(atoms, 1, axis=1) + 0.1 * rng.standard_normal((200, 6))
@@ -172,10 +161,10 @@ def test_a_dictionary_step_lowers_the_loss():
 
 
 @pytest.mark.parametrize("feature", ["h", "hs", "both", "signs"])
-def test_features_are_pooled_expectations(images, stored, feature):
+def test_features_are_pooled_expectations(stored, feature):
     coder, _ = fit_coder(PatchCoder, stored, SMALL.replace(feature=feature, pooling=(1, 2, 3)), engine())
     z = represented(representing(coder), stored, Engine(ThreadsExecutor(2))).reshape(1100, -1)
-    one = infer(coder.rows(images[7:8]), coder.parameters.astype(np.float32), coder.settings.schedule())
+    one = infer(coder.rows(IMAGES[7:8]), coder.parameters.astype(np.float32), coder.settings.schedule())
     maps = {
         "h": one.h,
         "hs": one.mean,
@@ -220,7 +209,7 @@ def test_passes_over_whole_images_stay_within_their_projections(start):
         assert record["peak_bytes"] <= record["projected_bytes"], record["name"]
 
 
-def test_data_that_cannot_be_coded(stored, images):
+def test_data_that_cannot_be_coded(stored):
     with pytest.raises(ConfigurationError, match="patch_size is 11, but"):
         fit_coder(PatchCoder, stored, SMALL.replace(patch=11), engine())
     with pytest.raises(DataError, match=r"All patches drawn from .* are constant"):
@@ -229,6 +218,6 @@ def test_data_that_cannot_be_coded(stored, images):
         fit_coder(PatchCoder, stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine())
     coder, _ = fit_coder(PatchCoder, stored, SMALL, engine())
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
-        coder.represent(images[:, :8])
+        coder.represent(IMAGES[:, :8])
     with pytest.raises(ModelError, match="give images like those it was fitted on"):
-        represented(representing(coder), ArraySource(images[:, :8]), engine())
+        represented(representing(coder), ArraySource(IMAGES[:, :8]), engine())

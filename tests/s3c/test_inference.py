@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference as oracle
+from drawing import unit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured import on_threads
@@ -29,8 +30,7 @@ from smtdist.kernels.spike_slab import (
 
 def model_of(seed, n_units, n_inputs, scalar=False):
     rng = np.random.default_rng(seed)
-    atoms = rng.standard_normal((n_units, n_inputs))
-    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    atoms = unit_rows(rng, n_units, n_inputs)
     beta = np.full(n_inputs, 3.0) if scalar else rng.uniform(0.5, 6, n_inputs)
     return SpikeSlab(
         atoms,
@@ -139,8 +139,7 @@ def test_compiled_conjugate_gradients_follow_the_plain_ones(units, steps, precon
 
 def test_rising_dampings_end_nearer_the_optimum_where_the_noise_is_small():
     rng = np.random.default_rng(11)
-    atoms = rng.standard_normal((120, 30))
-    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    atoms = unit_rows(rng, 120, 30)
     units = np.ones(120)
     model = SpikeSlab(atoms, units, 7 * units, -3 * units, np.full(30, 30.0))
     rows = rows_of(12, model, 40)
@@ -193,8 +192,7 @@ def test_a_tile_goes_through_the_iterations_of_the_generic_body():
 def crowded():
     """Return a model ten times overcomplete, and rows, a tenth of them of ten times the contrast."""
     rng = np.random.default_rng(11)
-    atoms = rng.standard_normal((320, 30))
-    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    atoms = unit_rows(rng, 320, 30)
     units = np.ones(320)
     model = SpikeSlab(atoms, units, 7 * units, -4 * units, np.full(30, 30.0))
     rows = rows_of(12, model, 100)

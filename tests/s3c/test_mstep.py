@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference as oracle
+from drawing import unit_rows
 from s3c.test_inference import model_of, parts, rows_of
 from scipy.optimize import linear_sum_assignment
 
@@ -135,8 +136,7 @@ def test_a_plain_step_moves_atoms_along_the_sphere():
 
 def planted(seed=11, n_units=6, n_inputs=10, n=4000):
     rng = np.random.default_rng(seed)
-    atoms = rng.standard_normal((n_units, n_inputs))
-    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    atoms = unit_rows(rng, n_units, n_inputs)
     truth = SpikeSlab(
         atoms,
         rng.uniform(2, 4, n_units),

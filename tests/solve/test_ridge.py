@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge as Peer
 from sklearn.linear_model import RidgeClassifierCV
+from toys import sum_of
 
 from smtdist.errors import DataError
 from smtdist.solve.ridge import Ridge
@@ -69,8 +70,7 @@ def test_each_row_is_left_out_as_if_it_had_not_been_there(data):
     sums, state = summed(rows, labels)
     found = ridge_of({k: v.copy() for k, v in state.items()}).left_out(rows, targets_of(labels), [0.3])[0]
     for row in (0, 77, 149):
-        alone = sums.zero()
-        sums.update(alone, table(rows, labels)[row : row + 1], row)
+        alone = sum_of(sums, table(rows, labels)[row : row + 1], row)
         rest = sums.without({k: v.copy() for k, v in state.items()}, alone)
         weights, constants = ridge_of(rest).coefficients(0.3)
         np.testing.assert_allclose(rows[row] @ weights + constants, found[row], atol=1e-5)

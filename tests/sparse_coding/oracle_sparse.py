@@ -26,16 +26,3 @@ def relative_gap(dictionary, x, code, penalty, positive):
     dual = 0.5 * x @ x - 0.5 * np.sum((x - scale * rest) ** 2)
     primal = objective(dictionary, x, code, penalty)
     return (primal - dual) / primal if primal > 0 else 0.0
-
-
-def matching_pursuit(dictionary, x, k):
-    """Orthogonal matching pursuit of one row, by least squares anew at every step."""
-    code, taken = np.zeros(dictionary.shape[1]), []
-    for _ in range(k):
-        rest = x - dictionary @ code
-        if np.linalg.norm(rest) < 1e-12:
-            break
-        taken.append(int(np.argmax(np.abs(dictionary.T @ rest))))
-        code[:] = 0
-        code[taken] = np.linalg.lstsq(dictionary[:, taken], x, rcond=None)[0]
-    return code

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+import reference as oracle
+from drawing import unit_columns
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from measured import on_threads
 from sklearn.linear_model import Lasso, OrthogonalMatchingPursuit
-from sparse_coding.oracle_sparse import matching_pursuit, objective, relative_gap
+from sparse_coding.oracle_sparse import objective, relative_gap
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.l1 import (
@@ -15,11 +17,6 @@ from smtdist.kernels.l1 import (
     tile_rows,
 )
 from smtdist.kernels.sparse_codes import linear_features, omp_codes
-
-
-def unit_dictionary(rng, inputs, size):
-    found = rng.standard_normal((inputs, size))
-    return found / np.linalg.norm(found, axis=0)
 
 
 def of_lasso(dictionary, x, penalty, positive):
@@ -40,7 +37,7 @@ def of_lasso(dictionary, x, penalty, positive):
 @example(seed=5840, inputs=3, size=3, share=0.125, positive=False, method="fista")
 def test_the_objective_is_that_of_lasso(seed, inputs, size, share, positive, method):
     rng = np.random.default_rng(seed)
-    dictionary = unit_dictionary(rng, inputs, size) * rng.uniform(0.5, 2, size)
+    dictionary = unit_columns(rng, inputs, size) * rng.uniform(0.5, 2, size)
     x = rng.standard_normal((3, inputs))
     penalty = max(share * np.abs(x @ dictionary).max(), 1e-3)
     codes, gaps, _ = sparse_codes(
@@ -60,7 +57,7 @@ def test_the_objective_is_that_of_lasso(seed, inputs, size, share, positive, met
 @pytest.mark.parametrize("positive", [True, False])
 def test_planted_codes_are_recovered(method, positive):
     rng = np.random.default_rng(3)
-    dictionary = unit_dictionary(rng, 100, 400)
+    dictionary = unit_columns(rng, 100, 400)
     planted = np.zeros((20, 400))
     for row in planted:
         chosen = rng.choice(400, 5, replace=False)
@@ -75,7 +72,7 @@ def test_planted_codes_are_recovered(method, positive):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_stated_gap_is_true_and_a_penalty_may_differ_by_atom(method):
     rng = np.random.default_rng(4)
-    dictionary, x = unit_dictionary(rng, 16, 80) * rng.uniform(0.1, 3, 80), rng.standard_normal((7, 16))
+    dictionary, x = unit_columns(rng, 16, 80) * rng.uniform(0.1, 3, 80), rng.standard_normal((7, 16))
     dictionary[:, 5] = 0
     penalty = rng.uniform(0.05, 0.5, 80)
     penalty[5] = 0
@@ -99,7 +96,7 @@ def test_a_stated_gap_is_true_and_a_penalty_may_differ_by_atom(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_warm_start_saves_iterations_and_an_end_shows_in_the_gap(method):
     rng = np.random.default_rng(5)
-    dictionary, x = unit_dictionary(rng, 20, 60), rng.standard_normal((4, 20))
+    dictionary, x = unit_columns(rng, 20, 60), rng.standard_normal((4, 20))
     codes, gaps, cold = sparse_codes(dictionary, x, 0.1, method=method, gap=1e-6)
     again, _, none = sparse_codes(dictionary, x, 0.1, method=method, gap=1e-6, start=codes)
     assert (none == 0).all()
@@ -136,7 +133,7 @@ def test_an_active_set_finds_the_minimum_among_atoms_that_are_nearly_alike(posit
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_change_no_bit(method):
     rng = np.random.default_rng(6)
-    dictionary = unit_dictionary(rng, 12, 40).astype(np.float32)
+    dictionary = unit_columns(rng, 12, 40).astype(np.float32)
     x = rng.standard_normal((3 * tile_rows(40) + 7, 12)).astype(np.float32)
     found = set()
     for count in (1, 3):
@@ -147,7 +144,7 @@ def test_threads_change_no_bit(method):
 
 def test_coordinate_descent_without_the_gram_matrix_is_the_same():
     rng = np.random.default_rng(7)
-    dictionary, x = unit_dictionary(rng, 30, 700), rng.standard_normal((12, 30))
+    dictionary, x = unit_columns(rng, 30, 700), rng.standard_normal((12, 30))
     many = sparse_codes(dictionary, x, 0.05, gap=1e-9)[0]
     one = sparse_codes(dictionary, x[:3], 0.05, gap=1e-9)[0]
     np.testing.assert_allclose(one, many[:3], atol=1e-6)
@@ -157,7 +154,7 @@ def test_the_bodies_of_a_device_find_the_same(monkeypatch):
     import smtdist.kernels.l1 as module
 
     rng = np.random.default_rng(8)
-    dictionary, x = unit_dictionary(rng, 10, 30), rng.standard_normal((5, 10))
+    dictionary, x = unit_columns(rng, 10, 30), rng.standard_normal((5, 10))
     for positive in (True, False):
         here = {m: sparse_codes(dictionary, x, 0.4, positive=positive, method=m, gap=1e-8) for m in METHODS}
         problem = _prepared(dictionary, 0.4, x, not positive, 1e-8, 20_000)
@@ -207,11 +204,11 @@ def test_what_cannot_be_coded_is_refused(change, message):
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_matching_pursuit_is_that_of_the_oracle_and_of_others(k):
     rng = np.random.default_rng(9)
-    dictionary, x = unit_dictionary(rng, 20, 50), rng.standard_normal((300, 20))
+    dictionary, x = unit_columns(rng, 20, 50), rng.standard_normal((300, 20))
     codes = omp_codes(dictionary, x, k)
     assert ((codes != 0).sum(axis=1) == k).all()
     for row, code in zip(x[:20], codes, strict=False):
-        np.testing.assert_allclose(code, matching_pursuit(dictionary, row, k), atol=1e-10)
+        np.testing.assert_allclose(code, oracle.pursuit_code(row, dictionary.T, k), atol=1e-10)
     theirs = OrthogonalMatchingPursuit(n_nonzero_coefs=k, fit_intercept=False).fit(dictionary, x.T).coef_
     np.testing.assert_allclose(codes, theirs, atol=1e-8)
 
@@ -228,7 +225,7 @@ def test_matching_pursuit_takes_no_more_atoms_than_a_row_needs():
 
 def test_linear_features_are_thresholded():
     rng = np.random.default_rng(10)
-    dictionary, x = unit_dictionary(rng, 5, 9), rng.standard_normal((4, 5))
+    dictionary, x = unit_columns(rng, 5, 9), rng.standard_normal((4, 5))
     np.testing.assert_allclose(linear_features(dictionary, x, 0.2), np.maximum(x @ dictionary - 0.2, 0))
     signed = linear_features(dictionary, x, 0.2, positive=False)
     np.testing.assert_allclose(np.abs(signed), np.maximum(np.abs(x @ dictionary) - 0.2, 0))

@@ -7,7 +7,7 @@ import pytest
 from drawing import small_images
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import AsTheyAre, Counted
+from toys import AsTheyAre, Counted, sum_of
 
 import smtdist
 from smtdist.codes.l1 import SparseCoder, SparseSettings
@@ -104,9 +104,7 @@ def test_an_embedding_keeps_its_constraint(coder, moment):
     assert (np.diff(model.embedding.eigenvalues) >= 0).all()
     patches = PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten)
     statistic = ValueSums(DrawnPatches(patches), coder, Whole())
-    state = statistic.zero()
-    statistic.update(state, images, 0)
-    v = finish(state, statistic).means().constraint(moment)
+    v = finish(sum_of(statistic, images), statistic).means().constraint(moment)
     np.testing.assert_allclose(
         model.embedding.components @ v @ model.embedding.components.T, np.eye(5), atol=1e-6
     )
@@ -229,9 +227,7 @@ def test_a_flip_sums_mirrored_images_too(coder, context):
     patches = PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten)
     flipped = ValueSums(DrawnPatches(replace(patches, flip=True)), coder, context)
     plain = ValueSums(DrawnPatches(patches), coder, context)
-    both, apart = flipped.zero(), plain.zero()
-    flipped.update(both, images, 0)
-    plain.update(apart, np.concatenate([images, images[:, :, ::-1]]), 0)
+    both, apart = sum_of(flipped, images), sum_of(plain, np.concatenate([images, images[:, :, ::-1]]))
     assert (both.pop("n_samples"), apart.pop("n_samples")) == (60, 120)
     for name, value in apart.items():
         np.testing.assert_array_equal(both[name], value)

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from coding import stored_images
-from drawing import small_images
+from coding import IMAGES
+from drawing import unit_columns
 from executors import engine
 from sparse_coding.oracle_sparse import objective
 
@@ -19,19 +19,8 @@ from smtdist.statistics.patch_rows import PatchRows
 SMALL = SparseSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2), penalty=0.5)
 
 
-@pytest.fixture(scope="module")
-def images():
-    return small_images(0, 1100, 12, 10)
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    return stored_images(tmp_path_factory.mktemp("images"))
-
-
 def planted(rng, inputs, size, rows, active=2):
-    dictionary = rng.standard_normal((inputs, size))
-    dictionary /= np.linalg.norm(dictionary, axis=0)
+    dictionary = unit_columns(rng, inputs, size)
     codes = np.zeros((rows, size))
     for row in codes:
         row[rng.choice(size, active, replace=False)] = rng.uniform(1, 2, active)
@@ -151,14 +140,14 @@ def test_learning_lowers_the_objective(stored):
     ("changes", "width"),
     [({}, 24), ({"positive": False}, 48), ({"feature": "omp", "k": 2}, 48), ({"feature": "linear"}, 24)],
 )
-def test_features_are_pooled_codes(stored, images, changes, width):
+def test_features_are_pooled_codes(stored, changes, width):
     coder, _ = fit_coder(SparseCoder, stored, SMALL.replace(rounds=0, **changes), engine())
     assert coder.trace == ()
-    z = coder.represent(images[:4])
+    z = coder.represent(IMAGES[:4])
     assert z.shape == (4, 5, width)
     assert (z >= 0).all()
     assert z.any()
-    codes = coder.code(coder.rows(images[:1]))
+    codes = coder.code(coder.rows(IMAGES[:1]))
     np.testing.assert_allclose(z[0, 0], codes.mean(axis=0), rtol=1e-4, atol=1e-5)
 
 
@@ -179,9 +168,9 @@ def test_gabor_functions_are_told_from_noise():
     assert gabor_fits(np.ones((1, 5, 5)))[0].tolist() == [0.0]
 
 
-def test_what_cannot_be_coded(stored, images):
+def test_what_cannot_be_coded(stored):
     with pytest.raises(ConfigurationError, match="patch_size is 11, but"):
         fit_coder(SparseCoder, stored, SMALL.replace(patch=11), engine())
-    coder, _ = fit_coder(SparseCoder, ArraySource(images), SMALL.replace(rounds=0), engine())
+    coder, _ = fit_coder(SparseCoder, ArraySource(IMAGES), SMALL.replace(rounds=0), engine())
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
-        coder.represent(images[:, :8])
+        coder.represent(IMAGES[:, :8])

@@ -6,6 +6,7 @@ import words.reference_words as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured import on_threads
+from toys import assert_same_bits, sum_of
 
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
 from smtdist.kernels.tokens import BASIC, GIVEN, Lookup, Normalisation
@@ -33,22 +34,10 @@ def statistic(window=2, unknown="place", rules=BASIC, **more):
     return WordPairs(WORDS, window, Normalisation(rules), 15, unknown, **more)
 
 
-def summed(one, data):
-    state = one.zero()
-    one.update(state, data, 0)
-    return state
-
-
-def assert_equal(left, right):
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name], err_msg=name, strict=True)
-
-
 @law
 @given(texts, st.integers(1, 4), st.sampled_from(["place", "skip"]), st.sampled_from([BASIC, GIVEN]))
 def test_sums_are_those_of_an_explicit_d(drawn, window, unknown, rules):
-    found = finish(summed(statistic(window, unknown, rules), rows(drawn)))
+    found = finish(sum_of(statistic(window, unknown, rules), rows(drawn)))
     activity, near, scatter = oracle.statistics(drawn, WORDS, window, unknown, rules)
     np.testing.assert_array_equal(found.activity, activity)
     np.testing.assert_array_equal(found.cooccurrence().toarray(), near)
@@ -62,7 +51,7 @@ def test_sums_are_those_of_an_explicit_d(drawn, window, unknown, rules):
 @given(texts, st.sampled_from([BASIC, GIVEN]), st.integers(1, 6))
 def test_the_vocabulary_is_exact_and_its_ties_are_settled(drawn, rules, size):
     counts = TokenCounts(Normalisation(rules))
-    state = summed(counts, rows(drawn))
+    state = sum_of(counts, rows(drawn))
     words, occurrences = oracle.vocabulary(drawn, size, rules)
     assert state["n_positions"] == sum(len(line) for text in drawn for line in oracle.tokens(text, rules))
     if words:
@@ -77,8 +66,8 @@ def test_the_vocabulary_is_exact_and_its_ties_are_settled(drawn, rules, size):
 @law
 @given(texts, st.integers(0, 5))
 def test_parts_of_the_rows_make_the_whole(drawn, cut):
-    whole = summed(statistic(), rows(drawn))
-    parts = [summed(statistic(rows=part), rows(drawn)) for part in ((0, cut), (cut, len(WORDS)))]
+    whole = sum_of(statistic(), rows(drawn))
+    parts = [sum_of(statistic(rows=part), rows(drawn)) for part in ((0, cut), (cut, len(WORDS)))]
     for name in ("pair", "count"):
         np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), whole[name])
 
@@ -89,11 +78,11 @@ def test_full_buffers_and_threads_change_nothing(monkeypatch, threads):
 
     draw = np.random.default_rng(4)
     data = rows([" ".join(draw.choice(["a", "b", "c", ".", "x"], 200)) for _ in range(9)])
-    want = summed(statistic(3), data)
+    want = sum_of(statistic(3), data)
     monkeypatch.setattr(pairs, "BUFFER_PAIRS", 700)
     monkeypatch.setattr(pairs, "CORNER", 2)
     with on_threads(threads):
-        assert_equal(summed(statistic(3), data), want)
+        assert_same_bits(sum_of(statistic(3), data), want)
 
 
 def test_words_of_one_hash_are_told_apart(monkeypatch):
@@ -122,7 +111,7 @@ def test_words_of_one_hash_are_told_apart(monkeypatch):
 def test_limits_are_kept_and_said():
     data = rows(["one two three four"])
     with pytest.raises(MemoryBudgetError, match="more than 3 different words"):
-        summed(TokenCounts(Normalisation(), max_words=3), data)
+        sum_of(TokenCounts(Normalisation(), max_words=3), data)
     with pytest.raises(ConfigurationError, match="window is 0"):
         statistic(0)
     with pytest.raises(ConfigurationError, match="unknown is 'drop'"):
