@@ -123,6 +123,9 @@ class _Command(TyperCommand):
         return {}
 
     def invoke(self, ctx: Any) -> Any:
+        if not gc.isenabled():  # modules that `main` has loaded stay
+            gc.freeze()
+            gc.enable()
         GIVEN.set(Given(ctx.info_name, of_the_user(ctx)))
         return super().invoke(ctx)
 
@@ -150,16 +153,7 @@ def about(name: str) -> str:
 @cache
 def load(name: str) -> Any:
     """Import a command and return it as the command line needs it, once for all calls in a process."""
-    # modules stay: looking for garbage now, or later in what they import, takes a fifth of a start
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        module = import_module(f"smtdist.cli.{COMMANDS[name]}")
-    finally:
-        if not gc.get_freeze_count():  # once: what a caller of many commands drops is still found
-            gc.freeze()
-        if before:
-            gc.enable()
+    module = import_module(f"smtdist.cli.{COMMANDS[name]}")
     function = getattr(module, f"{name}_" if iskeyword(name) else name)
     app = typer.Typer(
         add_completion=False,

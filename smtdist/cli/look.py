@@ -93,11 +93,7 @@ def settings(model: str = "smt", code: str | None = None, all_: bool = False, js
     if code is not None:
         about["code"] = code
     elif model == jobs.SMT:
-        about |= {
-            "presets": configuration.PRESETS,
-            "joined_presets": {name: one._asdict() for name, one in configuration.JOINED.items()},
-            "preset_notes": configuration.PRESET_NOTES,
-        }
+        about |= configuration.preset_facts()
         for name, line in configuration.preset_lines().items():
             note = Text(as_typed(f"  {configuration.PRESET_NOTES[name]}"), style="dim")
             lines += [Text(as_typed(f"--preset {name}: {line}")), note]

@@ -13,11 +13,8 @@ from smtdist.cli.session import accuracy, engine_for, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import counted
-from smtdist.evaluate import evaluations, head_files
+from smtdist.evaluate import evaluations
 from smtdist.evaluate.evaluations import Asking
-from smtdist.evaluate.kernel_ridge import KernelEvaluation
-from smtdist.evaluate.linear import LinearEvaluation
-from smtdist.evaluate.run import Found
 from smtdist.models import image_looks, jobs, kinds, readout, store
 from smtdist.monitor import tables
 
@@ -102,29 +99,9 @@ def evaluate(
     elif isinstance(judged, dict):
         say_result(judged, json, *tables.video_tables(judged))
     else:
-        _say_judged(judged, ready, json, asking.model)
-
-
-def _say_judged(found: Found, ready: evaluations.Evaluation, json: bool, model: Path) -> None:
-    """Say an accuracy, and beside it that of raw pixels where they were judged."""
-    seen, mirrored = ready.about.get("directions"), ready.about.get("mirrored", False)
-    leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
-    about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}
-    title = f"{found.n_test:,} test {ready.samples}, {found.n_train:,} training {ready.samples}, "
-    title += counted(found.n_classes, "class") + (", mirrored images too" if mirrored else "")
-    if seen is not None:
-        title += f", {seen.count:,} leading directions"
-    advice = [found.advice]
-    if isinstance(found, KernelEvaluation):
-        advice.append(head_files.edge_sentence(found.penalty, found.path))
-    elif isinstance(found, LinearEvaluation):
-        advice.append(found.edge())
-        if not found.converged:
-            advice.append(
-                f"The {found.metric} classifier has not converged in {found.n_iter} iterations; with more its accuracy "
-                "could change."
-            )
-    say_result(found.to_dict() | about, json, accuracy(title, found), advice=advice)
+        about = ready.beside() | {"model": str(asking.model.absolute())}
+        shown = accuracy(ready.title(judged), judged)
+        say_result(judged.to_dict() | about, json, shown, advice=judged.notes())
 
 
 def export(

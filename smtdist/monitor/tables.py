@@ -332,6 +332,20 @@ def few_labels_table(sweep: Iterable[Mapping[str, Any]]) -> Sheet:
     return table("Accuracy with few labels", ("labels", "draws", "top-1", "95 % interval"), rows)
 
 
+def clips_table(title: str, clips: Iterable[Mapping[str, Any]]) -> Sheet:
+    """Return what a file of clips holds."""
+    rows = [
+        (
+            clip["clip"],
+            " x ".join(map(str, clip["frames"])),
+            "unknown" if clip["fps"] is None else f"{clip['fps']:.2f}",
+            str(len(clip["cuts"])),
+        )
+        for clip in clips
+    ]
+    return table(title, ("clip", "frames", "per second", "cuts"), rows)
+
+
 def video_tables(result: Mapping[str, Any]) -> list[Sheet]:
     """Return how straight paths of clips are, and what is reconstructed."""
     found = dict(result["straightness"])
