@@ -100,7 +100,8 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         renamed: dict[str, str] = getattr(self.callback, "renamed", {})
-        settings, words, rest = self._settings(args), list[str](), iter(args)
+        settings = self._settings(args) if "--model" in args else {}
+        words, rest = list[str](), iter(args)
         for word in rest:
             option, equals, value = word.partition("=")
             if option in settings:

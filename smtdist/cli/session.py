@@ -216,8 +216,8 @@ def say_model(
         shown.append(tables.passes_table(rounds_as_one(about["passes"])))
     if len(audit) > 1:
         shown.append(tables.audit_table(audit))
-    if twice := merging.told_of_repeats(result["n_repeated"]):
-        shown.append(twice)
+    if count := result["n_repeated"]:
+        shown.append(merging.told_of_repeats(count))
     parts = {f"{result['model']}, {name}": part for name, part in showing.parts(model).items()}
     for name, part in (parts or {result["model"]: model}).items():
         figures = ", ".join(showing.told(part))

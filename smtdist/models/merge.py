@@ -248,14 +248,13 @@ def repeated(model: Any) -> int:
 
 
 def told_of_repeats(count: int) -> str:
-    """Say that so many samples count twice; nothing where none does.
+    """Say that so many samples count twice.
 
     >>> told_of_repeats(1)
     '1 sample was in the sums already and counts twice now; withdraw the same data to undo this.'
     """
     what, counts = ("1 sample was", "counts") if count == 1 else (f"{count:,} samples were", "count")
-    undo = "withdraw the same data to undo this"
-    return f"{what} in the sums already and {counts} twice now; {undo}." if count else ""
+    return f"{what} in the sums already and {counts} twice now; withdraw the same data to undo this."
 
 
 def statistics_of(model: Transform, name: str) -> Any:
