@@ -480,6 +480,12 @@ def presets(name: str) -> dict[str, Configuration]:
     return {model: preset(base).replace(**changes, **own) for model, own in models.items()}
 
 
+def preset_facts() -> dict[str, Any]:
+    """Return the presets, those of several models side by side, and what is said of each, as plain JSON types."""
+    several = {name: one._asdict() for name, one in JOINED.items()}
+    return {"presets": PRESETS, "joined_presets": several, "preset_notes": PRESET_NOTES}
+
+
 def preset_lines() -> dict[str, str]:
     """Return the settings of every preset, as a line of text."""
     return {name: _given(changes) for name, changes in PRESETS.items()} | {

@@ -31,8 +31,8 @@ OURS = {
     for name in ("", ".cli", ".engine", ".errors", ".settings", ".configuration", ".engine.cluster_choice")
 } | {f"smtdist.cli.{name}" for name in ("app", "commands", "errors", "options")}
 OTHERS = {"annotated_doc", "attr", "click", "colorama", "markdown_it", "mdurl", "pygments", "rich"}
-OTHERS |= {"shellingham", "typer", "typing_extensions"}
-"""What typer brings with it; nothing of what computes."""
+OTHERS |= {"lazy_loader", "shellingham", "typer", "typing_extensions"}
+"""What typer brings with it, and what reads the list of public names; nothing of what computes."""
 
 
 def imported(*arguments):

@@ -100,7 +100,8 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         renamed: dict[str, str] = getattr(self.callback, "renamed", {})
-        settings, words, rest = self._settings(args), list[str](), iter(args)
+        settings = self._settings(args) if "--model" in args else {}
+        words, rest = list[str](), iter(args)
         for word in rest:
             option, equals, value = word.partition("=")
             if option in settings:
@@ -123,6 +124,9 @@ class _Command(TyperCommand):
         return {}
 
     def invoke(self, ctx: Any) -> Any:
+        if not gc.isenabled():  # modules that `main` has loaded stay
+            gc.freeze()
+            gc.enable()
         GIVEN.set(Given(ctx.info_name, of_the_user(ctx)))
         return super().invoke(ctx)
 
@@ -150,16 +154,7 @@ def about(name: str) -> str:
 @cache
 def load(name: str) -> Any:
     """Import a command and return it as the command line needs it, once for all calls in a process."""
-    # modules stay: looking for garbage now, or later in what they import, takes a fifth of a start
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        module = import_module(f"smtdist.cli.{COMMANDS[name]}")
-    finally:
-        if not gc.get_freeze_count():  # once: what a caller of many commands drops is still found
-            gc.freeze()
-        if before:
-            gc.enable()
+    module = import_module(f"smtdist.cli.{COMMANDS[name]}")
     function = getattr(module, f"{name}_" if iskeyword(name) else name)
     app = typer.Typer(
         add_completion=False,

@@ -18,7 +18,7 @@ from smtdist.data.importers.items import ImportOptions, Listing
 from smtdist.data.importers.run import ImportResult
 from smtdist.data.locations import Files, Parsed
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
-from smtdist.data.video import VideoSettings, import_videos
+from smtdist.data.video import VideoSettings, are_videos, import_videos
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest
@@ -31,8 +31,6 @@ from smtdist.monitor.tables import VisibleConsole
 
 VIDEO = "video"
 """The kind of SOURCE that is clips, not images."""
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
-"""How names of video files end, of which the kind need not be said."""
 
 
 @contextmanager
@@ -72,7 +70,7 @@ def import_(
     Example: smtdist import images/train --out data.h5 --group train
     """
     started = time.perf_counter()
-    if settings.get("kind") == VIDEO or all(path.suffix.lower() in VIDEOS for path in source):
+    if settings.get("kind") == VIDEO or are_videos(source):
         if idle := settings.keys() - {"kind", "crop"}:
             raise WrongUsage(f"{', '.join(sorted(idle))} is not for video; leave it out.")
         _import_clips(source, out, settings.get("crop"), levels, limit, overwrite, json)
@@ -111,17 +109,7 @@ def _import_clips(
     written = import_videos(
         files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=_tell
     )
-    rows = [
-        (
-            clip["clip"],
-            " x ".join(map(str, clip["frames"])),
-            "unknown" if clip["fps"] is None else f"{clip['fps']:.2f}",
-            str(len(clip["cuts"])),
-        )
-        for clip in written
-    ]
-    table = tables.table(str(out), ("clip", "frames", "per second", "cuts"), rows)
-    say_result({"out": str(out.absolute()), "clips": written}, json, table)
+    say_result({"out": str(out.absolute()), "clips": written}, json, tables.clips_table(str(out), written))
 
 
 def _imported(
@@ -161,13 +149,7 @@ def _facts(result: ImportResult, listing: Listing, out: Path, group: str, second
     return {
         "out": str(out.absolute()),
         "group": group,
-        "layout": result.layout,
-        "n_samples": result.samples,
-        "n_classes": result.n_classes,
-        "skipped": result.skipped,
-        "left_out": result.left_out,
-        "first_left_out": list(result.first_left_out),
-        "bytes": result.nbytes,
+        **result.to_dict(),
         "seconds": seconds,
         "images_per_second": result.new_items / seconds if seconds else 0.0,
     }

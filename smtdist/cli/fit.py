@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from smtdist.cli import options as opt
 from smtdist.cli.commands import CHECKPOINT
@@ -15,19 +15,13 @@ from smtdist.cli.session import engine_for, say_model, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
 from smtdist.engine.memory import readable
-from smtdist.engine.passes import WORTH_TELLING, Engine
-from smtdist.errors import InterruptedRun, counted
+from smtdist.engine.passes import Engine
+from smtdist.errors import InterruptedRun
 from smtdist.evaluate import first_look as looking
-from smtdist.kernels.cpu.dictionary import in_use
-from smtdist.models import forecast, jobs, rehearsal, solving, store
+from smtdist.models import forecast, jobs, rehearsal, store
 from smtdist.models.jobs import Request
 from smtdist.models.plan import PlannedCluster
 from smtdist.monitor import tables
-
-LARGE_MODEL: Final = 64 << 20
-"""Bytes of sums from which on the size of the model file is said."""
-MUCH: Final = 0.2
-"""Share of the processors that other work took while times were measured, from which on that is said."""
 
 
 def fit(
@@ -126,7 +120,8 @@ def plan(
         own[name] = found | {"workers": found["machines"]["workers"]}
         own[name] |= {"configuration": job.each[name].to_dict()} if job.each else {}
         lines += [f"The model {name}:"] if name else []
-        lines += [tables.plan_table(found["passes"], kept, found["total"]), *_remarks(one)]
+        lines.append(tables.plan_table(found["passes"], kept, found["total"]))
+        lines += tables.plan_remarks(found, forecast.MOST_ATOMS)
     if "" in plans:
         say_result(own[""] | about, json, *lines)
         return
@@ -135,71 +130,3 @@ def plan(
         low, high = map(sum, zip(*ranges, strict=True))
         lines.append(f"Expect all {len(plans)} models to take {tables.between(low, high)}.")
     say_result(about | {"models": own}, json, *lines)
-
-
-def _remarks(planned: forecast.FitPlan) -> list[str]:
-    """Return what the table leaves open, a line each."""
-    worker, lines = planned.machines.worker, []
-    if worker.alone:
-        lines.append(
-            f"This process alone, with {counted(worker.threads, 'thread')} and {readable(worker.limit_bytes)}."
-        )
-    else:
-        lines.append(
-            f"{counted(worker.workers, 'worker')} like this machine, each with {counted(worker.threads, 'thread')} and "
-            f"{readable(worker.limit_bytes)}; the peak is for each of them, and the solve runs on the driver "
-            f"({readable(planned.machines.driver_limit)})."
-        )
-    lines.append(tables.processor_line(**in_use()))
-    lines.extend(
-        f"The sums of the {cost.name} pass are computed in {cost.tiles} tiles of rows, because a worker's memory is too "
-        f"small for all: the numbers are the same, and the data are read {cost.tiles} times."
-        for cost in planned.costs
-        if cost.tiles > 1
-    )
-    if planned.largest_dictionary is not None:
-        kept = sum(
-            cost.traffic.written
-            for cost in planned.costs
-            if cost.name == solving.SOLVE and cost.traffic is not None
-        )
-        files = (
-            f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
-        )
-        most = planned.largest_dictionary
-        bound = ", the maximum," if most == forecast.MOST_ATOMS else ""
-        lines.append(f"Up to {counted(most, 'atom')}{bound} would fit. {files}")
-    if planned.model_bytes >= LARGE_MODEL:
-        lines.append(
-            f"The model file takes up to {readable(planned.model_bytes)}; compression usually leaves a third or a half of that."
-        )
-    calibration = planned.calibration
-    if calibration is None:
-        lines.append("No times: nothing was measured.")
-        return lines
-    guessed = {
-        name: pace.basis
-        for name, pace in calibration.paces.items()
-        if not pace.basis.startswith("measured")
-    }
-    lines.append(
-        f"Times from {calibration.seconds:.1f} s of real kernels on some of the data {calibration.where}"
-        + "".join(f"; {name} {basis}" for name, basis in guessed.items())
-        + (
-            f"; the solve by n³ from {counted(calibration.solve.size, 'row')}."
-            if calibration.solve
-            else "."
-        )
-    )
-    if calibration.others >= MUCH:
-        lines.append(
-            f"Other work took {100 * calibration.others:.0f} % of this machine's processors meanwhile; without it the fit "
-            "takes less time than planned here."
-        )
-    if planned.seconds_range is not None:
-        lines.append(f"Expect the fit to take {tables.between(*planned.seconds_range)}.")
-    if calibration.compile_seconds >= WORTH_TELLING:
-        lines.append(
-            f"Before that, kernels were compiled for {calibration.compile_seconds:.0f} s, usually once on a machine."
-        )
-    return lines

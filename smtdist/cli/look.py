@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, as_typed, in_shell, usage
 from smtdist.cli.session import engine_for, say_result
-from smtdist.data import hdf5
 from smtdist.data.writing import check_target
-from smtdist.errors import DataError, ModelError, counted, rendered, visible
+from smtdist.errors import counted, rendered, visible
 from smtdist.models import kinds, store
 from smtdist.monitor import tables
 from smtdist.monitor.tables import VisibleConsole
@@ -29,26 +27,10 @@ def info(model: Path | None = None, json: bool = False) -> None:
 
     Example: smtdist info model.h5 --json
     """
-    from smtdist.report.facts import facts_of, kind_of, looks_of
+    from smtdist.report.facts import facts_of, installation, kind_of, looks_of
 
     if model is None:
-        from smtdist.kernels.cpu.dictionary import in_use
-        from smtdist.kernels.device import device_name
-        from smtdist.kernels.products import ORDERED, library
-        from smtdist.kernels.threads import available_cores
-        from smtdist.models.provenance import versions
-
-        facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
-        facts |= {"code_products": ORDERED, "library": library()}
-        rows = [
-            *facts["versions"].items(),
-            ("cores", str(facts["cores"])),
-            ("GPU", facts["gpu"] or "no"),
-            ("products", facts["products"]),
-            ("processor", " ".join(facts["cpu_flags"])),
-            ("products of codes", "ours, in one order: the same bits on any processor"),
-            ("other products", facts["library"]),
-        ]
+        facts, rows = installation()
         say_result(facts, json, tables.facts_table("smtdist", rows))
         return
     facts, readable = facts_of(model), looks_of(kind_of(model)).readable
@@ -111,11 +93,7 @@ def settings(model: str = "smt", code: str | None = None, all_: bool = False, js
     if code is not None:
         about["code"] = code
     elif model == jobs.SMT:
-        about |= {
-            "presets": configuration.PRESETS,
-            "joined_presets": {name: one._asdict() for name, one in configuration.JOINED.items()},
-            "preset_notes": configuration.PRESET_NOTES,
-        }
+        about |= configuration.preset_facts()
         for name, line in configuration.preset_lines().items():
             note = Text(as_typed(f"  {configuration.PRESET_NOTES[name]}"), style="dim")
             lines += [Text(as_typed(f"--preset {name}: {line}")), note]
@@ -182,7 +160,7 @@ def report(
     """
     from smtdist.evaluate.run import Labelled
     from smtdist.models import loading
-    from smtdist.report.build import write_report
+    from smtdist.report.build import records_of, write_report
     from smtdist.report.facts import kind_of
     from smtdist.report.looks import look_at_some
 
@@ -200,16 +178,7 @@ def report(
         known, asked = (Labelled.open([str(data)], group, fitted.scaling) for group in (train, test))
         with engine_for(where, known.source) as engine:
             looked = look_at_some(fitted, known, asked, limit, engine)
-    records = None
-    if run is not None:
-        try:  # the last object that a fit printed has the records of its passes
-            printed = run.read_text("utf-8").strip()
-            found = json_text.loads(printed if printed.startswith("{\n") else printed.splitlines()[-1])
-            records = list(found["passes"])
-        except (OSError, UnicodeDecodeError, ValueError, LookupError, TypeError) as error:
-            raise ModelError(
-                f"{run} is not what smtdist fit --json prints; give that, or leave --run out."
-            ) from error
+    records = None if run is None else records_of(run)
     size = write_report(model, out, overwrite=overwrite, looked=looked, records=records, others=and_ or ())
     result = {"report": str(out.absolute()), "file": str(model.absolute()), "kind": kind, "bytes": size}
     say_result(result, json, f"{out}: {tables.size(size)}")
@@ -227,23 +196,13 @@ def draw(
 
     Example: smtdist draw concepts.h5 3 14 --figure points
     """
-    from smtdist.concepts import drawing
+    from smtdist.concepts import drawing, reading
     from smtdist.concepts.model import ConceptModel
 
     fitted = store.load(model, kind=ConceptModel)
-    label = None
-    if names is not None:
-        path, colon, dataset = names.rpartition(":")
-        if not colon:
-            raise WrongUsage(f"{names!r} names no dataset; write FILE.h5:DATASET.")
-        with hdf5.open_dataset(path, dataset) as stored:
-            if stored.shape != (fitted.points,) or stored.dtype.kind not in "OS":
-                raise DataError(
-                    f"{names} does not hold {fitted.points:,} names; give one text for each point."
-                )
-            label = [str(name) for name in stored.asstr()[()]]
-    numbers = [_point(word, label, fitted.points) for word in points]
     with usage():
+        label = None if names is None else reading.stored_names(names, fitted.points)
+        numbers = [reading.numbered(word, label, fitted.points) for word in points]
         found, paths = drawing.draw_points(fitted, numbers, figure, names=label, overwrite=overwrite)
     plain = [{"pattern": one.pattern, "concepts": one.concepts} for one in found]
     lines = [
@@ -252,14 +211,6 @@ def draw(
         for one in found
     ]
     say_result({"points": numbers, "kinds": plain, "files": paths}, json, *paths, *lines)
-
-
-def _point(word: str, names: list[str] | None, points: int) -> int:
-    if names is not None and word in names:
-        return names.index(word)
-    if word.isdecimal() and int(word) < points:
-        return int(word)
-    raise WrongUsage(f"There is no point {word!r}; give a name, or a number from 0 to {points - 1}.")
 
 
 def filters(

@@ -201,7 +201,7 @@ def say_model(
 ) -> None:
     """Say what was written: what its passes took, what it is, what was added and withdrawn, and what to do."""
     from smtdist.models import merge as merging
-    from smtdist.models.provenance import joined
+    from smtdist.models.provenance import rounds_as_one
 
     provenance = model.provenance
     audit, skipped = provenance.get("audit", []), provenance.get("skipped", [])
@@ -210,33 +210,20 @@ def say_model(
     advice = [] if job is None else [*filter(None, job.advice(model))]
     result |= {"audit": audit, "n_repeated": merging.repeated(model), "advice": [*advice]}
     if look is not None:
-        result["first_look"] = {**look.found.to_dict(), "mirrored": look.mirrored}
+        result["first_look"] = look.to_dict()
     shown: list[Any] = []
     if about.get("passes"):
-        rounds = [record for record in about["passes"] if record["name"].startswith("round-")]
-        as_one = [joined(f"rounds ({len(rounds)})", rounds)] if rounds else []
-        first = about["passes"].index(rounds[0]) if rounds else 0
-        rest = [record for record in about["passes"] if record not in rounds]
-        shown.append(tables.passes_table([*rest[:first], *as_one, *rest[first:]]))
+        shown.append(tables.passes_table(rounds_as_one(about["passes"])))
     if len(audit) > 1:
         shown.append(tables.audit_table(audit))
     if count := result["n_repeated"]:
-        what, counts = ("1 sample was", "counts") if count == 1 else (f"{count:,} samples were", "count")
-        shown.append(
-            f"{what} in the sums already and {counts} twice now; withdraw the same data to undo this."
-        )
+        shown.append(merging.told_of_repeats(count))
     parts = {f"{result['model']}, {name}": part for name, part in showing.parts(model).items()}
     for name, part in (parts or {result["model"]: model}).items():
         figures = ", ".join(showing.told(part))
         shown.append(f"{name}: {tables.size(about['bytes'])}, {figures}{tables.skipped_phrase(skipped)}")
     shown += [] if job is None else job.lines(model)
-    if look is not None and (raw := look.found.raw_pixels) is not None:
-        from smtdist.evaluate import metrics  # what was judged has loaded them
-
-        found, also = look.found, ", mirrored images among them" if look.mirrored else ""
-        first = counted(found.n_test, "image")
-        title = f"A first look: {first} of the fit, classified by {found.n_train:,} others of it{also}"
-        shown.append(accuracy(title, found))
-        # of the classifier nothing can be chosen here
-        advice.append(metrics.advice(found.top1, raw.top1, "kernel"))
+    if look is not None and look.found.raw_pixels is not None:
+        shown.append(accuracy(look.title, look.found))
+        advice.append(look.advice)
     say_result(result, json, *shown, advice=advice)

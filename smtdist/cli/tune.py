@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, in_shell, usage
 from smtdist.cli.session import engine_for, say_result
-from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import counted, rendered, set_to
 from smtdist.evaluate import judging, tuning
 from smtdist.evaluate.run import Labelled
-from smtdist.models.image_jobs import for_images, learned_code, read_atoms
+from smtdist.models.image_jobs import read_atoms
 from smtdist.models.tuning import grid as grids
 from smtdist.monitor import tables
 
@@ -54,19 +52,8 @@ def tune(
     if plot is not None and plot.suffix.lower() not in FORMATS:
         raise WrongUsage(f"{plot} is not a picture name; let it end in {', '.join(FORMATS)}.")
     with usage():
-        is_learnt = _is_learnt(settings, grid or [])
-        if is_learnt and (preset or atoms is not None):
-            raise WrongUsage("Learned codes are tuned without --preset and --atoms; leave them out.")
         given = None if atoms is None else read_atoms(atoms)
-        values = grids.parse_grid(grid or [], learnt=is_learnt)
-        if is_learnt:
-            trials = tuning.Trials.of_learnt(settings, values)
-        else:
-            changes = Configuration.named(settings)
-            if given is not None:
-                changes.setdefault("dictionary_method", "given")
-            start = configuration.preset(preset) if preset else Configuration()
-            trials = tuning.Trials.of(start.replace(**changes), values, given)
+        trials = tuning.Trials.asked(settings, grid or [], preset, given)
     whole = Labelled.open(data, train, trials.votes, fitted=False)
     try:
         judge: float | Labelled = float(validation)
@@ -74,9 +61,8 @@ def tune(
         judge = Labelled.open(data, validation, trials.votes, fitted=False)
     with usage():
         known, asked = tuning.parts(whole, judge, limit, trials.votes.random_state)
-    if not is_learnt and not preset:
-        named = Configuration.named(settings).keys() | values.keys()
-        trials = tuning.Trials.of(for_images(trials.votes, known.source, named), values, given)
+    if not preset:
+        trials = trials.suited(known.source, settings)
     trials.require_neighbours(known, metric, n_neighbors)
     with engine_for(where, known.source) as engine:
         found = trials.tried(known, asked, engine, metric, n_neighbors, started)
@@ -107,21 +93,3 @@ def tune(
     )
     table = tables.table(title, ("", *varied, "top-1", "95 % interval", "top-5"), lines)
     say_result(result, json, table, result["set"])
-
-
-def _is_learnt(settings: Mapping[str, Any], grid: list[str]) -> bool:
-    """Tell whether --set or --grid ask for learned codes; both kinds in one grid are wrong usage."""
-    varied = [text.partition("=") for text in grid]
-    codes = {
-        str(one).strip()
-        for name, values in [*settings.items(), *((name, words) for name, _, words in varied)]
-        if name in ("code", "feature")
-        for one in str(values).split(",")
-    }
-    learnt = {one for one in codes if learned_code({"code": one})}
-    if learnt and codes - learnt:
-        raise WrongUsage(
-            f"{', '.join(sorted(learnt))} and {', '.join(sorted(codes - learnt))} have settings of their own; tune them one "
-            f"after the other."
-        )
-    return bool(learnt)

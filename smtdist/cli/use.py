@@ -11,13 +11,10 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import accuracy, engine_for, say_result
 from smtdist.data.writing import check_target
-from smtdist.engine.memory import memory_limit, readable
+from smtdist.engine.memory import memory_limit
 from smtdist.errors import counted
-from smtdist.evaluate import evaluations, head_files
+from smtdist.evaluate import evaluations
 from smtdist.evaluate.evaluations import Asking
-from smtdist.evaluate.kernel_ridge import KernelEvaluation
-from smtdist.evaluate.linear import LinearEvaluation
-from smtdist.evaluate.run import Found
 from smtdist.models import image_looks, jobs, kinds, readout, store
 from smtdist.monitor import tables
 
@@ -50,17 +47,9 @@ def transform(
     with engine_for(where, seen.source) as engine:
         if plan and seen.plan is not None:
             found, disk_bytes = seen.plan(engine)
-            limit, workers = memory_limit(), 0 if found.alone else found.worker_bytes
-            rows = [
-                ("representation", found.size_phrase()),
-                *tables.memory_rows(found.driver_bytes(), workers, found.slots, limit),
-                ("disk", f"{readable(disk_bytes)}, the file"),
-                ("time", tables.between_or_not(found.seconds)),
-            ]
-            about = {"disk_bytes": disk_bytes, "limit_bytes": limit, "model": str(look.model.absolute())}
-            say_result(
-                found.to_dict() | about, json, tables.facts_table("What the transform will cost", rows)
-            )
+            about = {"disk_bytes": disk_bytes, "limit_bytes": memory_limit()}
+            cost = found.to_dict() | about | {"model": str(look.model.absolute())}
+            say_result(cost, json, tables.transform_plan_table(cost, found.size_phrase()))
             return
         size = seen.write(engine, out, overwrite)
     result = {"out": str(out.absolute()), "bytes": size, **seen.about}
@@ -99,76 +88,20 @@ def evaluate(
     with engine_for(where, ready.source) as engine:
         if plan and ready.plan is not None:
             about = {"model": str(asking.model.absolute()), "metric": ready.about.get("metric")}
-            cost = ready.plan(engine)
-            names = ("training images", "test images")
-            rows = [(name, one.size_phrase()) for name, one in zip(names, cost.transforms, strict=False)]
-            workers = max((one.slots for one in cost.transforms), default=0)
-            rows += tables.memory_rows(cost.driver_bytes, cost.worker_bytes, workers, memory_limit())
-            rows += [(f"  {stage.name}", readable(stage.driver_bytes)) for stage in cost.stages]
-            disk = f"{readable(cost.disk_bytes)}, a temporary file" if cost.disk_bytes else "nothing"
-            rows.append(("disk", disk))
-            if cost.transforms:
-                rows.append(("time to represent", tables.between_or_not(cost.seconds)))
-            rows.append(("time to classify", tables.between_or_not(cost.judging)))
-            table = tables.facts_table("What the evaluation will cost", rows)
-            say_result(cost.to_dict() | about, json, table)
+            planned = ready.plan(engine)
+            cost, sizes = planned.to_dict() | about, [one.size_phrase() for one in planned.transforms]
+            say_result(cost, json, tables.evaluation_plan_table(cost, sizes))
             return
         judged = ready.judge(engine)
     if isinstance(judged, list):
-        draws = []
-        for one in judged:
-            interval = " to ".join(map(tables.percent, one["interval"])) if one["interval"] else "-"
-            draws.append(
-                (f"{one['labels']:,}", f"{len(one['draws'])}", tables.percent(one["mean"]), interval)
-            )
-        columns = ("labels", "draws", "top-1", "95 % interval")
-        sweep = tables.table("Accuracy with few labels", columns, draws)
-        say_result({"metric": str(ready.about["metric"]), "sweep": judged}, json, sweep)
+        sweep = {"metric": str(ready.about["metric"]), "sweep": judged}
+        say_result(sweep, json, tables.few_labels_table(judged))
     elif isinstance(judged, dict):
-        say_result(judged, json, *_video_tables(judged))
+        say_result(judged, json, *tables.video_tables(judged))
     else:
-        _say_judged(judged, ready, json, asking.model)
-
-
-def _video_tables(result: dict[str, Any]) -> list[Any]:
-    """Return how straight paths of clips are, and what is reconstructed."""
-    found = dict(result["straightness"])
-    for one in result["regularised"]:
-        found[f"embedding, eq. 11 at {one['strength']:g}"] = one["embedding"]
-    paths = [
-        (name, f"{one['second_difference']:.4f}", f"{one['bend']:.4f}", f"{one['angle']:.1f}°")
-        for name, one in found.items()
-    ]
-    rebuilt = [
-        (name, f"{one['snr']:.2f} dB", f"{one['snr_without_mean']:.2f} dB")
-        for name, one in result["reconstruction"].items()
-    ]
-    return [
-        tables.table("Paths: 0 is straight", ("of", "2nd difference", "bend", "angle"), paths),
-        tables.table("Reconstruction", ("from", "SNR", "without mean"), rebuilt),
-    ]
-
-
-def _say_judged(found: Found, ready: evaluations.Evaluation, json: bool, model: Path) -> None:
-    """Say an accuracy, and beside it that of raw pixels where they were judged."""
-    seen, mirrored = ready.about.get("directions"), ready.about.get("mirrored", False)
-    leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
-    about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}
-    title = f"{found.n_test:,} test {ready.samples}, {found.n_train:,} training {ready.samples}, "
-    title += counted(found.n_classes, "class") + (", mirrored images too" if mirrored else "")
-    if seen is not None:
-        title += f", {seen.count:,} leading directions"
-    advice = [found.advice]
-    if isinstance(found, KernelEvaluation):
-        advice.append(head_files.edge_sentence(found.penalty, found.path))
-    elif isinstance(found, LinearEvaluation):
-        advice.append(found.edge())
-        if not found.converged:
-            advice.append(
-                f"The {found.metric} classifier has not converged in {found.n_iter} iterations; with more its accuracy "
-                "could change."
-            )
-    say_result(found.to_dict() | about, json, accuracy(title, found), advice=advice)
+        about = ready.beside() | {"model": str(asking.model.absolute())}
+        shown = accuracy(ready.title(judged), judged)
+        say_result(judged.to_dict() | about, json, shown, advice=judged.notes())
 
 
 def export(

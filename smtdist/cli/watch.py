@@ -46,16 +46,19 @@ def watch(
         if json:
             view.replay(lambda event: print(json_text.dumps(event), flush=True))
         elif not quiet and VisibleConsole().is_terminal:  # drawn in place
-            live = shown.enter_context(Live(console=VisibleConsole(), auto_refresh=False))
+            live = Live(
+                console=VisibleConsole(),
+                auto_refresh=False,
+                get_renderable=lambda: text.rendered(view.progress()),
+            )
+            shown.enter_context(live)
         elif not quiet:  # a line a pass, as a log has it
             view.replay(shown.enter_context(ProgressView(VisibleConsole())))
         while view.status not in ENDED:
             if live is not None:
-                live.update(text.rendered(view.progress()), refresh=True)
+                live.refresh()
             time.sleep(watching.POLL_SECONDS)
         found = view.progress()
-        if live is not None:
-            live.update(text.rendered(found), refresh=True)
     if found["status"] == "failed":
         raise SmtdistError(f"The run failed: {found['text']}")
     if found["status"] == "stopped":

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.scores import leaves
+from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.errors import ConfigurationError, DataError
@@ -214,3 +215,25 @@ def described(model: ConceptModel, source: Source) -> Iterator[str]:
         yield (
             f"  {concept:>4}  {model.members[concept]:>9,} members, weight {model.weights[concept]:.3g}; typical: {typical}"
         )
+
+
+def stored_names(where: str, points: int) -> list[str]:
+    """Return the names of points in a dataset, FILE.h5:DATASET."""
+    path, colon, dataset = where.rpartition(":")
+    if not colon:
+        raise ConfigurationError(f"{where!r} names no dataset; write FILE.h5:DATASET.")
+    with hdf5.open_dataset(path, dataset) as stored:
+        if stored.shape != (points,) or stored.dtype.kind not in "OS":
+            raise DataError(f"{where} does not hold {points:,} names; give one text for each point.")
+        return [str(name) for name in stored.asstr()[()]]
+
+
+def numbered(word: str, names: list[str] | None, points: int) -> int:
+    """Return the number of a point by its name or its number."""
+    if names is not None and word in names:
+        return names.index(word)
+    if word.isdecimal() and int(word) < points:
+        return int(word)
+    raise ConfigurationError(
+        f"There is no point {word!r}; give a name, or a number from 0 to {points - 1}."
+    )

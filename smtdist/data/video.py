@@ -33,8 +33,19 @@ from smtdist.kernels import hashing
 
 Frames = npt.NDArray[np.float32]
 
+ENDINGS: Final = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v")
+"""How names of video files end, of which the kind need not be said."""
 LOW_PASS: Final = 0.75
 """r₀ as a share of the Nyquist frequency: the paper's 48 of 64 cycles a frame of 128 pixels."""
+
+
+def are_videos(paths: Iterable[Path]) -> bool:
+    """Tell whether files are video by their names.
+
+    >>> are_videos([Path("a.MP4"), Path("b.mov")]), are_videos([Path("a.mp4"), Path("b.npz")])
+    (True, False)
+    """
+    return all(path.suffix.lower() in ENDINGS for path in paths)
 
 
 def centre_crop(

@@ -75,7 +75,7 @@ class ClusterChoice:
 
     def checked(self) -> Self:
         """Return the choice, or say what cannot be meant."""
-        if not self.is_address and self.name not in KINDS:
+        if self.name not in KINDS and not self.is_address:
             near = difflib.get_close_matches(self.name, KINDS, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; give {', '.join(KINDS)}, or an address."
             raise ConfigurationError(f"{self.name!r} is not a kind of cluster{hint}")

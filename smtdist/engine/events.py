@@ -49,6 +49,8 @@ SUSPICIOUS_SHARE: Final = 0.8
 """A worker that had so much of its limit in use, or was to have, may have run out of memory."""
 
 MEMORY = ("memory_bytes", "device_bytes")
+WORTH_TELLING: Final = 1.0
+"""Seconds of compiling kernels from which on the user is told of it."""
 
 
 class EventStream:

@@ -22,6 +22,7 @@ from smtdist.engine import unchanged, worker
 from smtdist.engine.checkpoint import Learned, PassFolder, ThetaFile, packed, remove_pass, unpacked
 from smtdist.engine.events import (
     EVENTS,
+    WORTH_TELLING,
     EventStream,
     Outlet,
     PassProgress,
@@ -50,7 +51,6 @@ T = TypeVar("T")
 
 ON_BAD_CHUNK: Final = ("raise", "skip")
 SOLVE_ON: Final = ("driver", "workers")
-WORTH_TELLING: Final = 1.0  # seconds of compiling kernels from which on the user is told of it
 STAYING_SHARE: Final = 0.25  # of a worker's memory, that samples which stay there may take
 
 # called with each engine that is made in this context, so that a view can follow a run that other code starts

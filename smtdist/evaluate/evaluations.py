@@ -19,7 +19,7 @@ from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, command, option
+from smtdist.errors import ConfigurationError, command, counted, option
 from smtdist.evaluate import judging, knn, run, stored
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import jobs, kinds, loading, readout, store
@@ -77,6 +77,19 @@ class Evaluation:
     plan: Callable[[Engine], EvaluationPlan] | None = None
     samples: str = "images"
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def title(self, found: run.Found) -> str:
+        """Return what a classifier was judged on, in words."""
+        seen, mirrored = self.about.get("directions"), self.about.get("mirrored", False)
+        title = f"{found.n_test:,} test {self.samples}, {found.n_train:,} training {self.samples}, "
+        title += counted(found.n_classes, "class") + (", mirrored images too" if mirrored else "")
+        return title if seen is None else f"{title}, {seen.count:,} leading directions"
+
+    def beside(self) -> dict[str, Any]:
+        """Return what is said beside an accuracy, as plain JSON types."""
+        seen = self.about.get("directions")
+        leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
+        return {"leading": leading, "mirrored": self.about.get("mirrored", False)}
 
 
 def evaluation(asking: Asking) -> Evaluation:

@@ -10,7 +10,7 @@ from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, MemoryBudgetError, MissingDatasetError
+from smtdist.errors import DataError, MemoryBudgetError, MissingDatasetError, counted
 from smtdist.evaluate import judging, knn, metrics, run
 from smtdist.models import loading
 from smtdist.models.tuning import split as splitting
@@ -26,6 +26,23 @@ class Look(NamedTuple):
 
     found: run.Found
     mirrored: bool  # whether mirrored images voted
+
+    @property
+    def title(self) -> str:
+        """What was judged, by what."""
+        found, also = self.found, ", mirrored images among them" if self.mirrored else ""
+        first = counted(found.n_test, "image")
+        return f"A first look: {first} of the fit, classified by {found.n_train:,} others of it{also}"
+
+    @property
+    def advice(self) -> str:
+        """What to try where raw pixels are no worse; of the classifier nothing can be chosen here."""
+        raw = self.found.raw_pixels
+        return "" if raw is None else metrics.advice(self.found.top1, raw.top1, "kernel")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was found as plain JSON types."""
+        return {**self.found.to_dict(), "mirrored": self.mirrored}
 
 
 def first_look(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import CheckpointError, ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
+from smtdist.evaluate.head_files import edge_sentence
 from smtdist.evaluate.metrics import Judged, Tally, checked_labels, labels_to_judge
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.convergence import Convergence
@@ -558,6 +559,10 @@ class KernelEvaluation(Judged):
     n_held: int = 0
     steps: int = 0
     residual: float = 0.0
+
+    def notes(self) -> list[str]:
+        """Return what to say beside the accuracy, of the penalty too."""
+        return [*super().notes(), edge_sentence(self.penalty, self.path)]
 
 
 def evaluate_kernel_ridge(

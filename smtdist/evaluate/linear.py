@@ -176,6 +176,14 @@ class LinearEvaluation(Judged):
     converged: bool
     path: Path
 
+    def notes(self) -> list[str]:
+        """Return what to say beside the accuracy: of C too, and of a fit that has not converged."""
+        going_on = (
+            f"The {self.metric} classifier has not converged in {self.n_iter} iterations; with more its accuracy could "
+            "change."
+        )
+        return [*super().notes(), self.edge(), "" if self.converged else going_on]
+
     def edge(self) -> str:
         """Return the sentence for a C that is the first or the last of those that were tried; empty for another."""
         word, other = edge(self.C, [one["C"] for one in self.path])

@@ -50,6 +50,10 @@ class Judged(Shown):
         """What to try where raw pixels are no worse; empty where they are worse, or were not judged."""
         return "" if self.raw_pixels is None else advice(self.top1, self.raw_pixels.top1, self.metric)
 
+    def notes(self) -> list[str]:
+        """Return what to say beside the accuracy, a sentence each; some may be empty."""
+        return [self.advice]
+
     def to_dict(self) -> dict[str, Any]:
         """Return every field as plain JSON types; of raw pixels the accuracy and its interval, where they were judged."""
         plain = {

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.showing import Shown, html_table
+from smtdist.data.source import Source
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import Execution
-from smtdist.errors import ConfigurationError, DataError, rendered
+from smtdist.errors import ConfigurationError, DataError, option, rendered
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.run import Labelled
+from smtdist.models.image_jobs import for_images, learned_code
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning import split as splitting
 from smtdist.models.tuning import tune as trying
@@ -107,6 +110,36 @@ class Trials:
         """Return all combinations of settings of a transform of learned codes."""
         return cls(grid, learnt_trials(settings, grid), dict(settings), Configuration(), learnt=True)
 
+    @classmethod
+    def asked(
+        cls,
+        settings: Mapping[str, Any],
+        grid: Sequence[str],
+        preset: str | None,
+        atoms: NDArray[np.floating[Any]] | None,
+    ) -> Trials:
+        """Return all combinations of a grid as it is written, of learned codes where it or the settings ask for them."""
+        learnt = _asks_for_learned(settings, grid)
+        if learnt and (preset or atoms is not None):
+            raise ConfigurationError(
+                f"Learned codes are tuned without {option('preset')} and {option('atoms')}; leave them out."
+            )
+        values = grids.parse_grid(grid, learnt=learnt)
+        if learnt:
+            return cls.of_learnt(settings, values)
+        changes = Configuration.named(settings)
+        if atoms is not None:
+            changes.setdefault("dictionary_method", "given")
+        start = configuration.preset(preset) if preset else Configuration()
+        return cls.of(start.replace(**changes), values, atoms)
+
+    def suited(self, source: Source, settings: Mapping[str, Any]) -> Trials:
+        """Return the same with the defaults that images have, where neither settings nor the grid say them."""
+        if self.learnt:
+            return self
+        named = Configuration.named(settings).keys() | self.grid.keys()
+        return Trials.of(for_images(self.votes, source, named), self.grid, self.atoms)
+
     def tried(
         self,
         known: Labelled,
@@ -145,6 +178,24 @@ class Trials:
         """Refuse more neighbours than there are samples to learn from."""
         if metric == "knn":
             run.require_neighbours(knn.SoftNeighbours.of(self.votes, neighbours), known.source.n_samples)
+
+
+def _asks_for_learned(settings: Mapping[str, Any], grid: Sequence[str]) -> bool:
+    """Tell whether settings or a grid ask for learned codes; both kinds in one grid are refused."""
+    varied = [text.partition("=") for text in grid]
+    codes = {
+        str(one).strip()
+        for name, values in [*settings.items(), *((name, words) for name, _, words in varied)]
+        if name in ("code", "feature")
+        for one in str(values).split(",")
+    }
+    learnt = {one for one in codes if learned_code({"code": one})}
+    if learnt and codes - learnt:
+        raise ConfigurationError(
+            f"{', '.join(sorted(learnt))} and {', '.join(sorted(codes - learnt))} have settings of their own; tune them one "
+            f"after the other."
+        )
+    return bool(learnt)
 
 
 def _probe(train_z: Any, train_y: Any, test_z: Any, test_y: Any) -> run.Found:

@@ -247,6 +247,16 @@ def repeated(model: Any) -> int:
     return 0 if origin is None else int(origin.repeated)
 
 
+def told_of_repeats(count: int) -> str:
+    """Say that so many samples count twice.
+
+    >>> told_of_repeats(1)
+    '1 sample was in the sums already and counts twice now; withdraw the same data to undo this.'
+    """
+    what, counts = ("1 sample was", "counts") if count == 1 else (f"{count:,} samples were", "count")
+    return f"{what} in the sums already and {counts} twice now; withdraw the same data to undo this."
+
+
 def statistics_of(model: Transform, name: str) -> Any:
     """Return a model's sums, or say that it has none."""
     if model.statistics is None:

@@ -85,6 +85,14 @@ def joined(name: str, records: list[Record]) -> Record:
     return {**total, "peak_bytes": highest["peak_bytes"], "projected_bytes": highest["projected_bytes"]}
 
 
+def rounds_as_one(records: list[Record]) -> list[Record]:
+    """Return records of passes with all rounds of a dictionary as one, where the first of them was."""
+    rounds = [record for record in records if record["name"].startswith("round-")]
+    rest = [record for record in records if record not in rounds]
+    first = records.index(rounds[0]) if rounds else 0
+    return [*rest[:first], *([joined(f"rounds ({len(rounds)})", rounds)] if rounds else []), *rest[first:]]
+
+
 def best_of(
     most: int,
     fit: Callable[[int], tuple[T, list[Record]]],

@@ -19,11 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 from smtdist.data import retry
+from smtdist.engine.events import WORTH_TELLING
 from smtdist.engine.memory import readable
 from smtdist.errors import counted, visible
 
 BETWEEN: Final = 2  # characters between two columns
 FRAME: Final = 2
+LARGE_MODEL: Final = 64 << 20
+"""Bytes of sums from which on a plan says the size of the model file."""
+MUCH: Final = 0.2
+"""Share of the processors that other work took while times were measured, from which on a plan says it."""
 
 
 class VisibleConsole(Console):
@@ -224,6 +229,142 @@ def plan_table(
     )
 
 
+def plan_remarks(plan: Mapping[str, Any], most: int) -> list[str]:
+    """Return what the tables of a fit's plan leave open, a line each; `most` is the maximum of atoms."""
+    machines, total, calibration = plan["machines"], plan["total"], plan["calibration"]
+    workers, driver = machines["workers"], readable(machines["driver_bytes"])
+    each = f"{counted(machines['threads'], 'thread')} and {readable(machines['worker_bytes'])}"
+    lines = [f"This process alone, with {each}."]
+    if workers:
+        lines = [
+            f"{counted(workers, 'worker')} like this machine, each with {each}; the peak is for each of them, and the solve runs "
+            f"on the driver ({driver})."
+        ]
+    lines.append(processor_line(machines["products"], machines["cpu_flags"]))
+    lines.extend(
+        f"The sums of the {cost['name']} pass are computed in {cost['tiles']} tiles of rows, because a worker's memory is too "
+        f"small for all: the numbers are the same, and the data are read {cost['tiles']} times."
+        for cost in plan["passes"]
+        if cost["tiles"] > 1
+    )
+    if (atoms := plan["largest_dictionary"]) is not None:
+        kept = sum(cost.get("written_bytes", 0) for cost in plan["passes"] if cost["name"] == "solve")
+        files = (
+            f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
+        )
+        lines.append(
+            f"Up to {counted(atoms, 'atom')}{', the maximum,' * (atoms == most)} would fit. {files}"
+        )
+    if total["model_bytes"] >= LARGE_MODEL:
+        lines.append(
+            f"The model file takes up to {readable(total['model_bytes'])}; compression usually leaves a third or a half of that."
+        )
+    if calibration is None:
+        return [*lines, "No times: nothing was measured."]
+    bases = {name: pace["basis"] for name, pace in calibration["passes"].items()}
+    guessed = [f"; {name} {basis}" for name, basis in bases.items() if not basis.startswith("measured")]
+    solve = calibration["solve"]
+    by = f"; the solve by n³ from {counted(solve['size'], 'row')}" if solve else ""
+    lines.append(
+        f"Times from {calibration['seconds']:.1f} s of real kernels on some of the data {calibration['where']}"
+        f"{''.join(guessed)}{by}."
+    )
+    if calibration["others"] >= MUCH:
+        lines.append(
+            f"Other work took {100 * calibration['others']:.0f} % of this machine's processors meanwhile; without it the fit "
+            "takes less time than planned here."
+        )
+    if total["seconds_range"] is not None:
+        lines.append(f"Expect the fit to take {between(*total['seconds_range'])}.")
+    if calibration["compile_seconds"] >= WORTH_TELLING:
+        lines.append(
+            f"Before that, kernels were compiled for {calibration['compile_seconds']:.0f} s, usually once on a machine."
+        )
+    return lines
+
+
+def transform_plan_table(cost: Mapping[str, Any], size: str) -> Table:
+    """Return what representing samples will cost; `size` says how large the result is."""
+    rows = [("representation", size), *_memory_rows(cost, cost["workers"])]
+    rows += [
+        ("disk", f"{readable(cost['disk_bytes'])}, the file"),
+        ("time", _between_or_not(cost["seconds"])),
+    ]
+    return facts_table("What the transform will cost", rows)
+
+
+def evaluation_plan_table(cost: Mapping[str, Any], sizes: Sequence[str]) -> Table:
+    """Return what an evaluation will cost, the memory of its stages too; `sizes` says how large each representation is."""
+    each, disk = cost["transforms"], cost["disk_bytes"]
+    rows = [*zip(("training images", "test images"), sizes, strict=False)]
+    rows += _memory_rows(cost, max((one["workers"] for one in each), default=0))
+    rows += [(f"  {stage['name']}", readable(stage["driver_bytes"])) for stage in cost["stages"]]
+    rows.append(("disk", f"{readable(disk)}, a temporary file" if disk else "nothing"))
+    if each:
+        rows.append(("time to represent", _between_or_not(cost["representing_seconds"])))
+    rows.append(("time to classify", _between_or_not(cost["judging_seconds"])))
+    return facts_table("What the evaluation will cost", rows)
+
+
+def _memory_rows(cost: Mapping[str, Any], workers: int) -> list[tuple[str, str]]:
+    """Return what a process that starts a run needs of its limit, and each worker, where there are some."""
+    driver, worker, limit = (cost[f"{name}_bytes"] for name in ("driver_peak", "worker_peak", "limit"))
+    rows = [("memory of this process", f"{readable(driver)} of {readable(limit)}")]
+    return [*rows, ("memory of each worker", f"{readable(worker)}, {workers} of them")] if worker else rows
+
+
+def _between_or_not(seconds: Sequence[float] | None) -> str:
+    """Return a range of time, which may not be known."""
+    return "not known" if seconds is None else f"{duration(seconds[0])} to {duration(seconds[1])}"
+
+
+def few_labels_table(sweep: Iterable[Mapping[str, Any]]) -> Sheet:
+    """Return the accuracy with each number of labels, over several draws of them."""
+    rows = [
+        (
+            f"{one['labels']:,}",
+            f"{len(one['draws'])}",
+            percent(one["mean"]),
+            " to ".join(map(percent, one["interval"])) if one["interval"] else "-",
+        )
+        for one in sweep
+    ]
+    return table("Accuracy with few labels", ("labels", "draws", "top-1", "95 % interval"), rows)
+
+
+def clips_table(title: str, clips: Iterable[Mapping[str, Any]]) -> Sheet:
+    """Return what a file of clips holds."""
+    rows = [
+        (
+            clip["clip"],
+            " x ".join(map(str, clip["frames"])),
+            "unknown" if clip["fps"] is None else f"{clip['fps']:.2f}",
+            str(len(clip["cuts"])),
+        )
+        for clip in clips
+    ]
+    return table(title, ("clip", "frames", "per second", "cuts"), rows)
+
+
+def video_tables(result: Mapping[str, Any]) -> list[Sheet]:
+    """Return how straight paths of clips are, and what is reconstructed."""
+    found = dict(result["straightness"])
+    for one in result["regularised"]:
+        found[f"embedding, eq. 11 at {one['strength']:g}"] = one["embedding"]
+    paths = [
+        (name, f"{one['second_difference']:.4f}", f"{one['bend']:.4f}", f"{one['angle']:.1f}°")
+        for name, one in found.items()
+    ]
+    rebuilt = [
+        (name, f"{one['snr']:.2f} dB", f"{one['snr_without_mean']:.2f} dB")
+        for name, one in result["reconstruction"].items()
+    ]
+    return [
+        table("Paths: 0 is straight", ("of", "2nd difference", "bend", "angle"), paths),
+        table("Reconstruction", ("from", "SNR", "without mean"), rebuilt),
+    ]
+
+
 def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -> Sheet:
     """Return classifiers side by side: top-1 with its 95 % interval, and top-5 of more than five classes."""
     rows, many = [], False
@@ -280,19 +421,6 @@ def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
     for name, value in facts:
         result.add_row(visible(name), visible(value))
     return result
-
-
-def memory_rows(driver: int, worker: int, workers: int, limit: int) -> list[tuple[str, str]]:
-    """Return what a process that starts a run needs of its limit, and each worker, where there are some."""
-    rows = [("memory of this process", f"{readable(driver)} of {readable(limit)}")]
-    if worker:
-        rows.append(("memory of each worker", f"{readable(worker)}, {workers} of them"))
-    return rows
-
-
-def between_or_not(seconds: tuple[float, float] | None) -> str:
-    """Return a range of time, which may not be known."""
-    return "not known" if seconds is None else f"{duration(seconds[0])} to {duration(seconds[1])}"
 
 
 def processor_line(products: str, cpu_flags: Iterable[str]) -> str:

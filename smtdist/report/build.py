@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.session import Execution
-from smtdist.errors import ConfigurationError, without_folders
+from smtdist.errors import ConfigurationError, ModelError, option, without_folders
 from smtdist.evaluate import judging
 from smtdist.models import loading, store
 from smtdist.report import sections
@@ -120,6 +121,17 @@ def write_report(
     with whole_file(target, overwrite) as temporary:
         Path(temporary).write_text(page, "utf-8")
     return target.stat().st_size
+
+
+def records_of(printed: Path) -> list[dict[str, Any]]:
+    """Return the records of the passes of a fit, from what the command printed as JSON: its last object has them."""
+    try:
+        text = printed.read_text("utf-8").strip()
+        return list(json.loads(text if text.startswith("{\n") else text.splitlines()[-1])["passes"])
+    except (OSError, UnicodeDecodeError, ValueError, LookupError, TypeError) as error:
+        raise ModelError(
+            f"{printed} is not what smtdist fit {option('json', True)} prints; give that, or leave {option('run')} out."
+        ) from error
 
 
 def _own(kind: str, path: Path) -> list[Section]:

@@ -1,4 +1,7 @@
-"""What files hold: models of images, words, points, video and kernels, coders, concepts, representations, heads, images."""
+"""What files hold: models of images, words, points, video and kernels, coders, concepts, representations, heads, images.
+
+And what this installation has.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,12 @@ from smtdist.data.showing import n_samples
 from smtdist.engine.manifest import NAME as RECORD
 from smtdist.errors import DataError, ModelError, counted
 from smtdist.evaluate import head_files
-from smtdist.kernels import convergence
+from smtdist.kernels import convergence, products
+from smtdist.kernels.cpu.dictionary import in_use
+from smtdist.kernels.device import device_name
+from smtdist.kernels.threads import available_cores
 from smtdist.models import coded, kinds, store, transform
+from smtdist.models.provenance import versions
 from smtdist.monitor import tables
 
 Facts = dict[str, Any]
@@ -41,6 +48,21 @@ class Kind(NamedTuple):
     described: Callable[[Path], Facts]
     readable: Callable[[Facts], list[tuple[str, str]]]
     sections: str = ""
+
+
+def installation() -> tuple[Facts, list[tuple[str, str]]]:
+    """Return versions, cores, and how this processor multiplies: as plain JSON, and as a person reads it."""
+    facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
+    facts |= {"code_products": products.ORDERED, "library": products.library()}
+    return facts, [
+        *facts["versions"].items(),
+        ("cores", str(facts["cores"])),
+        ("GPU", facts["gpu"] or "no"),
+        ("products", facts["products"]),
+        ("processor", " ".join(facts["cpu_flags"])),
+        ("products of codes", "ours, in one order: the same bits on any processor"),
+        ("other products", facts["library"]),
+    ]
 
 
 def kind_of(path: Path) -> str:

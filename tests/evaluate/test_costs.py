@@ -158,7 +158,7 @@ def test_embeddings_beside_counts_are_told_to_who_takes_them_as_one_vector(given
     said = "Rows have embeddings and counts of codes"
     for features in ("both", "embedding"):
         asked = f"--metric {metric} --limit 30 --features {features} --not-mirrored"
-        error = run(*words(given, "evaluate", *asked.split())).stderr
+        error = ended(*words(given, "evaluate", *asked.split())).stderr
         assert (said in error) is (features == "both" and metric != "kernel")
 
 

@@ -200,6 +200,18 @@ class ImportResult:
     left_out: int = 0
     first_left_out: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the group holds, and what was not imported, as plain JSON types."""
+        return {
+            "layout": self.layout,
+            "n_samples": self.samples,
+            "n_classes": self.n_classes,
+            "skipped": self.skipped,
+            "left_out": self.left_out,
+            "first_left_out": list(self.first_left_out),
+            "bytes": self.nbytes,
+        }
+
 
 def import_images(
     listing: Listing,
