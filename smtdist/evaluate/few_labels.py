@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from smtdist.errors import DataError
 from smtdist.evaluate.cosine_rows import Comparer, Part, Sets
 from smtdist.evaluate.kernel_ridge import decision_bytes, fit_kernel_ridge, planned_bytes
-from smtdist.evaluate.linear import MEMORY_BYTES, cross_validate, fit_svm, scale_of
-from smtdist.evaluate.linear_rows import BLOCK_BYTES, Rows, weight_bytes
+from smtdist.evaluate.linear import MEMORY_BYTES, cross_validate, fit_svm
+from smtdist.evaluate.linear_rows import BLOCK_BYTES, Rows, scale_of, weight_bytes
 from smtdist.kernels.threads import even_ranges
 
 Int64 = NDArray[np.int64]

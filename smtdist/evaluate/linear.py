@@ -26,6 +26,7 @@ from smtdist.evaluate.linear_rows import (
     device_room,
     few_rows,
     n_outputs,
+    scale_of,
     span_bytes,
     weight_bytes,
 )
@@ -55,8 +56,6 @@ C_GRID: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 SVM_GRID: Final = (0.01, 0.1, 1.0, 10.0, 100.0)
 CLEARLY_WORSE: Final = 2.0
 """Standard errors of the difference to the best so far, at which no weaker penalty is tried: those take the most iterations."""
-FLOOR: Final = 0.01
-"""Added to every variance, as a share of the median one, before the SVM brings features to unit deviation."""
 TOLERANCE: Final = 1e-4
 MAX_ITERATIONS: Final = 500
 SVM_ITERATIONS: Final = 1000
@@ -500,14 +499,6 @@ def cross_validate(
             "Without any one fold, the other rows have fewer than two classes; give more labelled rows or fewer folds."
         )
     return [{"C": C, "top1": float(np.mean(each)), "folds": each} for C, each in scores.items()]
-
-
-def scale_of(deviation: Float64) -> Float64:
-    """Return 1 / √(F (variance + `FLOOR` x the median variance)), (F,)."""
-    variance = deviation**2
-    varying = variance[variance > 0]
-    floor = FLOOR * float(np.median(varying)) if len(varying) else 1.0
-    return np.where(variance > 0, 1 / np.sqrt(len(variance) * (variance + floor)), 0.0)
 
 
 def _classes(y: Any, n: int, called: str) -> tuple[Int64, Int64]:

@@ -50,6 +50,16 @@ TILE: Final = 256
 """Rows of a product that one thread makes."""
 DEVICE_TILE: Final = 2048
 """Rows of a product that a device makes at a time."""
+FLOOR: Final = 0.01
+"""Added to every variance, as a share of the median one, before the SVM brings features to unit deviation."""
+
+
+def scale_of(deviation: Float64) -> Float64:
+    """Return 1 / √(F (variance + `FLOOR` x the median variance)), (F,)."""
+    variance = deviation**2
+    varying = variance[variance > 0]
+    floor = FLOOR * float(np.median(varying)) if len(varying) else 1.0
+    return np.where(variance > 0, 1 / np.sqrt(len(variance) * (variance + floor)), 0.0)
 
 
 class Rows:
