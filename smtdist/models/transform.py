@@ -210,7 +210,7 @@ def _pieces(
 def planned(model: ImageTransform, source: Source, engine: Engine) -> TransformPlan:
     """Return what representing all samples will take.
 
-    One patterned image is represented on a worker, so that its kernels are loaded. Refuses images that the model does not
+    One patterned image is represented on each worker, so that its kernels are loaded. Refuses images that the model does not
     take, and a model too large for a worker.
     """
     model.require_images(source)
@@ -218,7 +218,9 @@ def planned(model: ImageTransform, source: Source, engine: Engine) -> TransformP
     features, itemsize = math.prod(model.representation_shape()), np.dtype(model.dtype).itemsize
     chunk = source.chunk_samples
     step = min(source.n_samples, chunk * max(1, RESULT_BYTES // (chunk * features * itemsize)))
-    ((_, baseline),) = engine.map(_warmed, represent, source, [(0, step)])
+    # earlier passes leave more in memory on some workers than on others
+    warmed = engine.map(_warmed, represent, source, [(0, 1)] * max(1, executor.slots()))
+    baseline = max(held for _, held in warmed)
     waiting = 1 if executor.alone else 2  # tasks a worker has at once, one under way
     return TransformPlan(
         represent=represent,
