@@ -6,6 +6,7 @@ Plain functions of plain arguments: no executor, no open handle and no shared st
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -23,11 +24,19 @@ from smtdist.engine import unchanged
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import COUNTED, Report
 from smtdist.engine.executor import StopRequest, Window, opened
-from smtdist.engine.memory import device_memory, memory_now, peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.memory import (
+    device_memory,
+    memory_limit,
+    memory_now,
+    peak_bytes,
+    readable,
+    reset_peak,
+    resident_bytes,
+)
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
 from smtdist.engine.unchanged import Checks
-from smtdist.errors import DataError, SmtdistError
+from smtdist.errors import DataError, MemoryBudgetError, SmtdistError
 from smtdist.kernels.device import gpu_available, place, to_host, uploading
 from smtdist.kernels.threads import even_ranges, set_threads
 from smtdist.statistics.base import State, Statistic
@@ -313,6 +322,12 @@ def probe(
     from smtdist.kernels.cpu.jit import compile_timer  # half a second, which only workers need
 
     set_threads(threads)
+    numbers, limit = math.prod(shape[1:]), memory_limit()
+    if 16 * numbers > limit:  # the noise below, and what is made of it
+        raise MemoryBudgetError(
+            f"A sample of {' x '.join(f'{size:,}' for size in shape[1:])} numbers needs {readable(16 * numbers)} before it is "
+            f"coded, and {readable(limit)} may be used; give smaller samples, or more memory."
+        )
     twin = statistic.miniature()
     state: State = {name: place(value) if twin.on_device else value for name, value in twin.zero().items()}
     noise = np.random.default_rng(0).integers(0, 251, (1, *shape[1:]))
