@@ -38,6 +38,7 @@ from smtdist.evaluate.metrics import (
     hits,
     labels_to_judge,
     require_alike,
+    unconverged,
 )
 from smtdist.kernels import products
 from smtdist.kernels.device import place
@@ -176,19 +177,12 @@ class LinearEvaluation(Judged):
     path: Path
 
     def notes(self) -> list[str]:
-        """Return what to say beside the accuracy: of C too, and of a fit that has not converged."""
-        going_on = (
-            f"The {self.metric} classifier has not converged in {self.n_iter} iterations; with more its accuracy could "
-            "change."
-        )
-        return [*super().notes(), self.edge(), "" if self.converged else going_on]
-
-    def edge(self) -> str:
-        """Return the sentence for a C that is the first or the last of those that were tried; empty for another."""
+        """Return what to say beside the accuracy: of a C at the end of those that were tried, and of an unfinished fit."""
         word, other = edge(self.C, [one["C"] for one in self.path])
-        return word and (
+        at_edge = word and (
             f"C, {self.C:g}, is the {word} that was tried. In Python, evaluate_{self.metric} of {__name__} can try {other} ones."
         )
+        return [*super().notes(), at_edge, "" if self.converged else unconverged(self.metric, self.n_iter)]
 
 
 def fit_probe(

@@ -135,6 +135,11 @@ class Tally:
         }
 
 
+def unconverged(metric: str, n_iter: int) -> str:
+    """Say that a classifier was not fitted to the end."""
+    return f"The {metric} classifier has not converged in {n_iter} iterations; with more its accuracy could change."
+
+
 def advice(top1: float, raw_top1: float, metric: str = "knn") -> str:
     """Return what to try where raw pixels have so high an accuracy.
 

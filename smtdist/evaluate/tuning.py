@@ -122,7 +122,7 @@ class Trials:
         learnt = _asks_for_learned(settings, grid)
         if learnt and (preset or atoms is not None):
             raise ConfigurationError(
-                f"Learned codes are tuned without {option('preset')} and {option('atoms')}; leave them out."
+                f"Learned codes are tuned without a preset and {option('atoms')}; leave them out."
             )
         values = grids.parse_grid(grid, learnt=learnt)
         if learnt:

@@ -14,7 +14,7 @@ from typing import Any
 
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.session import Execution
-from smtdist.errors import ConfigurationError, ModelError, option, without_folders
+from smtdist.errors import ConfigurationError, ModelError, command, without_folders
 from smtdist.evaluate import judging
 from smtdist.models import loading, store
 from smtdist.report import sections
@@ -130,7 +130,7 @@ def records_of(printed: Path) -> list[dict[str, Any]]:
         return list(json.loads(text if text.startswith("{\n") else text.splitlines()[-1])["passes"])
     except (OSError, UnicodeDecodeError, ValueError, LookupError, TypeError) as error:
         raise ModelError(
-            f"{printed} is not what smtdist fit {option('json', True)} prints; give that, or leave {option('run')} out."
+            f"{printed} is not what {command('fit', 'json')} prints; give that, or leave it out."
         ) from error
 
 
