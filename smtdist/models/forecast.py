@@ -317,6 +317,8 @@ class Planner:
     def _more_memory(self) -> list[str]:
         """Return the least memory that does, and where that helps fewer workers with that of all."""
         limits, driver = self.machines.worker, self.machines.driver_limit
+        if not self._with_memory(MOST, MOST)._fits():
+            return []  # the shape of the samples is forged
         if limits.alone:
             size = _least(lambda size: self._with_memory(size, size))
             return [f"{readable(size)} of memory{self._with_memory(size, size)._in_tiles()}"]
