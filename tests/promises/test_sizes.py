@@ -479,6 +479,7 @@ def test_a_model_that_the_disk_may_be_too_small_for_is_said_before_the_fit(tmp_p
         ("fit", "A sample of 1,048,576 x 1,048,576 x 1 numbers needs 16.0 TiB before it is coded"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::smtdist.errors.DataWarning")
 def test_an_image_that_no_memory_holds_is_refused_by_its_shape(tmp_path, run, verb, said):
     with h5py.File(tmp_path / "wide.h5", "w") as file:
         file.create_dataset("train/images", (8, 2**20, 2**20), np.uint8, chunks=(1, 256, 256))
