@@ -104,7 +104,7 @@ def settings(model: str = "smt", code: str | None = None, all_: bool = False, js
 
 
 def near(model: Path, words: list[str], count: int = 10, json: bool = False) -> None:
-    """Show the words nearest to others in a model of words, and the words that co-occur with them most.
+    """Show the words nearest to others, and those most often near them: (cosine of the embeddings; times near each other).
 
     Example: smtdist near words.h5 february raccoon
     """

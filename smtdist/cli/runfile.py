@@ -64,7 +64,7 @@ def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], Path]:
     if not path.is_file():
         raise CheckpointError(
             f"{checkpoint} is not a checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
-            f"To continue a run of a Python program, start the program again."
+            f"To continue a run of a Python program, or one that was ended as it began, start it again."
         )
     folders.require_own(checkpoint)
     try:
