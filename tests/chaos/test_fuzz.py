@@ -60,7 +60,7 @@ class Feeder:
         folder = self._folder / str(self._starts)
         folder.mkdir()
         root = HERE.parents[1]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
+        environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "fuzz.py"), str(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,

@@ -69,8 +69,8 @@ def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):
     monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (2**14, 2**15))
     with pytest.raises(MemoryBudgetError, match=r"on the GPU .* of its 32.0 KiB"):
         fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
-    monkeypatch.setattr(device, "gpu_available", lambda: False)  # in passes, too, it is asked anew
-    monkeypatch.setattr("smtdist.engine.passes.gpu_available", lambda: False)
+    monkeypatch.setattr(device, "gpu_available", lambda: False)  # in workers, too, it is asked anew
+    monkeypatch.setattr("smtdist.engine.worker.gpu_available", lambda: False)
     fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
 
 
