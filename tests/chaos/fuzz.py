@@ -1,7 +1,7 @@
 """Damaged files, made by seeds, and a process that feeds them to the commands one after another.
 
-`PYTHONPATH=tests python tests/chaos/fuzz.py FOLDER` reads numbers of cases from standard input, one a line, and answers each with a line of
-JSON: what kind of file, the exit code, what was printed, the peak memory, and what was left in the folder.
+`PYTHONPATH=tests python tests/chaos/fuzz.py FOLDER` reads numbers of cases from standard input, one a line, and answers each with
+a line of JSON: what kind of file, the exit code, what was printed, the peak memory, and what was left in the folder.
 """
 
 import gzip
