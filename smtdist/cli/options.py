@@ -81,14 +81,14 @@ OPTIONS: Final = {
     "request model": "TEXT: What to fit: smt (the transform of images), l1, s3c, omp or sc (a learned code of patches alone), "
     "words, points, video, concepts, head, or kernel-NAME with contrastive, spectral or autoencoder as NAME.",
     "preset": "NAME: Start from the settings of a published experiment; smtdist settings lists them.",
-    "set_": "KEY=VALUE: Change one setting, such as seed=1; may be repeated.",
+    "set_": "KEY=VALUE: Change one setting, such as random_state=1; may be repeated.",
     **dict.fromkeys(
         ("transform set_", "evaluate set_"),
         "KEY=VALUE: Change a setting that can change after the fit: pool_size and pool_stride of an embedding; pooling, penalty "
         "and others of a code without an embedding. May be repeated.",
     ),
     "merge set_": "KEY=VALUE: Change a setting of the solve or the pooling, such as n_components; may be repeated.",
-    "grid": "KEY=VALUE,VALUE: Values of one setting to try, such as ridge=0.01,0.1; may be repeated.",
+    "grid": "KEY=VALUE,VALUE: Values of one setting to try, such as whitening_reg=0.01,0.1; may be repeated.",
     "from_model": "MODEL.h5: Reuse what this model has learned (whitening and dictionary, a code, or a vocabulary); compute only "
     "statistics and the solve.",
     "below": "MODEL.h5: Model of video on which to stack this layer; the output holds all layers.",
