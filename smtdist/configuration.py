@@ -287,7 +287,7 @@ class Configuration(Settings):
 
         Raises ConfigurationError if none is left.
 
-        >>> Configuration(n_components=384, drop=2).with_atoms(256).n_components
+        >>> Configuration(n_components=384, drop_components=2).with_atoms(256).n_components
         254
         """
         if n_atoms <= self.drop_components:
@@ -400,21 +400,22 @@ JOINED: Final = {
 
 PRESET_NOTES: Final[dict[str, str]] = {
     # record 2026-11-27-tune-mnist
-    "mnist-vq": "Ridge, mean, constant patches and drop are our choices. On 2,000 held-out training images, 8,000 to learn "
-    "from, K = 2,048, ridge=0.3 is 0.85 points better than 0.001 (97.75 and 96.9 %); the mean of each patch and the paper's "
-    "contextual mean differ by less than chance (97.75 and 97.95 %).",
+    "mnist-vq": "The last four settings are our choices. On 2,000 held-out training images, 8,000 to learn from, K = 2,048, "
+    "whitening_reg=0.3 is 0.85 points better than 0.001 (97.75 and 96.9 %); the mean of each patch and the paper's contextual "
+    "mean differ by less than chance (97.75 and 97.95 %).",
     # records 2026-11-2*-quality-recipe-train8000-test2000*, 2026-11-25-quality-6-* and 2026-11-27-paired-*
-    "cifar10-gq": "Mean, drop and votes are our choices. On 2,000 held-out training images, 8,000 to learn from, K = 8,192, our "
-    "votes, mean=level is 1.5 points better than the paper's contextual mean (1.05, 1.85 and 1.7 with three dictionaries), and "
-    "drop=32 is 0.6 points better than the paper's 16 (0.65, 0.3 and 0.85). With 32,000 to learn from and 16 dropped the two "
-    "means differ little. 50 neighbours at T = 0.06 with flipped images among them are 2.0 points better than 30 at T = 0.03 "
-    "without (8,000 to learn from, 10,000 held-out images). With 32,000 to learn from, 30 at T = 0.03 with flipped images are "
-    "as good as ours, and n_components=500 is 0.45 points better with them. pool_size=5, pool_stride=3 has 2.25 times fewer "
-    "numbers, and an accuracy that differs by less than chance.",
+    "cifar10-gq": "The mean, the votes and how many components are dropped are our choices. On 2,000 held-out training images, "
+    "8,000 to learn from, K = 8,192, our votes, subtract_mean=level is 1.5 points better than the paper's contextual mean (1.05, "
+    "1.85 and 1.7 with three dictionaries), and drop_components=32 is 0.6 points better than the paper's 16 (0.65, 0.3 and "
+    "0.85). With 32,000 to learn from and 16 dropped the two means differ little. 50 neighbours at T = 0.06 with flipped images "
+    "among them are 2.0 points better than 30 at T = 0.03 without (8,000 to learn from, 10,000 held-out images). With 32,000 to "
+    "learn from, 30 at T = 0.03 with flipped images are as good as ours, and n_components=500 is 0.45 points better with them. "
+    "pool_size=5, pool_stride=3 has 2.25 times fewer numbers, and an accuracy that differs by less than chance.",
     # record 2026-11-27-tune-grey
-    "cifar10-gq-gray": "Drop and votes are our choices. On 2,000 other training images, 8,000 to learn from, all drawn at "
-    "random, K = 8,192, drop=16 has 68.65 %, drop=32 68.35 %, and drop=0 65.95 %. The paper's threshold and contextual mean are "
-    "the best we tried: mean=level has 68.3 %, and threshold=0.3 67.55 %. The votes are those of cifar10-gq.",
+    "cifar10-gq-gray": "The votes and how many components are dropped are our choices. On 2,000 other training images, 8,000 to "
+    "learn from, all drawn at random, K = 8,192, drop_components=16 has 68.65 %, 32 has 68.35 %, and 0 has 65.95 %. The paper's "
+    "threshold and contextual mean are the best we tried: subtract_mean=level has 68.3 %, and threshold=0.3 67.55 %. The votes "
+    "are those of cifar10-gq.",
     # records 2026-11-25-heads and 2026-11-26-heads-2
     "cifar10-gq-joined": "For smtdist fit. Colour and grey together have 79.6 % (77.0 to 82.0), colour alone 77.6 % (74.9 to "
     "80.1), with the kernel classifier on 10,000 images (smtdist evaluate; 1,000 test images).",

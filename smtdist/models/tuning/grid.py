@@ -26,7 +26,7 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
     vary or is named twice, and for a grid without values. Settings of `learnt` codes are checked where they
     are used.
 
-    >>> parse_grid(["ridge=0.001,0.01", "context_size=3,whole"])
+    >>> parse_grid(["whitening_reg=0.001,0.01", "context_size=3,whole"])
     {'whitening_reg': [0.001, 0.01], 'context_size': [3, 'whole']}
     >>> parse_grid(["threshold=.2,.3"])
     {'threshold': [0.2, 0.3]}
