@@ -185,6 +185,7 @@ class Bench:
 def asked_for(words: list[str] | None) -> argparse.Namespace:
     """Return the options."""
     parser = parser_of(HERE, __doc__, METHODS, PAGE)
+    parser.add_argument("--dictionary", type=int, default=2048, help="atoms of smtdist")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="NAME")
     parser.add_argument("--heads", type=Path, help="record of benchmarks.heads")
     parser.add_argument("--images", type=int, help="training images, in place of a set's own number")

@@ -17,7 +17,7 @@ def parser_of(prog: str, text: str | None, methods: Iterable[str], page: Path) -
     parser.add_argument("--work", type=Path, help="folder that keeps what is done")
     parser.add_argument("--only", nargs="+", choices=named, default=named, metavar="METHOD")
     parser.add_argument("--done", action="store_true", help="measure nothing: the rows of what is done")
-    parser.add_argument("--test", type=int, default=1000, help="test images")
+    parser.add_argument("--test", type=int, default=10_000, help="test images at most")
     parser.add_argument("--draws", type=int, default=3, help="of few labels")
     parser.add_argument("--atoms", type=int, default=1600, help="of k-means")
     parser.add_argument("--cpu-seconds", type=float, help="of a network, in place of smtdist's")

@@ -25,6 +25,7 @@ class Ours:
         self.steps = Steps(folder)
         self.of_heads = argparse.Namespace(
             data=data,
+            test_data=None,
             train="train",
             test="test",
             dictionary=asked.dictionary,

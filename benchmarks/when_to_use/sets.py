@@ -19,9 +19,10 @@ from smtdist.evaluate.run import Labelled
 class ImageSet:
     """Training images of a file, and how few of their labels are given.
 
-    title : in the table. file : in the data folder. images : training images, the first ones. labels : of few
-    labels, how many in all. resize : side of encoded images that are made smaller. mirrored : whether a mirror
-    image is of the same class. preset, kinds : of smtdist's models. heads : whether `benchmarks.heads` measures the same.
+    title : in the table. file : in the data folder; test_file : the one that holds its group test, where that is
+    another. images : training images, the first ones. labels : of few labels, how many in all. resize : side of
+    encoded images that are made smaller. mirrored : whether a mirror image is of the same class. preset, kinds : of
+    smtdist's models. heads : whether `benchmarks.heads` measures the same.
     """
 
     title: str
@@ -33,12 +34,17 @@ class ImageSet:
     preset: str = "cifar10-gq"
     kinds: tuple[str, ...] = ("colour", "grey")
     heads: bool = False
+    test_file: str | None = None
 
+
+ALL_TEST_IMAGES: Final = "cifar10_test_lossless.h5"
 
 SETS: Final = {
-    "cifar10-2000": ImageSet("CIFAR-10, 2,000 training images", "cifar10_lossless.h5", 2000, (100,), heads=True),
+    "cifar10-2000": ImageSet(
+        "CIFAR-10, 2,000 training images", "cifar10_lossless.h5", 2000, (100,), heads=True, test_file=ALL_TEST_IMAGES
+    ),
     "cifar10-10000": ImageSet(
-        "CIFAR-10, 10,000 training images", "cifar10_lossless.h5", 10_000, (100, 1000), heads=True
+        "CIFAR-10, 10,000 training images", "cifar10_lossless.h5", 10_000, (100, 1000), heads=True, test_file=ALL_TEST_IMAGES
     ),
     "mnist-2000": ImageSet(
         "MNIST, 2,000 training images", "mnist.h5", 2000, (100,), mirrored=False, preset="mnist-vq", kinds=("colour",)
@@ -53,8 +59,9 @@ def write_images(one: ImageSet, folder: Path, out: Path, images: int, test: int)
     """Write the first training and test images as plain uint8 pixels, with labels, in groups train and test."""
     scaling = Configuration(resize=one.resize, channels=3) if one.resize else None
     with h5py.File(out, "w") as file:
-        for group, count in (("train", images), ("test", test)):
-            part = Labelled.open(folder / one.file, group, scaling).first(count)
+        for group, name, count in (("train", one.file, images), ("test", one.test_file or one.file, test)):
+            whole = Labelled.open(folder / name, group, scaling)
+            part = whole.first(min(count, whole.source.n_samples) if group == "test" else count)
             with part.source.opened() as reader:
                 pixels = reader.read(0, part.source.n_samples)
             # one channel is no axis for smtdist
