@@ -113,13 +113,19 @@ class Fit:
 class Part:
     """Components `drop` to `drop + n_components` of a fit (0 components: all there are), as `solve` makes them.
 
-    They are pooled as the fit's settings say.
+    They are pooled as the fit's settings say. ridge : added to V, as a share of its mean diagonal.
     """
 
     fit: Fit
     n_components: int
     drop: int = 0
     solve: str = "spectral"
+    ridge: float = 0.0
+
+    @property
+    def is_spectral(self) -> bool:
+        """Whether its components are those of the transform."""
+        return self.solve in ("spectral", "pooled first")
 
     @property
     def pooling(self) -> tuple[int, int]:
@@ -166,7 +172,17 @@ class Cell:
     @property
     def representation(self) -> str:
         """Hash of what its rows depend on: cells that differ in their votes alone share them."""
-        parts = [(one.fit.key, one.n_components, one.drop, one.solve, *one.pooling) for one in self.parts]
+        parts = [
+            (
+                one.fit.key,
+                one.n_components,
+                one.drop,
+                one.solve,
+                *one.pooling,
+                *([one.ridge] if one.ridge else []),
+            )
+            for one in self.parts
+        ]
         # directions are those of the images that vote
         leading = [self.leading, self.whiten, self.mirrored] if self.leading else []
         return _hash([parts, self.judge, *leading])
@@ -216,7 +232,7 @@ class Scale:
     def part(self, part: Part) -> Part:
         """Return the part at this scale: as many components as there are atoms at most."""
         fit, wanted, drop = self.fit(part.fit), part.n_components, part.drop
-        if part.solve == "spectral":
+        if part.is_spectral:
             drop = dict(self.changes).get("drop_components", drop)
             if wanted == part.fit.settings.n_components:  # and not what a column of a table says
                 wanted = fit.settings.n_components
@@ -456,6 +472,11 @@ class _Tables:
         # 5 and 3 is the public notebook's step, which it takes on to 3 x 3: of 27 x 27 positions, windows of 9
         windows = [{"pool_size": size, "pool_stride": step} for size, step in ((4, 2), (5, 3), (9, 9))]
         yield from self.varied("recipe", "pooling", windows)
+        for ridge in (1e-4, 1e-3, 1e-2, 1e-1):
+            parts = tuple(replace(part, ridge=ridge) for part in whole)
+            yield Cell("recipe", "ridge of the solve", f"{ridge:g}", parts, remark=OURS, judge=HELD_OUT)
+        parts = tuple(replace(part, solve="pooled first") for part in whole)
+        yield Cell("recipe", "normalised", "after pooling alone", parts, remark=OURS, judge=HELD_OUT)
         for vote in ("exp", "linear", "hard"):
             yield Cell("recipe", "vote", vote, whole, vote=vote, remark=OURS, judge=HELD_OUT)
 

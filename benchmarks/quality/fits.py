@@ -81,7 +81,7 @@ def passes_of(work: Steps, asked: Fit) -> list[dict[str, Any]]:
 
 def wanted_components(parts: list[Part]) -> int:
     """Return the spectral components that the parts of one fit need."""
-    needed = [part.drop + part.n_components for part in parts if part.solve == "spectral"]
+    needed = [part.drop + part.n_components for part in parts if part.is_spectral]
     return max(needed, default=2)
 
 
@@ -89,12 +89,14 @@ def components_of(work: Steps, model: Model, part: Part) -> NDArray[np.float32]:
     """Return what a part multiplies codes with, transposed: (K, components), those to be dropped among them.
 
     "codes" are the codes themselves; "pca" takes the eigenvectors of V with the largest eigenvalues, "pca-whitened" brings them
-    to unit variance (SMT 2023, appendix E).
+    to unit variance (SMT 2023, appendix E). With a ridge, V + ridge (mean of V's diagonal) I stands in place of V.
     """
     n_atoms = len(model.dictionary.grid)
     if part.solve == "codes":
         return np.eye(n_atoms, dtype=np.float32)
-    if part.solve == "spectral":
+    if part.ridge:
+        return _with_ridge(work, model, part)
+    if part.is_spectral:
         assert model.embedding is not None
         return np.ascontiguousarray(
             model.embedding.components[: part.drop + part.n_components].T, np.float32
@@ -106,6 +108,17 @@ def components_of(work: Steps, model: Model, part: Part) -> NDArray[np.float32]:
     if part.solve != "pca":
         found = found / np.sqrt(values[:last])
     return np.ascontiguousarray(found, np.float32)
+
+
+def _with_ridge(work: Steps, model: Model, part: Part) -> NDArray[np.float32]:
+    """Return the solutions w of A D Dᵀ Aᵀ w = μ (V + ridge I) w with the smallest μ, as columns."""
+    assert model.statistics is not None
+    values, vectors = _eigen(work, model, part.fit)
+    whitening = vectors / np.sqrt(np.maximum(values, 0) + part.ridge * values.mean())
+    scatter = np.asarray(model.statistics.context_scatter, np.float64)
+    count = part.drop + part.n_components
+    found = scipy.linalg.eigh(whitening.T @ scatter @ whitening, subset_by_index=(0, count - 1))[1]
+    return np.ascontiguousarray(whitening @ found, np.float32)
 
 
 def _eigen(work: Steps, model: Model, asked: Fit) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

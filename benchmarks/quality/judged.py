@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality.cells import JUDGES, SEEN, TEST, Cell, Fit, Part
-from benchmarks.quality.codes_alone import CodesAlone
+from benchmarks.quality.codes_alone import CodesAlone, PooledFirst
 from benchmarks.quality.directions import leading_of
 from benchmarks.quality.fits import components_of, fitted, passes_of, wanted_components
 from benchmarks.quality.images import Images, judges, read
@@ -49,8 +49,11 @@ BLOCK_BYTES: Final = 2**30
 KNN_BYTES: Final = 2**31
 """Most bytes of test rows that are compared at once, where they do not stay in memory."""
 
-Made = tuple[str, int, int]
-"""What makes a representation of codes: the way of solving, side and step of the pooling windows."""
+KINDS: Final[dict[str, type[Member]]] = {"codes": CodesAlone, "pooled first": PooledFirst}
+"""Ways of solving whose codes do not become an embedding of each patch."""
+
+Made = tuple[str, int, int, float]
+"""What makes a representation of codes: the way of solving, side and step of the pooling windows, the ridge."""
 
 
 class Family:
@@ -108,8 +111,8 @@ class Family:
                 longest = max(same, key=lambda part: part.drop + (part.n_components or len(encoder.atoms)))
                 table = table_of(components_of(self.work, model, longest))
                 slices = tuple(sorted({_slice(part, table.shape[1]) for part in same}))
-                _, size, stride = made
-                kind = CodesAlone if made[0] == "codes" else Member
+                _, size, stride, _ = made
+                kind = KINDS.get(made[0], Member)
                 member = kind(encoder, table, slices, size, stride, "float32")
                 found.setdefault(key, {})[made] = member
             model_without_sums(self.models, key)
@@ -435,8 +438,8 @@ def fits_of(cells: Sequence[Cell]) -> dict[str, Fit]:
 
 
 def _made(part: Part) -> Made:
-    """Return the way of solving and the pooling."""
-    return part.solve, *part.pooling
+    """Return the way of solving, the pooling and the ridge."""
+    return part.solve, *part.pooling, part.ridge
 
 
 def _slice(part: Part, available: int) -> tuple[int, int]:
