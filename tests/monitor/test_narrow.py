@@ -11,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from smtdist.cli import app
+from smtdist.cli.commands import COMMANDS as VERBS
 from smtdist.engine.events import EventStream
 from smtdist.monitor import tables
 from smtdist.monitor.progress import ProgressView
@@ -209,7 +210,9 @@ def test_commands_are_whole_in_a_narrow_terminal(at, monkeypatch, width):
 
 
 def test_help_is_whole_at_80_columns():
-    for command in ("plan", "fit", "evaluate", "watch"):  # those with the longest options, and a short one
+    for command in VERBS:
         result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
         assert result.exit_code == 0
         assert "…" not in result.stdout, command
+        column = min(line.find("Show this") for line in result.stdout.splitlines() if "--help" in line)
+        assert 0 < column < 55, command
