@@ -584,10 +584,13 @@ def _images(path: Path) -> Facts:
     names = [*meant, *(name.removesuffix("/images") for name in sets)]
     told = {name: meant.get(name, False) for name in list(dict.fromkeys(names))[:MOST_GROUPS]}
     groups = [found for name in told if (found := _group(path, name, told[name])) is not None]
-    if not groups:
+    rows: list[Facts] = []
+    with contextlib.suppress(DataError):
+        rows = look.row_sets(path, MOST_OBJECTS)[:MOST_GROUPS]
+    if not groups and not rows:
         why = hdf5.said_of_links(broken) or "give a file written by smtdist"
-        raise ModelError(f"{path} holds neither a model nor images that smtdist reads; {why}.")
-    return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups}
+        raise ModelError(f"{path} holds neither a model nor images or rows that smtdist reads; {why}.")
+    return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups, "tables": rows}
 
 
 def _groups_in(path: Path) -> dict[str, bool]:
@@ -667,6 +670,11 @@ def _images_readable(facts: Facts) -> list[tuple[str, str]]:
         labelled = "labelled" if group["labelled"] else "no labels"
         told = f"{shape}, {tables.size(group['bytes'])}, {labelled}"
         rows.append((group["name"], (told if group["shape"] else "images that cannot be read") + problem))
+    for table in facts["tables"]:
+        n_rows, n_columns = table["shape"]
+        rows.append(
+            (table["name"], f"{counted(n_rows, 'row')} of {counted(n_columns, 'number')}, {table['dtype']}")
+        )
     return rows
 
 
