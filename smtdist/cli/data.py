@@ -47,7 +47,7 @@ def _in_sight(
     with nullcontext() if quiet else ProgressView(VisibleConsole(stderr=True)) as view:
         if view is not None:
             events.subscribe(view)
-        events.started(name, total, 0, unit=unit)
+        events.started(name, total, 0, unit=unit, counts=unit.removesuffix("s"))
         yield events, report
 
 
