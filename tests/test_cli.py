@@ -30,7 +30,6 @@ SMALL = sets(
 )
 SMALL += " --set constant_patch=activate_best"
 INTERRUPTIONS = [(signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 1)]
-COMMANDS = ("demo", "import", "plan", "fit", "resume", "transform", "evaluate", "withdraw", "near", "info")
 
 
 @pytest.fixture(scope="module")
@@ -284,14 +283,6 @@ def test_wrong_usage_of_evaluate(data, model):
     tune = ["tune", data, "--train train --grid ridge=0.1,1 --metric linear"]
     assert "leave n_neighbors out" in run(*tune, "--neighbours 5", code=2)
     assert "training samples, fewer than 1000 folds" in run(*common, "--metric svm --folds 1000", code=1)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example(command):
-    out = run(command, "--help")
-    assert f"Example: smtdist {command}" in out
-    assert "--json" in out
-    assert not re.search("<|[a-z]+ range|list\\[", out)  # types of Python
 
 
 def test_settings_of_every_feature_are_listed():
