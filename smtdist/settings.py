@@ -342,6 +342,10 @@ class Settings:
             for name, field in self.declared().items()
         }
 
+    def shown(self) -> dict[str, Any]:
+        """Return the settings as plain JSON types, under their names of today."""
+        return {name: _json(getattr(self, name)) for name in self.declared()}
+
     def to_json(self) -> str:
         """Return the settings as JSON."""
         return json.dumps(self.to_dict(), sort_keys=self.SORTED)

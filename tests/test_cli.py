@@ -30,7 +30,6 @@ SMALL = sets(
 )
 SMALL += " --set constant_patch=activate_best"
 INTERRUPTIONS = [(signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 1)]
-COMMANDS = ("demo", "import", "plan", "fit", "resume", "transform", "evaluate", "withdraw", "near", "info")
 
 
 @pytest.fixture(scope="module")
@@ -215,13 +214,6 @@ def test_a_wrong_address_is_known_within_seconds(data, tmp_path, monkeypatch):
     assert err.startswith(f"smtdist: No Dask scheduler answers at tcp://127.0.0.1:{port} (")
 
 
-@pytest.mark.parametrize("command", [("fit",), ("evaluate",), ("import",)])
-def test_help_names_no_types_of_python(command):
-    out = run(*command, "--help")
-    assert "<" not in out
-    assert not re.search("[a-z]+ range|list\\[", out)
-
-
 @pytest.mark.parametrize(
     ("words", "found"),
     [("smtdist ev", "evaluate"), ("smtdist fit --mem", "--memory"), ("smtdist withd", "withdraw")],
@@ -291,13 +283,6 @@ def test_wrong_usage_of_evaluate(data, model):
     tune = ["tune", data, "--train train --grid ridge=0.1,1 --metric linear"]
     assert "leave n_neighbors out" in run(*tune, "--neighbours 5", code=2)
     assert "training samples, fewer than 1000 folds" in run(*common, "--metric svm --folds 1000", code=1)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example(command):
-    out = run(command, "--help")
-    assert f"Example: smtdist {command}" in out
-    assert "--json" in out
 
 
 def test_settings_of_every_feature_are_listed():

@@ -45,6 +45,7 @@ def test_images(at):
     assert groups["train"]["labelled"]
     assert not groups["bare"]["labelled"]
     assert "z" not in groups
+    assert found["tables"] == [{"name": "z", "shape": [40, 6], "dtype": "float64"}]
 
 
 def test_links_to_nothing_and_in_circles_hide_no_images(tmp_path):
@@ -112,6 +113,8 @@ def test_images_of_several_sizes_are_told_of(tmp_path):
 def test_what_is_no_file_of_ours(tmp_path):
     (tmp_path / "a.txt").write_text("no model")
     write_arrays(tmp_path / "c.h5", {"x": np.arange(3)})
+    write_arrays(tmp_path / "rows.h5", {"x": np.ones((3, 2))})
+    assert "x 3 rows of 2 numbers, float64" in " ".join(run("info", tmp_path / "rows.h5").split())
     for name, said in (
         ("a.txt", "is not a readable HDF5 file"),
         ("b.h5", "There is no file"),

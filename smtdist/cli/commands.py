@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from copy import copy
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -129,6 +130,16 @@ class _Command(TyperCommand):
             gc.enable()
         GIVEN.set(Given(ctx.info_name, of_the_user(ctx)))
         return super().invoke(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show --no-... where others have what they take: in a column of its own it leaves the meanings no room."""
+        shown: Any = copy(self)
+        shown.params = [copy(one) for one in self.params]
+        for one in shown.params:
+            if one.secondary_opts:
+                one.metavar, one.secondary_opts = one.secondary_opts[0], []
+                one.show_default = one.show_default and "on"
+        super(_Command, shown).format_help(ctx, formatter)
 
     def get_params(self, ctx: Any) -> Any:
         found: list[Any] = super().get_params(ctx)

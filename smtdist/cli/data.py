@@ -47,7 +47,7 @@ def _in_sight(
     with nullcontext() if quiet else ProgressView(VisibleConsole(stderr=True)) as view:
         if view is not None:
             events.subscribe(view)
-        events.started(name, total, 0, unit=unit)
+        events.started(name, total, 0, unit=unit, counts=unit.removesuffix("s"))
         yield events, report
 
 
@@ -73,7 +73,11 @@ def import_(
     if settings.get("kind") == VIDEO or are_videos(source):
         if idle := settings.keys() - {"kind", "crop"}:
             raise WrongUsage(f"{', '.join(sorted(idle))} is not for video; leave it out.")
-        _import_clips(source, out, settings.get("crop"), levels, limit, overwrite, json)
+        sizes: dict[str, Any] = {"crop": settings.get("crop"), "levels": levels, "limit": limit}
+        with usage():
+            VideoSettings(**sizes)
+        clips = import_videos(source, out, **sizes, overwrite=overwrite, note=_tell)
+        say_result({"out": str(out.absolute()), "clips": clips}, json, tables.clips_table(str(out), clips))
         return
     if levels or limit:
         raise WrongUsage("--levels and --limit are for video; leave them out.")
@@ -99,17 +103,6 @@ def import_(
 
 def _tell(text: str) -> None:
     VisibleConsole(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _import_clips(
-    files: list[Path], out: Path, crop: int | None, levels: int, limit: int, overwrite: bool, json: bool
-) -> None:
-    with usage():
-        VideoSettings(crop, levels, limit)
-    written = import_videos(
-        files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite, note=_tell
-    )
-    say_result({"out": str(out.absolute()), "clips": written}, json, tables.clips_table(str(out), written))
 
 
 def _imported(

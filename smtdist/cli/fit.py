@@ -118,7 +118,7 @@ def plan(
     for name, one in plans.items():
         found = one.to_dict()
         own[name] = found | {"workers": found["machines"]["workers"]}
-        own[name] |= {"configuration": job.each[name].to_dict()} if job.each else {}
+        own[name] |= {"configuration": job.each[name].shown()} if job.each else {}
         lines += [f"The model {name}:"] if name else []
         lines.append(tables.plan_table(found["passes"], kept, found["total"]))
         lines += tables.plan_remarks(found, forecast.MOST_ATOMS)

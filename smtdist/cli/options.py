@@ -162,7 +162,7 @@ OPTIONS: Final = {
     "all_": ": List advanced settings too, which few fits need.",
     "once": ": Print the present state of the run, and end.",
     "overwrite": ": Replace the output if it exists.",
-    "quiet": ": Show no progress.",
+    "quiet": ": Show no progress; what the command finds, warnings and errors stay.",
     "watch quiet": ": Only wait for the run to end.",
     "events": "FILE: Write the run's events to this file, one JSON object a line; - writes them to standard error, without "
     "bars.",

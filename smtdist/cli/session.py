@@ -41,11 +41,7 @@ NO_PAGE = "The scheduler shows no page of this run; it needs smtdist installed."
 
 
 @contextmanager
-def engine_for(
-    where: Where,
-    source: Source,
-    facts: Callable[[], Facts] | None = None,
-) -> Iterator[Engine]:
+def engine_for(where: Where, source: Source, facts: Callable[[], Facts] | None = None) -> Iterator[Engine]:
     """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch.
 
     A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any

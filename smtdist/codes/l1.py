@@ -91,7 +91,7 @@ class SparseSettings(PatchSettings):
         """Refuse several starts without rounds."""
         if self.n_init > 1 and not self.max_iter:
             raise ConfigurationError(
-                "Without rounds nothing tells starts apart; leave out n_init, or raise rounds."
+                "Without rounds nothing tells starts apart; leave out n_init, or raise max_iter."
             )
 
     @property

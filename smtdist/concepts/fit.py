@@ -231,7 +231,8 @@ def _settled(
             engine.events.emit("note", text=text)
 
     if step:
-        engine.events.started("sweeps", sweeps, sweeps, workers=engine.executor.slots())
+        slots = engine.executor.slots()
+        engine.events.started("sweeps", sweeps, sweeps, workers=slots, unit="flips", counts="sweep")
     way.follow(descend(scores, found, settings, engine, on_sweep=report if step else None, step=step))
     if step:
         engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=sweeps)

@@ -128,7 +128,7 @@ class ConceptModel(Shown):
             fall = f"{100 * gap:.2g} %" if gap else "too little to be seen"
             return (
                 f"The search for concepts had not converged after {self.ending.n_iter:,} sweeps, the last of which lowered the "
-                f"objective by {fall}; raise sweeps."
+                f"objective by {fall}; raise max_iter."
             )
         if self.cka < self.settings.way.aligned:
             return (

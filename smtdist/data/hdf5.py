@@ -376,8 +376,26 @@ def _why_unopened(path: str, error: OSError) -> str:
         for mark, kind in _NOT_IMPORTED.items():
             if start.startswith(mark) and not path.lower().endswith(".npz"):
                 return f"{path} is not an HDF5 file but {kind}."
-        return f"{path} is not an HDF5 file; bring its data into one with smtdist import."
+        return (
+            text_table(path) or f"{path} is not an HDF5 file; bring its data into one with smtdist import."
+        )
     return f"{path} cannot be opened as HDF5 ({reason}); check its permissions and that the copy is whole."
+
+
+def text_table(path: str) -> str:
+    """Say how a table that is text becomes one that is read; "" for a file whose name does not end as that of one."""
+    root, ending = os.path.splitext(path)
+    comma = {".csv": ",", ".tsv": "\t"}.get(ending.lower())
+    if comma is None:
+        return ""
+    skipped = ""
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        try:
+            [float(word) for word in file.readline(2**20).split(comma)]
+        except ValueError:  # names of columns
+            skipped = ", skiprows=1"
+    made = f"numpy.save({f'{root}.npy'!r}, numpy.loadtxt({path!r}, delimiter={comma!r}{skipped}))"
+    return f"{path} is a table as text; write its numbers to a .npy file, in Python with {made}, and give that one."
 
 
 _SPLIT: Final = {b"NCSAfami": "family", b"NCSAmult": "split"}

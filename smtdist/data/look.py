@@ -123,6 +123,18 @@ def image_sets(
     return found
 
 
+def row_sets(path: str | os.PathLike[str], most: int | None = None) -> list[dict[str, Any]]:
+    """Return name, shape and dtype of the tables, arrays (rows, numbers), of an HDF5 file; none of a Zarr store."""
+    if is_zarr(path):
+        return []
+    with damage_named(path), open_file(full_path(path)) as file:
+        return [
+            {"name": name, "shape": [int(length) for length in item.shape], "dtype": str(item.dtype)}
+            for name, item in islice(walk(file, links=True), most)
+            if isinstance(item, h5py.Dataset) and item.ndim == 2 and item.dtype.kind in PIXEL_KINDS
+        ]
+
+
 def labels_name(path: str | os.PathLike[str], name: str) -> str:
     """Return the name of the labels that go with images: `labels` in the group, or beside the dataset."""
     return _beside(path, name, LABELS)

@@ -3,7 +3,7 @@
 Events are plain dictionaries with a `kind`, the `time` (seconds since 1970) and the `run` they belong to:
 
 `run_started` (passes; model: what it is called), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes,
-workers, unit; data: what its samples are called),
+workers, unit; data: what its samples are called; counts: what n_samples counts, one of them),
 `progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same
 and memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running:
 tasks under way), `lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes,
@@ -105,9 +105,14 @@ class EventStream:
         projected_bytes: int = 0,
         unit: str = "samples",
         data: str = "",
+        counts: str = "sample",
     ) -> None:
-        """Send that a pass of this name has started, which counts `unit`; `data` is what its samples are called."""
+        """Send that a pass of this name has started, whose positions are `unit`; `data` is what its samples are called.
+
+        counts : one of what stands for samples, such as a sweep.
+        """
         about: Event = {"resumed_leaves": resumed_leaves, "workers": workers, "data": masked(data)}
+        about |= {"counts": counts} if counts != "sample" else {}
         about |= {"projected_bytes": projected_bytes, "unit": unit}
         self.emit("pass_started", **{"pass": name}, n_samples=n_samples, n_leaves=n_leaves, **about)
 

@@ -108,13 +108,13 @@ def told(facts: Mapping[str, Any]) -> str:
     return f"{ended} in {facts['n_iter']:,} rounds, {changed}"
 
 
-def advice(facts: Mapping[str, Any], setting: str = "rounds") -> str:
+def advice(facts: Mapping[str, Any], setting: str = "max_iter") -> str:
     """Return the sentence for rounds that had not converged, by what `facts_of` says; empty where they had, or were none.
 
     setting : what makes rounds more.
 
     >>> advice({"n_iter": 20, "converged": False, "change": 0.031})
-    'The objective still changed by 3.1% over the last tenth of 20 rounds; raise rounds.'
+    'The objective still changed by 3.1% over the last tenth of 20 rounds; raise max_iter.'
     """
     if facts.get("converged", True):
         return ""

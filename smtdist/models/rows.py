@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.hdf5 import text_table
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine import plan as pass_plan
@@ -89,6 +90,8 @@ def table_of(data: Sequence[str], dataset: str | None) -> Source:
         raise ConfigurationError(
             f"A table is one file, but {len(data)} are given; add one file after the other."
         )
+    if said := text_table(data[0]):
+        raise DataError(said)
     if dataset is None and not data[0].endswith(".npy"):
         raise ConfigurationError(
             f"{data[0]} is not a .npy file, so {option('(path, dataset)')} must name the rows in it; give it."

@@ -238,7 +238,9 @@ def _set_rows(plot: Any, names: Sequence[str]) -> None:
 def _pass_label(one: dict[str, Any]) -> str:
     if one["status"] == "waiting":
         return "waiting"
-    parts = [f"{one['samples']:,} of {counted(one['n_samples'], 'sample')}"] if one["n_samples"] else []
+    parts = (
+        [f"{one['samples']:,} of {counted(one['n_samples'], one['counts'])}"] if one["n_samples"] else []
+    )
     if one["positions"]:
         parts.append(f"{rate(one['positions'], one['seconds'])} {one['unit']}/s")
     parts.append(f"{clock(one['left'])} left" if one["left"] is not None else clock(one["seconds"]))

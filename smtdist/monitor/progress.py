@@ -35,6 +35,7 @@ class ProgressView:
         self._samples: dict[str, int] = {}
         self._already: dict[str, int] = {}
         self._units: dict[str, str] = {}
+        self._counts: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         if self._bars is not None:
@@ -60,6 +61,7 @@ class ProgressView:
                 self._started[name] = event.get("time", time.time())
                 self._samples[name] = samples
                 self._units[name] = event.get("unit", "patches")
+                self._counts[name] = event.get("counts", "sample")
                 self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
                 if event["resumed_leaves"]:
                     done = f"{event['resumed_leaves']} of {counted(leaves, 'leaf')}"
@@ -86,7 +88,7 @@ class ProgressView:
                     )
                     bars.stop_task(self._tasks[name])
                     return
-                parts = [counted(event["n_samples"], "sample")] if event.get("n_samples") else []
+                parts = [counted(event["n_samples"], self._counts[name])] if event.get("n_samples") else []
                 parts.append(f"{seconds:.1f} s")
                 # the time is that of this run, what was counted is of all
                 if event.get("n_positions") and not self._already[name]:

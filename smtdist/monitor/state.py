@@ -112,6 +112,7 @@ class RunState:
             "samples": 0,
             "positions": 0,
             "unit": event.get("unit", "patches"),
+            "counts": event.get("counts", "sample"),
             "leaves": resumed,
             "workers": {},
             "peak_bytes": 0,
@@ -219,7 +220,16 @@ class RunState:
         return {
             **{
                 key: one[key]
-                for key in ("name", "status", "unit", "n_samples", "n_leaves", "resumed_leaves", "leaves")
+                for key in (
+                    "name",
+                    "status",
+                    "unit",
+                    "counts",
+                    "n_samples",
+                    "n_leaves",
+                    "resumed_leaves",
+                    "leaves",
+                )
             },
             **{key: one[key] for key in ("projected_bytes", "peak_bytes", "positions")},
             "samples": done,

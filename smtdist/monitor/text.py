@@ -80,7 +80,7 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
             [
                 one["name"],
                 f"{'█' * full:░<12}" if one["status"] == "running" else one["status"],
-                f"{one['samples']:,}/{one['n_samples']:,}" if one["n_samples"] else "",
+                f"{one['samples']:,}/{one['n_samples']:,}{_counted(one)}" if one["n_samples"] else "",
                 f"{one['leaves']:,}/{one['n_leaves']:,}" if one["n_leaves"] else "",
                 rate(one["positions"], one["seconds"]),
                 left or clock(one["seconds"]),
@@ -91,6 +91,11 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
     speed = f"{unit}/s"
     columns = ("pass", "", "samples", "leaves", speed, "time", "memory")
     return table("", columns, rows, ("leaves", speed, "memory"))
+
+
+def _counted(one: dict[str, Any]) -> str:
+    """Return what a pass counts where that is no samples, as the column says."""
+    return "" if one["counts"] == "sample" else f" {one['counts']}s"
 
 
 def _workers(workers: Sequence[dict[str, Any]]) -> Sheet:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import h5py
 import numpy as np
 
-from smtdist.configuration import nearest_preset
+from smtdist.configuration import CODED, nearest_preset
 from smtdist.data import hdf5, look, opening
 from smtdist.data.encoded import EncodedLook
 from smtdist.data.locations import is_zarr
@@ -26,9 +27,11 @@ from smtdist.kernels import convergence, products
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
 from smtdist.kernels.threads import available_cores
-from smtdist.models import coded, kinds, store, transform
+from smtdist.models import coded, jobs, kinds, store, transform
+from smtdist.models.coders.manifold import ManifoldSettings
 from smtdist.models.provenance import versions
 from smtdist.monitor import tables
+from smtdist.settings import SHARED
 
 Facts = dict[str, Any]
 MOST_GROUPS = 100
@@ -138,10 +141,28 @@ def _said(value: Any) -> str:
 def _told(model: Any) -> Facts:
     """Return what is said of a model of any kind."""
     return {
-        "configuration": {} if model.settings is None else model.settings.to_dict(),
+        "configuration": {} if model.settings is None else model.settings.shown(),
         "provenance": store.without_audit(model.provenance),
         "audit": model.provenance.get("audit", []),
     }
+
+
+def _named_today(stored: Facts) -> Facts:
+    """Return settings of a file that does not say whose they are under their names of today, those of a model that has all.
+
+    >>> _named_today({"patch": 3, "dictionary": 64}), _named_today({"size": 300, "of_sites": {}})
+    ({'patch_size': 3, 'n_atoms': 64}, {'n_atoms': 300, 'of_sites': {}})
+    """
+    codes = (coded.code_of(code).settings.declared() | ManifoldSettings.declared() for code in CODED)
+    models = (jobs.declared(model) for kind in reversed(kinds.KINDS.values()) for model in kind.fits)
+    known = (
+        {field.metadata["setting"].stored or name: name for name, field in one.items()}
+        for one in chain(models, codes)
+    )
+    # an encoder of a package has names that others share
+    others = {one.stored: name for name, one in SHARED.items() if one.stored}
+    names = next((one for one in known if stored.keys() <= one.keys()), others)
+    return {names.get(name, name): value for name, value in stored.items()}
 
 
 def _model(path: Path) -> Facts:
@@ -170,7 +191,7 @@ def _of_model(model: Any, path: Path) -> Facts:
         name: value for name, value in model.provenance.items() if name not in ("leaf_digests", "audit")
     }
     return {
-        "configuration": model.settings.to_dict(),
+        "configuration": model.settings.shown(),
         "geometry": model.geometry._asdict(),
         "provenance": provenance,
         "audit": model.provenance.get("audit", []),
@@ -205,7 +226,7 @@ def _votes(settings: dict[str, Any]) -> str:
         "hard": "one vote",
     }
     mirrored = "; mirrored training images vote too" if settings["mirrored_votes"] else ""
-    return f"{counted(settings['neighbours'], 'neighbour')}, {weights[settings['vote']]} each{mirrored}"
+    return f"{counted(settings['n_neighbors'], 'neighbour')}, {weights[settings['vote']]} each{mirrored}"
 
 
 def _model_readable(facts: Facts) -> list[tuple[str, str]]:
@@ -235,7 +256,10 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
         ("atoms", f"{facts['n_atoms']:,}, of which {facts['n_dead']:,} never fire"),
         *([("dictionary", convergence.told(facts))] if "n_iter" in facts else []),
         ("rank", f"{facts['rank']:,}"),
-        ("components", _components(facts["n_components_stored"], facts["configuration"]["drop"])),
+        (
+            "components",
+            _components(facts["n_components_stored"], facts["configuration"]["drop_components"]),
+        ),
         (
             "eigenvalues",
             f"{spectrum['smallest']:.4g} to {spectrum['largest']:.4g}, median {spectrum['median']:.4g}",
@@ -309,7 +333,7 @@ def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
     known = ("rank", "n_positive", "n_negative", "ridge", "loss", "n_iter", "converged", "gradient_norm")
     names = (
         {"gradient_norm": "change in the last tenth of rounds"}
-        if facts["configuration"].get("features")
+        if facts["configuration"].get("feature_map")
         else {}
     )
     return rows + [
@@ -342,7 +366,7 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
     members, ended = facts["members"], "converged"
     if not facts.get("converged", True):
         gap = facts["gap"]
-        ended = f"not converged: the last sweep lowered the objective by {gap:.1g} of it; raise sweeps"
+        ended = f"not converged: the last sweep lowered the objective by {gap:.1g} of it; raise max_iter"
     return [
         (
             "concepts",
@@ -361,7 +385,7 @@ def _coder(path: Path) -> Facts:
     coder: Any = found.coder
     units, pixels = coder.basis.shape
     facts: Facts = {
-        "configuration": json.loads(coder.settings.to_json()),
+        "configuration": coder.settings.shown(),
         "provenance": coder.provenance,
         "audit": [],
         "shape": list(coder.shape),
@@ -379,7 +403,7 @@ def _coder(path: Path) -> Facts:
             "configuration": coded.named_settings(found),
             "provenance": {**coder.provenance, **store.without_audit(found.provenance)},
             "audit": found.provenance.get("audit", []),
-            "embedding": found.settings.to_dict(),
+            "embedding": found.settings.shown(),
             "n_dead": found.embedding.n_dead,
             "rank": found.embedding.rank,
             "n_components_stored": len(values),
@@ -441,8 +465,11 @@ def _video_readable(facts: Facts) -> list[tuple[str, str]]:
 def _representation(path: Path) -> Facts:
     with store.opened(path, "representation") as file:
         sizes, about = store.require(file, {"": transform.ARRAYS}), file.attrs
+        stored = json.loads(about.get("configuration", "{}"))
+        # a transform of a learned code has those of both steps
+        stored = stored.get("coder", {}) | stored.get("embedding", {}) or stored
         return {
-            "configuration": json.loads(about["configuration"]) if "configuration" in about else {},
+            "configuration": _named_today(stored) if stored else {},
             "provenance": {
                 name: str(about[name]) for name in ("model", "model_fingerprint", "source") if name in about
             },
@@ -471,7 +498,7 @@ def _head(path: Path) -> Facts:
     with store.opened(path, "head") as file:
         about = head_files.about_of(file)
         facts: Facts = {
-            "configuration": about.settings,
+            "configuration": _named_today(about.settings),
             "provenance": {"versions": dict(about.versions)},
             "audit": [dict(entry) for entry in about.audit],
             "head": about.kind,
@@ -557,10 +584,13 @@ def _images(path: Path) -> Facts:
     names = [*meant, *(name.removesuffix("/images") for name in sets)]
     told = {name: meant.get(name, False) for name in list(dict.fromkeys(names))[:MOST_GROUPS]}
     groups = [found for name in told if (found := _group(path, name, told[name])) is not None]
-    if not groups:
+    rows: list[Facts] = []
+    with contextlib.suppress(DataError):
+        rows = look.row_sets(path, MOST_OBJECTS)[:MOST_GROUPS]
+    if not groups and not rows:
         why = hdf5.said_of_links(broken) or "give a file written by smtdist"
-        raise ModelError(f"{path} holds neither a model nor images that smtdist reads; {why}.")
-    return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups}
+        raise ModelError(f"{path} holds neither a model nor images or rows that smtdist reads; {why}.")
+    return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups, "tables": rows}
 
 
 def _groups_in(path: Path) -> dict[str, bool]:
@@ -640,6 +670,11 @@ def _images_readable(facts: Facts) -> list[tuple[str, str]]:
         labelled = "labelled" if group["labelled"] else "no labels"
         told = f"{shape}, {tables.size(group['bytes'])}, {labelled}"
         rows.append((group["name"], (told if group["shape"] else "images that cannot be read") + problem))
+    for table in facts["tables"]:
+        n_rows, n_columns = table["shape"]
+        rows.append(
+            (table["name"], f"{counted(n_rows, 'row')} of {counted(n_columns, 'number')}, {table['dtype']}")
+        )
     return rows
 
 

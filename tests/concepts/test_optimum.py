@@ -89,7 +89,7 @@ def test_how_a_search_ended_is_said_and_kept(tmp_path, monkeypatch):
     assert (again.n_iter_, again.converged_, again.gap_) == (found.n_iter_, True, 0)
     assert again.model_.summary()["converged"]
     monkeypatch.setattr("smtdist.concepts.settings.SETTLING", 1)
-    with pytest.warns(ConvergenceWarning, match=r"had not converged after .* sweeps, .*; raise sweeps\."):
+    with pytest.warns(ConvergenceWarning, match=r"had not converged after .* sweeps, .*; raise max_iter\."):
         short = BinaryConcepts(
             n_concepts=4, method="hopfield", n_init=1, exchanges=0, sweeps=1, temperature=0.0
         ).fit(X)
@@ -97,7 +97,7 @@ def test_how_a_search_ended_is_said_and_kept(tmp_path, monkeypatch):
     assert short.gap_ > 0
     assert re.search(r"the last of which lowered the objective by \d[\d.e+]* %; raise", short.model_.advice)
     unseen = dataclasses.replace(short.model_, ending=dataclasses.replace(short.model_.ending, gap=0.0))
-    assert "lowered the objective by too little to be seen; raise sweeps." in unseen.advice
+    assert "lowered the objective by too little to be seen; raise max_iter." in unseen.advice
     with pytest.warns(UserWarning, match="align with the data by 0"):
         BinaryConcepts(n_concepts=1, method="rejection").fit(X)
 

@@ -153,7 +153,7 @@ def test_layers_are_stacked_by_commands(path, tmp_path):
     said = run(
         "fit", small, "--model video --clip one --clip two --quiet", more, "--below", lower, "--out", upper
     )
-    assert "One round does not show whether the objective has settled; raise rounds." in said
+    assert "One round does not show whether the objective has settled; raise max_iter." in said
     assert "embedding" in run("evaluate", lower, small, "--sequences 10")
     judged = told("evaluate", upper, small, "--clip three --sequences 12")
     assert judged["n_sequences"] == 12

@@ -161,9 +161,7 @@ def test_kernel_values_beyond_float64_are_refused(rows):
 
 
 def test_a_fit_that_stops_early_says_so_and_one_that_converged_does_not(rows, tmp_path):
-    with pytest.warns(
-        ConvergenceWarning, match=r"stopped after 2 steps .* raise max_iterations or tolerance"
-    ):
+    with pytest.warns(ConvergenceWarning, match=r"stopped after 2 steps .* raise max_iter or tolerance"):
         fitted = SpectralContrastiveKernel(max_iterations=2).fit(rows)
     assert (fitted.n_iter_, fitted.converged_) == (2, False)
     store.save(fitted.model_, tmp_path / "k.h5")
@@ -171,7 +169,7 @@ def test_a_fit_that_stops_early_says_so_and_one_that_converged_does_not(rows, tm
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert SpectralContrastiveKernel(tolerance=1e-3).fit(rows).converged_
-    with pytest.warns(ConvergenceWarning, match=r"the last tenth of 2 rounds; raise rounds"):
+    with pytest.warns(ConvergenceWarning, match=r"the last tenth of 2 rounds; raise n_epochs"):
         SpectralContrastiveKernel(features="auto", rounds=2).fit(rows)
 
 
@@ -240,7 +238,7 @@ def test_a_descent_that_stalls_goes_on_or_says_so(seed):
     assert found.gap_ == found.convergence_.gradient_norm
     assert found.converged_ == (found.gap_ <= found.tolerance)
     said = [str(one.message) for one in caught if one.category is ConvergenceWarning]
-    assert [("raise ridge" in one) for one in said] == ([] if found.converged_ else [True])
+    assert [("raise alpha" in one) for one in said] == ([] if found.converged_ else [True])
 
 
 @pytest.mark.parametrize("model", ["contrastive", "spectral", "autoencoder"])

@@ -1,6 +1,7 @@
 """What a narrow terminal shows: no word and no figure is cut."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from smtdist.cli import app
+from smtdist.cli.commands import COMMANDS as VERBS
 from smtdist.engine.events import EventStream
 from smtdist.monitor import tables
 from smtdist.monitor.progress import ProgressView
@@ -208,8 +210,13 @@ def test_commands_are_whole_in_a_narrow_terminal(at, monkeypatch, width):
         assert max(map(cell_len, tables_there), default=0) <= int(width), command
 
 
-def test_help_is_whole_at_80_columns():
-    for command in ("plan", "fit", "evaluate", "watch"):  # those with the longest options, and a short one
+def test_help_is_whole_at_80_columns_and_has_an_example():
+    for command in VERBS:
         result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
         assert result.exit_code == 0
         assert "…" not in result.stdout, command
+        column = min(line.find("Show this") for line in result.stdout.splitlines() if "--help" in line)
+        assert 0 < column < 55, command
+        assert f"Example: smtdist {command}" in result.stdout
+        assert "--json" in result.stdout
+        assert not re.search("<|[a-z]+ range|list\\[", result.stdout)  # types of Python

@@ -36,34 +36,33 @@ def play(console, *, resumed=0):
             stream.emit(
                 "pass_finished", **own, **counts(samples), seconds=seconds, peak_bytes=peak * MIB, **most
             )
+        stream.started("sweeps", 20, counts="sweep")
+        stream.emit("pass_finished", **{"pass": "sweeps"}, n_samples=20, seconds=1.0)
         stream.emit("run_finished", seconds=71.0)
 
 
-def test_a_log_has_one_line_a_pass():
-    out = io.StringIO()
+def test_a_log_has_one_line_a_pass_and_says_what_is_done():
+    out, resumed = io.StringIO(), io.StringIO()
     play(Console(file=out, width=80))
+    play(Console(file=resumed, width=80), resumed=3)
+    assert "whitening: 3 of 4 leaves are in the checkpoint already" in resumed.getvalue()
     assert out.getvalue().splitlines() == [
         "Dashboard: http://127.0.0.1:8787/status",
         "whitening: 1,200 samples, 0.5 s, 86.4 k patches/s, peak 350.0 MiB of 400.0 MiB projected",
         "solve: 70.0 s, peak 299.0 MiB of 300.0 MiB projected",
+        "sweeps: 20 sweeps, 1.0 s",
     ]
 
 
 def test_a_terminal_has_a_bar_a_pass():
     out = io.StringIO()
     play(Console(file=out, width=118, force_terminal=True, color_system=None))
-    last = [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()][-3:]
+    last = [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()][-4:]
     text = "\n".join(last)
     assert "1,200/1,200" in text
     assert "patches/s" in text
     assert "peak 350.0 MiB of 400.0 MiB" in text
     assert "peak 299.0 MiB of 300.0 MiB" in text
-
-
-def test_a_resumed_pass_says_what_is_done():
-    out = io.StringIO()
-    play(Console(file=out, width=80), resumed=3)
-    assert "whitening: 3 of 4 leaves are in the checkpoint already" in out.getvalue()
 
 
 def test_unknown_events_and_passes_are_ignored():

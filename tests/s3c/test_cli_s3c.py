@@ -98,7 +98,7 @@ def test_a_coder_is_embedded_and_evaluated(data):
 def test_a_learned_code_says_how_it_was_learned_and_stays(data):
     asked = sets(feature="l1", patch=4, dictionary=12, rounds=2, n_components=5, drop=1)
     said = " ".join(run(f"fit {data} {TRAIN} m.h5 {asked} -q").split())
-    assert "over the last tenth of 2 rounds; raise rounds." in said
+    assert "over the last tenth of 2 rounds; raise max_iter." in said
     said = run(f"fit {data} {TRAIN} f.h5 --from-model m.h5 {sets(patch=4, n_components=3)}", code=2)
     kept = "--from-model keeps the code with its whitening and dictionary, so its settings (patch_size)"
     assert kept in said

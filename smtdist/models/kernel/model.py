@@ -181,14 +181,14 @@ class KernelModel(RowModel, Shown):
         if found is None or found.converged:
             return ""
         if settings.feature_map is None:
-            more = "raise max_iterations or tolerance"
+            more = "raise max_iter or tolerance"
             if found.n_iter < settings.max_iter:
-                more = "no lower point was found along the slope: raise ridge or tolerance"
+                more = "no lower point was found along the slope: raise alpha or tolerance"
             return (
                 f"The fit stopped after {found.n_iter} steps with a relative gradient of {found.gradient_norm:.2g}, "
                 f"above the tolerance of {settings.tolerance:.2g}; {more}."
             )
-        return advice(facts_of(found))
+        return advice(facts_of(found), "n_epochs")
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds; ModelError for a kernel given as a function.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -62,7 +61,7 @@ def job(request: Request) -> Job:
         source,
         lambda engine: fit_model(source, settings, engine),
         lambda: Facts.of(source, settings),
-        about={"configuration": json.loads(settings.to_json())},
+        about={"configuration": settings.shown()},
         costs=lambda engine: plan_kernel(source, settings, engine),
         advice=lambda model: [model.unconverged()],
     )

@@ -111,7 +111,9 @@ class _Scoring(Generic[R]):
         self.groups = list(_groups(members, self.kept))
         total = known.n_samples + asked.n_samples
         self.images = Counter(engine, "transform", len(self.groups) * total)
-        self.scored = Counter(engine, "scores", sum(len(member.slices) for member in members))
+        self.scored = Counter(
+            engine, "scores", sum(len(member.slices) for member in members), "combination"
+        )
         self.found: dict[Place, R] = {}
 
     def run(self, places: list[Place]) -> list[R]:

@@ -193,7 +193,7 @@ class _Stages:
             result.append(own)
         for own in solves.values():
             solving.solve_way(len(own.dictionary.grid), own.settings)
-        waiting = Counter(self.engine, "solve", len(solves))
+        waiting = Counter(self.engine, "solve", len(solves), "solve")
         for key, statistics in self._statistics(sums):
             for found, own in solves.items():
                 if found[0] == key:
@@ -263,13 +263,13 @@ class _Stages:
 class Counter:
     """A stage of the driver in the stream of events: so many things done of all."""
 
-    def __init__(self, engine: Engine, name: str, total: int) -> None:
-        self.engine, self.name, self.total, self.done = engine, name, total, 0
+    def __init__(self, engine: Engine, name: str, total: int, counts: str = "sample") -> None:
+        self.engine, self.name, self.total, self.done, self.counts = engine, name, total, 0, counts
 
     def step(self, count: int = 1) -> None:
         """Count; the first is the start."""
         if self.done == 0:
-            self.engine.events.started(self.name, self.total)
+            self.engine.events.started(self.name, self.total, unit=f"{self.counts}s", counts=self.counts)
         self.done += count
         self.engine.events.progress(self.name, self.done, self.done)
 
