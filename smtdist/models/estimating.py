@@ -284,9 +284,16 @@ class Evaluates:
         Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. For images it also has
         `raw_pixels`, what the same classifier finds by raw pixels, and `advice` if that is no worse; not with
         "svm", nor with "kernel" and more than 10,000 training images.
-        Raises ConfigurationError for settings that cannot be combined, DataError for labels that do not
+        Raises ConfigurationError for what cannot be combined or is in another order, DataError for labels that do not
         match, such as names on one side alone. Warns of test classes without a training sample.
         """
+        pairs = [one for one in (X, X_test) if isinstance(one, tuple) and len(one) == 2]
+        sides = {side for one in (y, y_test) for side in getattr(one, "shape", ())[1:]}
+        if X_test is None or sides - {1} or any(not isinstance(name, str) for _, name in pairs):
+            raise ConfigurationError(
+                "evaluate takes training samples, their labels, test samples and their labels, one after another; write "
+                "evaluate(X, y, X_test, y_test), with None for labels that lie in the file of a (path, group) pair."
+            )
         for samples in (X, X_test):
             require_columns(self, samples, reset=False)
         # named, not imported: it is a layer above
