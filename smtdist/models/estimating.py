@@ -25,7 +25,7 @@ from smtdist.engine import folder
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import Execution
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, counted
 from smtdist.models import adding, store
 from smtdist.settings import (
     ANYTHING,
@@ -201,6 +201,16 @@ def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:
     validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=False)
 
 
+def require_label_each(y: Any, n_samples: int) -> None:
+    """Refuse labels of another number than samples before a fit begins, though it ignores them: what follows it needs them."""
+    count, *_ = (len(y),) if isinstance(y, Sequence) else getattr(y, "shape", None) or (None,)
+    if isinstance(count, int) and count != n_samples:  # Dask may not know it
+        raise ConfigurationError(
+            f"There are {counted(n_samples, 'sample')}, and y has {counted(count, 'label')}; give one label for each sample, or "
+            f"none."
+        )
+
+
 class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: ignore[misc]
     """An estimator whose fitted model is a transform with sums, which data are added to and withdrawn from."""
 
@@ -218,7 +228,7 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add samples to the fitted model, whose codes stay as they are; the first call is `fit`."""
-        return self._updated(X, withdraw=False) if hasattr(self, "model_") else self.fit(X)
+        return self._updated(X, withdraw=False) if hasattr(self, "model_") else self.fit(X, y)
 
     def withdraw(self, X: Any) -> Self:
         """Take samples out of the fitted model, as if they had never been added to its sums.
