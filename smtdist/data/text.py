@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Derived, Reader, Source
-from smtdist.errors import DataError, counted, masked, option
+from smtdist.errors import DataError, counted, masked
 
 SPACING: Final = 4 * 2**20
 MOST_ENTRIES: Final = 1024
@@ -349,7 +349,7 @@ def text_of(X: Any, *, content: bool = False) -> Iterator[TextSource]:
             if not (isinstance(name, str | os.PathLike) and (is_url(name) or os.path.exists(name))):
                 raise DataError(
                     f"There is no file {str(name)[:200]!r}; give names of files, or text itself to a WordSMT with "
-                    f"{option('input', 'content')}."
+                    'input="content".'
                 )
         yield TextSource.open(names)
         return
