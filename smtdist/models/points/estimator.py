@@ -15,7 +15,8 @@ class PointSMT(RowEstimator, of=PointSettings):
     """Sparse manifold transform of the rows of a table (SMT 2023, eq. 3).
 
     X is an array (points, numbers), the (path, dataset) of an HDF5 file, or a .npy path. `transform` embeds
-    new points with the same features.
+    new points with the same features. Features of landmarks add up to 1, so the first component is the same for all
+    points; second_moment="centred" leaves it out.
 
     Fitted attributes: `model_`, `components_` (n_components, features), `eigenvalues_`, `passes_`,
     `n_features_in_`.
@@ -29,7 +30,7 @@ class PointSMT(RowEstimator, of=PointSettings):
     MODEL = PointModel
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit on rows, and warn of components that say nothing; `y` is ignored."""
+        """Fit on rows, and warn of components that any mixture could stand for; `y` is ignored."""
         super().fit(X, y)
         for sentence in self.model_.advice():
             warn(sentence, UserWarning)
