@@ -297,7 +297,9 @@ class NeighbourSource(Derived):
         """Write points and their neighbours, which are looked up among the rows they are in."""
         numbers = np.concatenate([np.arange(start, stop)[:, None], self.numbers[start:stop]], axis=1)
         first = int(numbers.min())
-        out[:, :, :-1] = inner.read(first, int(numbers.max()) + 1)[numbers - first]
+        rows = inner.read(first, int(numbers.max()) + 1)
+        for place, own in enumerate(numbers.T):  # all at once would make a second block
+            out[:, place, :-1] = rows[own - first]
         out[:, 0, -1] = 1.0 if self.starts is None else 1.0 + self.starts[start:stop]
         out[:, 1:, -1] = self.weights[start:stop]
 

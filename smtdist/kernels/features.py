@@ -199,9 +199,11 @@ def squared_distances(points: Rows, others: Rows) -> Rows:
     array([[25.,  1.]])
     """
     result = np.empty((len(points), len(others)))
-    step = max(1, BLOCK_BYTES // (8 * max(1, others.size)))
+    step = min(max(1, len(points)), max(1, BLOCK_BYTES // (8 * max(1, others.size))))
+    room = np.empty((step, *others.shape))  # one for all blocks: a new one would be made beside the last
     for start in range(0, len(points), step):
-        difference = points[start : start + step, None, :] - others
+        block = points[start : start + step, None, :]
+        difference = np.subtract(block, others, out=room[: len(block)])
         np.einsum("ijk,ijk->ij", difference, difference, out=result[start : start + step])
     return result
 

@@ -9,10 +9,12 @@ import pytest
 from arrays_in_files import read_samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import peak_of
 from toys import sum_of
 
 from smtdist.data.table import NeighbourSource, NoisePairs, as_table
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import features as kernels
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.models.points.contexts import (
     locally_linear_context,
@@ -187,12 +189,26 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     assert found.scatter[0, 0] == crossings / 8000
 
 
-def test_copies_of_a_point_are_its_neighbours():
-    points = np.repeat(DRAW.uniform(size=(4, 2)), 5, axis=0)
-    near = nearest_neighbours(points, 3)
-    assert near.shape == (20, 3)
-    assert not (near == np.arange(20)[:, None]).any()
-    np.testing.assert_array_equal(near // 5, np.arange(20)[:, None] // 5 * np.ones(3))
+GRIDS = [
+    np.repeat(DRAW.integers(0, 3, (40, 2)), 5, axis=0),
+    DRAW.integers(0, 4, (300, 20)),
+    np.zeros((60, 20)),
+]
+
+
+@pytest.mark.parametrize("points", [*GRIDS, 10**6 + GRIDS[1]])
+def test_of_equally_near_points_the_first_are_neighbours(points, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK_BYTES", 2**14)
+    distance = ((points[:, None] - points) ** 2).sum(axis=2)
+    np.fill_diagonal(distance, -1)
+    want = distance.argsort(axis=1, kind="stable")[:, 1:8]
+    np.testing.assert_array_equal(nearest_neighbours(points / 4, 7), want)
+
+
+def test_distances_take_one_block_of_memory(monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK_BYTES", 2**20)
+    taken = peak_of(lambda: kernels.squared_distances(np.ones((600, 8)), np.ones((100, 8))))
+    assert taken < 2**21  # of which half a megabyte is the result
 
 
 def test_what_is_installed_changes_no_neighbours(monkeypatch):
