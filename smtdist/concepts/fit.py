@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ from smtdist.models.jobs import Job, Request
 
 STEPS: Final = ("moments", "sweeps")
 """What a search tells of."""
+SCRATCH: Final = ".concepts."
+"""How the folder of scores begins."""
 ATTEMPTS: Final = 16
 """Times that concepts which are still missing are tried anew, at most."""
 REFININGS: Final = 2
@@ -116,7 +119,7 @@ def fit_concepts(
 
 
 def job(request: Request) -> Job:
-    """Open the rows of a search; scores that do not fit into memory lie beside the file that it writes."""
+    """Open the rows of a search; scores that do not fit into memory lie in its checkpoint folder, or beside what it writes."""
     settings = ConceptSettings(**request.settings)
     (path,) = request.data if len(request.data) == 1 else ("",)
     if not path:
@@ -124,8 +127,10 @@ def job(request: Request) -> Job:
     source = as_table(path if path.endswith(".npy") else (path, request.dataset or "z"))
 
     def search(engine: Engine) -> tuple[ConceptModel, list[Any]]:
-        near = None if request.out is None else request.out.absolute().parent
-        with tempfile.TemporaryDirectory(prefix=".concepts.", dir=near) as folder:
+        near = engine.checkpoint or (None if request.out is None else request.out.absolute().parent)
+        for left in [] if engine.checkpoint is None else engine.checkpoint.glob(f"{SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)  # of a run that was killed
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=near) as folder:
             return fit_concepts(source, settings, engine, folder=Path(folder)), []
 
     return Job(

@@ -271,3 +271,5 @@ def test_killed_it_goes_on_with_the_same_bits(ended, data, tmp_path):
     assert not (tmp_path / "m.h5").exists()
     run("resume", tmp_path / "c")
     same(arrays(tmp_path / "m.h5"), arrays(at / "m.h5"))
+    assert {path.name for path in tmp_path.iterdir()} == {"m.h5", "c"}
+    assert not list((tmp_path / "c").glob(".*"))  # nor what the killed process had made for itself
