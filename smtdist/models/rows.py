@@ -92,9 +92,11 @@ def table_of(data: Sequence[str], dataset: str | None) -> Source:
         )
     if said := text_table(data[0]):
         raise DataError(said)
-    if dataset is None and not data[0].endswith(".npy"):
+    if (dataset is None) != data[0].endswith(".npy"):
         raise ConfigurationError(
             f"{data[0]} is not a .npy file, so {option('(path, dataset)')} must name the rows in it; give it."
+            if dataset is None
+            else f"{data[0]} holds rows alone; leave {option('(path, dataset)')} out."
         )
     return as_table(data[0] if dataset is None else (data[0], dataset))
 

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import opening
+from smtdist.data import opening, remote
 from smtdist.data.netcdf import Group
 from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.data.table import NotRows, as_table
-from smtdist.errors import ConfigurationError, DataError, ModelError, option
+from smtdist.errors import DataError, ModelError
 from smtdist.kernels import convergence as endings
 from smtdist.kernels import feature_maps
 from smtdist.kernels.convergence import Convergence, advice, facts_of
@@ -26,7 +26,7 @@ from smtdist.kernels.gram import Kernel
 from smtdist.models import store
 from smtdist.models.kernel.encoder import KernelEncoder, require_rows
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.rows import RowModel
+from smtdist.models.rows import RowModel, table_of
 from smtdist.models.store import Array
 from smtdist.solve.solution import Float64
 from smtdist.statistics.contrast import on_sphere
@@ -137,9 +137,7 @@ class KernelModel(RowModel, Shown):
 
     def opened(self, data: list[str], dataset: str | None, skip: bool) -> Source:
         """Return the samples, images too, of a dataset."""
-        if dataset is None:
-            raise ConfigurationError(f"Missing option {option('dataset')}; name the samples in the file.")
-        return samples_of((data[0], dataset))
+        return samples_in(data, dataset)
 
     def embed(self, samples: NDArray[Any]) -> NDArray[Any]:
         """Embed samples (m, ...), uint8 divided by 255: returns (m, h)."""
@@ -280,6 +278,13 @@ def samples_of(samples: Any) -> Source:
         except DataError:
             return opening.open_source(samples[0], str(samples[1]))
     return as_table(samples)
+
+
+def samples_in(data: list[str], dataset: str | None) -> Source:
+    """Return the samples of one file: rows of a .npy file, or rows or images of a dataset."""
+    if dataset is None or len(data) > 1 or data[0].endswith(".npy"):
+        return table_of(data, dataset)
+    return samples_of((remote.full_path(data[0]), dataset))
 
 
 def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:

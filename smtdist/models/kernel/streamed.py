@@ -10,12 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import remote
 from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError, equals, option
+from smtdist.errors import ConfigurationError, DataError, ModelError, equals
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import NystroemFeatures
 from smtdist.kernels.gram import require_kernel, with_bandwidth
@@ -26,7 +25,7 @@ from smtdist.models.kernel.autoencoder import Autoencoder
 from smtdist.models.kernel.contrastive import Contrastive, Spectral
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory, require_rows
 from smtdist.models.kernel.kind import InMemory, Kind, Ready
-from smtdist.models.kernel.model import KernelModel, prepared, samples_of
+from smtdist.models.kernel.model import KernelModel, prepared, samples_in
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.plan import Step
 from smtdist.models.provenance import Record
@@ -52,11 +51,7 @@ def job(request: Request) -> Job:
     settings = KernelSettings().replace(**{"model": model, **request.settings})
     for name in (settings.kernel, settings.decoder_kernel):
         require_kernel(name)
-    if request.dataset is None or len(request.data) > 1:
-        raise ConfigurationError(
-            f"A kernel model is fitted on one dataset of one file; name it with {option('(path, dataset)')}."
-        )
-    source = samples_of((remote.full_path(request.data[0]), request.dataset))
+    source = samples_in(list(request.data), request.dataset)
     return Job(
         source,
         lambda engine: fit_model(source, settings, engine),
