@@ -31,7 +31,7 @@ def watch(
 ) -> None:
     """Show a run that was started elsewhere, live, until it ends; this does not change the run.
 
-    The exit code is 1 if the run failed or was stopped.
+    The exit code is 1 if the run failed or was stopped; with --once it is 0.
 
     Example: smtdist watch checkpoint/
     """
