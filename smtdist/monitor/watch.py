@@ -130,7 +130,7 @@ class WatchedFolder(Watched):
         found = super().progress()
         if found["run"] is None and not found["passes"]:
             found["passes"] = stored_passes(self.folder)
-            found["notes"] = [*found["notes"], "The run has told of nothing yet; these are its files."]
+            found["notes"] = [*found["notes"], "No events yet: these are the files of the run."]
         return found
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ def test_a_half_written_line_waits_for_its_end(tmp_path):
     whole = json.dumps({"kind": "note", "run": "a", "time": 1.0, "text": "hello"})
     path.write_text(whole[:20])
     with smtdist.watch(tmp_path) as view:
-        assert view.progress()["notes"] == ["The run has told of nothing yet; these are its files."]
+        assert view.progress()["notes"] == ["No events yet: these are the files of the run."]
         with path.open("a") as file:
             file.write(whole[20:] + "\nnot json\n")
         view.refresh()
@@ -101,7 +101,7 @@ def test_without_events_the_files_of_partial_sums_tell(tmp_path):
         passes = {one["name"]: one for one in view.progress()["passes"]}
         assert passes["statistics"]["status"] == "finished"
         assert passes["statistics"]["samples"] == len(IMAGES)
-        assert "has told of nothing yet" in repr(view)
+        assert "No events yet" in repr(view)
     found = [one["name"] for one in stored_passes(tmp_path / "c")]
     assert found == ["dictionary", "statistics", "whitening"]
 
