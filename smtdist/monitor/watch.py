@@ -224,6 +224,7 @@ def stored_passes(folder: Path) -> list[dict[str, Any]]:
                 "peak_bytes": 0,
                 "positions": positions,
                 "unit": "patches",
+                "counts": "sample",
                 "samples": samples,
                 "seconds": 0.0,
                 "rate": 0.0,
