@@ -85,7 +85,7 @@ def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], Path]:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
         ) from error
-    # a folder from elsewhere must not make `resume` do anything else
+    # what the command does is the owner's to trust (SECURITY.md), but it is none that cannot be resumed
     if verb not in RESUMED:
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."

@@ -210,8 +210,9 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
     views = {name: int(group[name][()]) for name in _VIEWS if name in group}
     activity, matrices = group["activity"][()], {name: group[name][()] for name in names}
     squares = (matrices[name].diagonal() for name in names if name != "cooccurrence")
-    if min(*counts, *(one.min(initial=0) for one in (activity, *squares))) < 0:
-        raise ValueError("its sums hold negative counts")
+    store.require_counts(*counts, activity)
+    if any(one.min(initial=0) < 0 for one in squares):
+        raise ValueError("its sums hold negative squares")
     sums = code_sums(model, 1)
     found = Statistics(
         n_samples=counts[0],

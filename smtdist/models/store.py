@@ -395,6 +395,15 @@ def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
     return values
 
 
+def require_counts(*counts: Any) -> None:
+    """Refuse counts that are negative, or beyond 2^53, so that sums of them have room."""
+    if min(np.min(one, initial=0) for one in counts) < 0:
+        raise ValueError("its sums hold negative counts")
+    if max(np.max(one, initial=0) for one in counts) > 2**53:
+        raise ValueError("its sums hold counts beyond 2^53")
+
+
+LARGEST: Final = 1e30
 _LATER: Final = ("residuals", "rank", "dead")
 """What earlier layouts lack. There is no table of readers: what they lack or have elsewhere is a line where an array is read."""
 
@@ -412,6 +421,8 @@ def embedding(codes: str = "atom") -> dict[str, Array]:
 def read_solution(group: Any) -> Solution:
     """Read an embedding; older files of coders keep neither residuals nor rank, for which there are NaN and 0."""
     components, eigenvalues = (finite(group, name, np.float64) for name in ("components", "eigenvalues"))
+    if np.abs(components).max(initial=0) > LARGEST:
+        raise ValueError("components holds numbers beyond 1e30, which no sum in float32 has room for")
     if "rank" not in group:
         dead = np.logical_not(components.any(axis=0, keepdims=True))[0]
         return Solution(components, eigenvalues, np.full(len(eigenvalues), np.nan), 0, dead)

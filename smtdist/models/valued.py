@@ -18,7 +18,7 @@ from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
 from smtdist.models.merge import Transform
 from smtdist.models.provenance import NO_ATOMS, Record, ordered_digests, origin_of
-from smtdist.models.store import Array, alike, number, packed, text
+from smtdist.models.store import Array, alike, number, packed, require_counts, text
 from smtdist.solve.solution import Solution
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.origin import Origin
@@ -135,9 +135,11 @@ def read_statistics(group: Any, basis: str, audit: Any = ()) -> ValueStatistics:
     origin = None
     if "sample_digest" in group:
         origin = Origin(basis, group["sample_digest"][()], NO_ATOMS, tuple(audit))
+    counts = int(group["n_samples"][()]), int(group["n_positions"][()])
+    require_counts(*counts)
     return ValueStatistics(
-        n_samples=int(group["n_samples"][()]),
-        n_positions=int(group["n_positions"][()]),
+        n_samples=counts[0],
+        n_positions=counts[1],
         activity=group["activity"][()],
         grid=number(group, "grid"),
         scale=number(group, "scale"),

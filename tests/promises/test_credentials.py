@@ -83,6 +83,9 @@ def test_what_is_masked():
     assert (
         masked(text) == "(zip://x.zip::https://***@h/a.zip?***) and s3://bucket/a.h5, file:///data/a?.h5."
     )
+    assert (
+        masked("s3://KEY:a/b?c #d@b/a.h5 or http://h:80/a@2.h5") == "s3://***@b/a.h5 or http://h:80/a@2.h5"
+    )
 
 
 def test_an_address_where_a_file_is_wanted(tmp_path, run):

@@ -342,6 +342,7 @@ def _read_sums(group: Any, basis: str | None, audit: list[dict[str, Any]]) -> Wo
     if basis is not None and "sample_digest" in group:
         origin = Origin(basis, group["sample_digest"][()], np.zeros(0, np.uint64), tuple(audit))
     n_samples, n_positions = (int(group[name][()]) for name in ("n_samples", "n_positions"))
+    store.require_counts(n_samples, n_positions, activity, count)
     return WordSums(n_samples, n_positions, activity, pair, count, origin)
 
 
