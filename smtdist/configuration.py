@@ -432,9 +432,11 @@ PRESET_NOTES: Final[dict[str, str]] = {
 def preset(name: str) -> Configuration:
     """Return the configuration of a published experiment by its name."""
     if name in JOINED:
+        base, changes, models = JOINED[name]
+        each = " or ".join(f"{_given({**changes, **own})} ({model})" for model, own in models.items())
         raise ConfigurationError(
-            f"The preset {name} is of several models ({', '.join(JOINED[name].models)}), and one is needed; fit it with "
-            f"smtdist fit, or start from {JOINED[name].base}."
+            f"The preset {name} is of several models ({', '.join(models)}), and one is needed; fit them together by "
+            f"`{command('fit', 'preset', name)}`, or one of them from the preset {base} with {each}."
         )
     if name not in PRESETS:
         raise ConfigurationError(

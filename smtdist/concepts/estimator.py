@@ -20,7 +20,7 @@ from smtdist.concepts.state import blocks_of
 from smtdist.data.table import as_table
 from smtdist.errors import DataError, counted
 from smtdist.models import store
-from smtdist.models.estimating import USUAL, Estimator, require_columns
+from smtdist.models.estimating import USUAL, Estimator, require_columns, require_label_each
 
 
 class BinaryConcepts(
@@ -55,6 +55,7 @@ class BinaryConcepts(
         """Find concepts of the rows of X."""
         require_columns(self, X, reset=True)
         source, settings = as_table(X), self.configuration
+        require_label_each(y, source.n_samples)
         folder = None if self.folder is None else Path(self.folder)
         with self._engine(self.checkpoint) as engine:
             model = fit_concepts(source, settings, engine, folder=folder)
@@ -65,7 +66,7 @@ class BinaryConcepts(
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.uint8]:
         """Return the concepts found for the rows of X themselves."""
-        return self.fit(X).concepts_
+        return self.fit(X, y).concepts_
 
     def transform(self, X: Any) -> NDArray[np.uint8]:
         """Return the concepts of new points (m, b), in this process, 4,096 rows at a time."""

@@ -334,6 +334,8 @@ def _unreadable(path: str, error: Exception) -> DataError:
 def text_of(X: Any, *, content: bool = False) -> Iterator[TextSource]:
     """Yield the text of files; or with `content` of documents in memory, in a temporary file, a paragraph a line.
 
+    Raises DataError for names of no file, which text itself is, too.
+
     >>> with text_of(["a cat", "a dog"], content=True) as text:
     ...     text.text_bytes
     12
@@ -342,7 +344,14 @@ def text_of(X: Any, *, content: bool = False) -> Iterator[TextSource]:
         yield X
         return
     if not content:
-        yield TextSource.open(X)
+        names = [X] if isinstance(X, str | os.PathLike) else list(X)
+        for name in names:
+            if not (isinstance(name, str | os.PathLike) and (is_url(name) or os.path.exists(name))):
+                raise DataError(
+                    f"There is no file {str(name)[:200]!r}; give names of files, or text itself to a WordSMT with "
+                    'input="content".'
+                )
+        yield TextSource.open(names)
         return
     documents = [X] if isinstance(X, str) else list(X)
     with tempfile.TemporaryDirectory(prefix="smtdist-text-") as folder:

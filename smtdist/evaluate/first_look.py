@@ -56,12 +56,11 @@ def first_look(
     Returns None where there is nothing to say: without labels, for fewer than 300 samples, if some cannot be read, or
     if memory is too short. Mirrored images vote if the model says so; `n_train` counts them, too.
     """
-    if source.n_samples < FEWEST or any(engine.skipped.values()):
-        return None
     try:
         labels = opening.open_labels(data, dataset, source)
         labels = metrics.checked_labels(labels, source.n_samples, f"labels of {dataset}")
-        if len(np.unique(labels)) < 2:
+        few = source.n_samples < FEWEST or len(np.unique(labels)) < 2
+        if few or any(engine.skipped.values()):
             return None
         engine.note(f"A first look at {min(MOST, source.n_samples):,} of the images")
         encoder, quiet = loading.encoder_of(model), engine.silent()

@@ -25,7 +25,7 @@ from smtdist.engine import folder
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import Execution
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, counted
 from smtdist.models import adding, store
 from smtdist.settings import (
     ANYTHING,
@@ -201,6 +201,16 @@ def require_columns(estimator: Any, X: Any, *, reset: bool) -> None:
     validate_data(estimator, X, reset=reset, skip_check_array=True, ensure_2d=False)
 
 
+def require_label_each(y: Any, n_samples: int) -> None:
+    """Refuse labels of another number than samples before a fit begins, though it ignores them: what follows it needs them."""
+    count, *_ = (len(y),) if isinstance(y, Sequence) else getattr(y, "shape", None) or (None,)
+    if isinstance(count, int) and count != n_samples:  # Dask may not know it
+        raise ConfigurationError(
+            f"There are {counted(n_samples, 'sample')}, and y has {counted(count, 'label')}; give one label for each sample, or "
+            f"none."
+        )
+
+
 class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: ignore[misc]
     """An estimator whose fitted model is a transform with sums, which data are added to and withdrawn from."""
 
@@ -218,7 +228,7 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, Estimator):  # type: i
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add samples to the fitted model, whose codes stay as they are; the first call is `fit`."""
-        return self._updated(X, withdraw=False) if hasattr(self, "model_") else self.fit(X)
+        return self._updated(X, withdraw=False) if hasattr(self, "model_") else self.fit(X, y)
 
     def withdraw(self, X: Any) -> Self:
         """Take samples out of the fitted model, as if they had never been added to its sums.
@@ -284,9 +294,16 @@ class Evaluates:
         Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. For images it also has
         `raw_pixels`, what the same classifier finds by raw pixels, and `advice` if that is no worse; not with
         "svm", nor with "kernel" and more than 10,000 training images.
-        Raises ConfigurationError for settings that cannot be combined, DataError for labels that do not
+        Raises ConfigurationError for what cannot be combined or is in another order, DataError for labels that do not
         match, such as names on one side alone. Warns of test classes without a training sample.
         """
+        pairs = [one for one in (X, X_test) if isinstance(one, tuple) and len(one) == 2]
+        sides = {side for one in (y, y_test) for side in getattr(one, "shape", ())[1:]}
+        if X_test is None or sides - {1} or any(not isinstance(name, str) for _, name in pairs):
+            raise ConfigurationError(
+                "evaluate takes training samples, their labels, test samples and their labels, one after another; write "
+                "evaluate(X, y, X_test, y_test), with None for labels that lie in the file of a (path, group) pair."
+            )
         for samples in (X, X_test):
             require_columns(self, samples, reset=False)
         # named, not imported: it is a layer above

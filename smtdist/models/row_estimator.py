@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, plain_rows
-from smtdist.models.estimating import Evaluates, TransformEstimator
+from smtdist.models.estimating import Evaluates, TransformEstimator, require_label_each
 from smtdist.models.rows import in_memory
 
 
@@ -23,6 +23,7 @@ class RowEstimator(Evaluates, TransformerMixin, TransformEstimator):  # type: ig
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on rows; `y` is ignored."""
         settings, table = self.configuration, self._table(X, reset=True)
+        require_label_each(y, table.n_samples)
         with self._engine(self.checkpoint) as engine:
             model, records = self.MODEL.fit(table, settings, engine)
         return self._fitted(model, records)

@@ -23,7 +23,7 @@ from smtdist.engine import folder
 from smtdist.errors import ConfigurationError, DataError, ModelError, command, equals, option
 from smtdist.kernels import convergence
 from smtdist.models import coded, image_jobs, loading, plugins, readout, rehearsal
-from smtdist.models.estimating import Evaluates, TransformEstimator, require_columns
+from smtdist.models.estimating import Evaluates, TransformEstimator, require_columns, require_label_each
 from smtdist.models.forecast import FitPlan, Place, in_bytes
 from smtdist.models.jobs import Job
 from smtdist.models.merge import refit, update
@@ -215,6 +215,7 @@ class SMT(
             return import_module("smtdist").start(self, X, y, base=base)
         require_columns(self, X, reset=True)
         job = self._job(X, base)
+        require_label_each(y, job.source.n_samples)
         with self._engine(self.checkpoint) as engine:
             model, records = job.fit(engine)
         for sentence in job.advice(model):
@@ -276,7 +277,7 @@ class SMT(
         """
         model = getattr(self, "model_", None)
         if model is None or self.is_learned or model.learned:
-            return super().partial_fit(X)
+            return super().partial_fit(X, y)
         given = self._settings(model.settings)
         given = given.with_atoms(given.n_atoms if self.atoms is None else len(self.atoms))
         for name in configuration.FIELDS:

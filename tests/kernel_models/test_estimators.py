@@ -98,9 +98,7 @@ def test_kernels_of_your_own(rows):
     np.testing.assert_allclose(
         fitted.transform(rows), ContrastiveKernel(bandwidth=1.0).fit(rows).transform(rows)
     )
-    with pytest.raises(
-        ConfigurationError, match="A kernel function of your own works only without a feature map"
-    ):
+    with pytest.raises(ConfigurationError, match="function of your own works only without a feature map"):
         ContrastiveKernel(kernel=RBF(1.0), features="fourier").fit(rows)
     with pytest.raises(ModelError, match="function of your own, which cannot be stored in a file"):
         store.save(fitted.model_, "never.h5")
@@ -149,9 +147,7 @@ def test_singular_matrices_and_too_few_eigenvalues(rows):
             ConfigurationError, match=r"ridge of the .* is 0.*; it must be a positive number"
         ):
             make(ridge=0.0).fit(rows)
-    with pytest.raises(
-        ConfigurationError, match="No augmentation is set, so that positives would equal their anchors"
-    ):
+    with pytest.raises(ConfigurationError, match="No augmentation is set, so that positives would equal"):
         ContrastiveKernel(noise=0).fit(rows)
 
 

@@ -35,9 +35,7 @@ def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
     model, _ = PointModel.fit(POINTS, settings, engine())
     store.save(model, tmp_path / "p.h5")
     found = store.load(tmp_path / "p.h5")
-    assert found.settings == settings
-    assert found.n_inputs == 3
-    assert found.provenance == model.provenance
+    assert (found.settings, found.n_inputs, found.provenance) == (settings, 3, model.provenance)
     new = np.random.default_rng(1).uniform(-1, 1, (40, 3))
     np.testing.assert_array_equal(found.transform(new), model.transform(new))
     assert found.transform(new).any()
@@ -63,6 +61,18 @@ def test_settings_choose_the_neighbours(context):
     )
     np.testing.assert_array_equal(model.means.scatter, want.means.scatter)
     np.testing.assert_array_equal(model.embedding.components, want.embedding.components)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_components_that_say_nothing_are_warned_of(context):
+    settings = {"size": 25, "neighbours": 4, "n_components": 3, "noise": 0.3, "context": context}
+    with pytest.warns(UserWarning, match="^Component 1 is the same .* set second_moment to centred"):
+        smtdist.PointSMT(**settings).fit(POINTS)
+    settings["second_moment"] = "centred"
+    assert smtdist.PointSMT(**settings).fit(POINTS).model_.advice() == []
+    apart = np.concatenate([POINTS, POINTS + 9, POINTS - 9])
+    with pytest.warns(UserWarning, match="^In 2 components neighbours do not differ, so any mixture"):
+        smtdist.PointSMT(**settings, lengths=[300] * 3).fit(apart)
 
 
 def test_new_points_are_embedded_in_any_pieces(monkeypatch):
@@ -96,10 +106,10 @@ def test_tables_of_numpy_are_those_of_a_file(tmp_path, monkeypatch):
     common = "--model points --set size=25 --set n_neighbors=4 --set n_components=3 --quiet --out"
     done = told(f"fit t.h5 --dataset x {common} p.h5")
     assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
+    assert "set second_moment to centred" in done["advice"][0]
     assert "25 features" in run(f"fit t.npy {common} q.h5")
-    assert (
-        store.load("q.h5").embedding.components.tolist() == store.load("p.h5").embedding.components.tolist()
-    )
+    one, other = (store.load(name).embedding.components for name in ("p.h5", "q.h5"))
+    np.testing.assert_array_equal(one, other)
     assert told("info p.h5")["features"] == "Landmarks"
     with smtdist.open_datatree("p.h5") as tree:
         assert tree["embedding/components"].shape == (3, 25)

@@ -67,37 +67,35 @@ def test_quadratic_features_in_time_are_slow_feature_analysis():
 
 
 def roll(n):
-    points, along = make_swiss_roll(n, noise=0.0, random_state=0)
-    return points / 10, along
+    return make_swiss_roll(n, noise=0.0, random_state=0)[0] / 10
+
+
+def from_theirs(model, points):
+    """The angle between an embedding without its constant and scikit-learn's."""
+    theirs = LocallyLinearEmbedding(n_neighbors=12, n_components=2, eigen_solver="dense")
+    mine = model.transform(points)[:, 1:]
+    return angle(mine - mine.mean(axis=0), theirs.fit_transform(points))
 
 
 def test_every_point_a_landmark_is_locally_linear_embedding():
-    points, _ = roll(600)
-    near = nearest_neighbours(points, 12)
-    context = locally_linear_context(points, near)
+    points = roll(600)
+    context = locally_linear_context(points, nearest_neighbours(points, 12))
     model, _ = fit_points(in_context(points, context), Landmarks(points), engine(), order=2, n_components=3)
-    theirs = LocallyLinearEmbedding(n_neighbors=12, n_components=2, eigen_solver="dense").fit_transform(
-        points
-    )
-    mine = model.embedding.components.T
-    assert angle(mine[:, :1], np.ones((600, 1))) < 1e-2  # the constant, of weights that sum to 1
-    assert angle(mine[:, 1:] - mine[:, 1:].mean(axis=0), theirs) < 1e-3
+    constant = model.embedding.components[:1].T
+    assert angle(constant, np.ones((600, 1))) < 1e-2  # of weights that sum to 1
+    assert from_theirs(model, points) < 1e-3
 
 
 def test_all_points_as_landmarks_make_locally_linear_landmarks_locally_linear_embedding():
-    points, _ = roll(600)
+    points = roll(600)
     context = locally_linear_context(points, nearest_neighbours(points, 12))
     codes = Interpolation(points, 4)
     model, _ = fit_points(in_context(points, context), codes, engine(), order=2, n_components=3)
-    theirs = LocallyLinearEmbedding(n_neighbors=12, n_components=2, eigen_solver="dense").fit_transform(
-        points
-    )
-    mine = model.transform(points)[:, 1:]
-    assert angle(mine - mine.mean(axis=0), theirs) < 1e-3
+    assert from_theirs(model, points) < 1e-3
 
 
 def test_codes_that_interpolate_landmarks_are_locally_linear_landmarks():
-    points, _ = roll(600)
+    points = roll(600)
     landmarks = spread_points(points, 150)
     codes = Interpolation(landmarks, 4)
     context = locally_linear_context(points, nearest_neighbours(points, 12))
@@ -110,17 +108,11 @@ def test_codes_that_interpolate_landmarks_are_locally_linear_landmarks():
     values, vectors = scipy.linalg.eigh(R.T @ R / 600, Z.T @ Z / 600)
     assert angle(model.transform(points), Z @ vectors[:, :3]) < 0.02
     np.testing.assert_allclose(model.embedding.eigenvalues[1:], values[1:3], rtol=0.01, atol=1e-10)
-    theirs = LocallyLinearEmbedding(n_neighbors=12, n_components=2, eigen_solver="dense").fit_transform(
-        points
-    )
-    mine = model.transform(points)[:, 1:]
-    assert (
-        angle(mine - mine.mean(axis=0), theirs) < 0.7
-    )  # landmarks approximate the embedding of all points
+    assert from_theirs(model, points) < 0.7  # landmarks approximate the embedding of all points
 
 
 def test_interpolation_rebuilds_points_and_keeps_landmarks():
-    points, _ = roll(50)
+    points = roll(50)
     codes = Interpolation(points[:20], 4, 1e-9)
     np.testing.assert_allclose(codes(points).sum(axis=1), 1)
     np.testing.assert_array_equal(codes(points[:20]), np.eye(20))

@@ -2,6 +2,7 @@
 
 import gzip
 import pickle
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from smtdist.data import text as module
 from smtdist.data.fingerprint import sample_digests
 from smtdist.data.text import BLOCK, REACH, WIDTH, TextSource
 from smtdist.errors import DataError
+from smtdist.models.words.estimator import WordSMT
 
 law = settings(deadline=None, max_examples=25)
 
@@ -105,6 +107,8 @@ def test_what_cannot_be_read_is_said(tmp_path):
     path.write_bytes(b"")
     refused(lambda: TextSource.open(path), "holds no text")
     refused(lambda: TextSource.open([]), "No text")
+    for X in ("a cat\nsat", [path, "a cat sat"], [["a", "cat", "sat"]]):
+        refused(partial(WordSMT().fit, X), "sat", 'text itself to a WordSMT with input="content"')
     path.write_bytes(b"fine\n" * 5000 + b"not \xff\n")
     refused(lambda: rows_of(TextSource.open(path)), "byte 25004", "0xff", "UTF-8")
     source = TextSource.open(path)
@@ -115,15 +119,12 @@ def test_what_cannot_be_read_is_said(tmp_path):
 def test_damaged_gzip_is_refused(tmp_path):
     path = tmp_path / "a.gz"
     packed = gzip.compress(b"\n".join(paragraphs(3, 200)))
-    for damaged in (packed[:-20], packed[: len(packed) // 2], b"\x1f\x8bnot gzip at all"):
-        path.write_bytes(damaged)
-        refused(lambda: TextSource.open(path), "a.gz")
     broken = bytearray(packed)
     broken[len(packed) // 2] ^= 0xFF
-    path.write_bytes(bytes(broken))
-    refused(lambda: TextSource.open(path), "a.gz")
-    path.write_bytes(packed + packed[:-3])
-    refused(lambda: TextSource.open(path), "a.gz")
+    cut = packed[:-20], packed[: len(packed) // 2], packed + packed[:-3]
+    for damaged in (*cut, b"\x1f\x8bnot gzip at all", bytes(broken)):
+        path.write_bytes(damaged)
+        refused(lambda: TextSource.open(path), "a.gz")
 
 
 def test_the_index_does_not_grow_without_bound(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from smtdist.data.array import as_source
 from smtdist.kernels import convergence
 from smtdist.models.coders.fit import fit_coder, require_pooling
 from smtdist.models.coders.represent import representing
-from smtdist.models.estimating import Estimator, Evaluates
+from smtdist.models.estimating import Estimator, Evaluates, require_label_each
 from smtdist.models.transform import represented
 
 
@@ -34,6 +34,7 @@ class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         settings, source = self.configuration, as_source(X)
+        require_label_each(y, source.n_samples)
         require_pooling(source, settings, settings.pooling_grid)
         with self._engine() as engine:
             self.coder_, self.passes_ = fit_coder(self.CODER, source, settings, engine)

@@ -14,7 +14,7 @@ from smtdist.kernels import convergence
 from smtdist.models import store
 from smtdist.models.estimating import TransformEstimator
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.video import VideoModel, fit_video
+from smtdist.models.functional.video import VideoModel, fit_video, require_own
 from smtdist.models.functional.video_judge import judged_clips, straightness
 
 
@@ -39,9 +39,15 @@ class VideoSMT(TransformerMixin, TransformEstimator, of=FunctionalSettings):  # 
     MODEL = VideoModel
 
     def fit(self, X: Any, y: Any = None, *, below: Any = None) -> Self:
-        """Fit on clips; `below` is an estimator, a model or a file; the fitted layer is stacked on it. `y` is ignored."""
+        """Fit on clips; `below` is an estimator, a model or a file; the fitted layer is stacked on it. `y` is ignored.
+
+        How sequences are taken and whitened is as in `below`; another value than that or the default is refused.
+        """
         settings = self.configuration
         lower = None if below is None else store.model_of(below)
+        if lower is not None:
+            usual = settings.defaults()
+            require_own(settings, [name for name in usual if getattr(settings, name) != usual[name]], lower)
         with clips_of(X) as clips, self._engine(self.checkpoint) as engine:
             model, records = fit_video(clips, settings, engine, lower)
         for sentence in model.advice():

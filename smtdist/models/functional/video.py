@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -390,6 +390,20 @@ def _beside(settings: FunctionalSettings, below: VideoModel | None) -> Functiona
     return settings.replace(**{name: lower[name] for name in SHARED})
 
 
+def require_own(settings: FunctionalSettings, given: Iterable[str], below: VideoModel) -> None:
+    """Refuse settings of a layer, those with the names `given`, that it has from the layer below and that differ from it."""
+    today = FunctionalSettings.names_today()
+    kept = {"whitening_reg", *(today[name] for name in SHARED)}  # what a layer above scales needs no λ
+    fixed = [
+        name for name in given if name in kept and getattr(settings, name) != getattr(below.settings, name)
+    ]
+    if fixed:
+        raise ConfigurationError(
+            f"{option('below')} keeps how sequences are taken and whitened, so other settings ({', '.join(fixed)}) cannot be "
+            f"set; leave them out."
+        )
+
+
 def job(request: Request) -> Job:
     """Open the clips of a fit; a layer on a model has the settings that all layers share from it."""
     given = FunctionalSettings.named(request.settings)
@@ -399,18 +413,7 @@ def job(request: Request) -> Job:
     )
     below = None if request.below is None else store.load(request.below, kind=VideoModel)
     if below is not None:
-        today = FunctionalSettings.names_today()
-        kept = {"whitening_reg", *(today[name] for name in SHARED)}  # what a layer above scales needs no λ
-        fixed = [
-            name
-            for name in given
-            if name in kept and getattr(settings, name) != getattr(below.settings, name)
-        ]
-        if fixed:
-            raise ConfigurationError(
-                f"{option('below')} keeps how sequences are taken and whitened, so other settings ({', '.join(fixed)}) cannot be "
-                f"set; leave them out."
-            )
+        require_own(settings, given, below)
     settings = _beside(settings, below)
     source = sequences_of(clips, settings)
     return Job(

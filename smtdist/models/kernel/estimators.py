@@ -13,7 +13,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import plain_rows
 from smtdist.errors import ConfigurationError, DataError, equals
 from smtdist.kernels import convergence
-from smtdist.models.estimating import Estimator, Evaluates
+from smtdist.models.estimating import Estimator, Evaluates, require_label_each
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, samples_of
 from smtdist.models.kernel.settings import KernelSettings
@@ -38,7 +38,7 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 )
         return KernelSettings(**given)
 
-    def _fit(self, X: Any, *, triplets: Any = None, clean: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, *, triplets: Any = None, clean: Any = None) -> Self:
         settings = self.configuration
         function = self.kernel if callable(self.kernel) else None
         if isinstance(X, Source | tuple) or settings.feature_map is not None:
@@ -48,10 +48,13 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
                     f"give samples of (anchor, positive, negative) and {equals('triplets', 'given')}."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
+            source = samples_of(rows)
+            require_label_each(y, source.n_samples)
             with self._engine() as engine:
-                model, records = fit_model(samples_of(rows), settings, engine)
+                model, records = fit_model(source, settings, engine)
         else:
             rows, records = self._checked(X, reset=True), []
+            require_label_each(y, len(rows))
             model = fit_exact(rows, settings, triplets=triplets, clean=clean, function=function)
         return self._fitted(model, records)
 
@@ -113,7 +116,7 @@ class _OfTriplets(_KernelEstimator):
             raise ConfigurationError(
                 "Your own positives and negatives must be used together; give both or neither."
             )
-        return self._fit(X, triplets=None if positives is None else (positives, negatives))
+        return self._fit(X, y, triplets=None if positives is None else (positives, negatives))
 
 
 class ContrastiveKernel(
@@ -222,7 +225,7 @@ class KernelAutoencoder(
     def fit(self, X: Any, y: Any = None, *, clean: Any = None) -> Self:
         """Fit on rows (n, d), images or a (path, dataset) pair; `clean` are the clean rows that the output
         should match, for rows in memory."""
-        return self._fit(X, clean=clean)
+        return self._fit(X, y, clean=clean)
 
     def inverse_transform(self, X: Any) -> NDArray[np.floating[Any]]:
         """Return rows (n, d) from embedded ones (n, n_components)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from smtdist.errors import warn
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.sites import ROWS_OF_TABLES
 from smtdist.models.points.table import PointSettings
@@ -26,6 +27,13 @@ class PointSMT(RowEstimator, of=PointSettings):
     """
 
     MODEL = PointModel
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on rows, and warn of components that say nothing; `y` is ignored."""
+        super().fit(X, y)
+        for sentence in self.model_.advice():
+            warn(sentence, UserWarning)
+        return self
 
     def _fitted(self, model: PointModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)

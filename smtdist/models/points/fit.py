@@ -44,6 +44,10 @@ SOME_ROWS: Final = 20_000
 """Rows that landmarks are chosen among where samples have rows of their own."""
 FINE = 2**20
 """Steps of a feature between 0 and 1: features of points are known exactly."""
+CONSTANT: Final = 1e-6
+"""Share of the second moment that varies between points, below which a component is constant but for rounding."""
+ROUNDING: Final = 16 / FINE**2
+"""Eigenvalues up to about this are those of the rounding of features: a tenth of it to half were seen where they are zero."""
 OF_THE_WHOLE: Final = ("knn", "mean", "lle")
 """Contexts that are graphs over all points: a point that comes or goes changes the neighbours of others."""
 
@@ -232,6 +236,26 @@ class PointModel(RowModel, ValuedTransform):
             "fingerprint": self.fingerprint,
         }
 
+    def advice(self) -> list[str]:
+        """Return what to do about components that say nothing: the constant, and those in which no neighbours differ.
+
+        Constants lie in the null space of A D Dᵀ Aᵀ, and so does what is constant on every connected part.
+        """
+        P, values = self.solution.components, self.solution.eigenvalues
+        varied = ((P @ self.means.covariance) * P).sum(axis=1)
+        constant = varied < CONSTANT
+        found = [
+            f"Component {number + 1} is the same for all points; set second_moment to centred to leave it out."
+            for number in np.flatnonzero(constant)
+        ]
+        free = np.count_nonzero((values < ROUNDING) & ~constant)
+        if free > 1:  # a single one is determined
+            found.append(
+                f"In {free} components neighbours do not differ, so any mixture of these is as good; give points more or wider "
+                f"neighbours, or fewer atoms."
+            )
+        return found
+
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: `/features`, `/statistics` or `/means`, `/audit`, `/embedding`; settings are JSON."""
         root = store.root_of(self, "Points embedded by the sparse manifold transform")
@@ -313,6 +337,7 @@ def job(request: Request) -> Job:
         lambda engine: PointModel.fit(source, settings, engine),
         lambda: Facts.of(source, settings),
         settings.n_components,
+        advice=PointModel.advice,
     )
 
 
