@@ -1,6 +1,5 @@
 """Contexts, ours and one that another package brings: only positions side by side in a row are neighbours."""
 
-import contextlib
 from dataclasses import dataclass
 
 import pytest
@@ -46,16 +45,6 @@ class Rows:
         return 2 * size
 
 
-def orders_of(context):
-    """Return the orders that a context takes."""
-    taken = []
-    for order in (1, 2):
-        with contextlib.suppress(ConfigurationError):
-            context(12, 4, order)
-            taken.append(order)
-    return taken
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_ours_are_named(name):
     assert name in told("settings l1")["settings"]["context_size"]["values"]
@@ -63,12 +52,13 @@ def test_ours_are_named(name):
         require_context("none")
 
 
-BOTH = {**OURS, "rows": Rows}
-
-
-@pytest.mark.parametrize(("name", "order"), [(name, at) for name in BOTH for at in orders_of(BOTH[name])])
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", [*OURS, "rows"])
 def test_it_gets_every_command(name, order, tmp_path, monkeypatch):
-    check_context(BOTH[name], orders=(order,))
+    try:
+        check_context({**OURS, "rows": Rows}[name], orders=(order,))
+    except ConfigurationError:
+        pytest.skip("has no such order")
     parts = {f"{name}/images": small_images(number, 40, 9, 9) for number, name in enumerate("ab")}
     write_arrays(tmp_path / "d.h5", parts)
     fit = "--set feature=l1 --set dictionary=8 --set patch=4 --set rounds=2 --set n_components=3"
