@@ -77,7 +77,7 @@ def test_import_then_fit(root, images, tmp_path):
         "first_left_out": [],
         "bytes": data.stat().st_size,
     }
-    assert "import: 40 samples" in err
+    assert "import: 40 images" in err
     np.testing.assert_array_equal(
         read_array(data, "train/images"), np.concatenate([images[::2], images[1::2]])
     )
