@@ -1,8 +1,8 @@
-"""The documentation in one folder: `python docs/build.py [FOLDER]` (needs `pip install '.[docs]'`).
+"""The documentation: `python docs/build.py` renews the tables of `docs/settings.md` and `docs/models.md`, in seconds.
 
-Copies the README (as `index.md`) and the pages of `docs/`, and writes what follows from the code: `commands.md` (every
-command and option), `settings.md` (every setting), `gallery.md` with `gallery/` (every picture, and the notebooks), and
-`api/` (the docstrings, as HTML). The tables of `docs/settings.md` itself are renewed, too.
+`python docs/build.py FOLDER` (needs `pip install '.[docs]'`) writes all of it to one folder, too: the README (as `index.md`),
+the pages of `docs/`, and what follows from the code: `commands.md` (every command and option), `gallery.md` with `gallery/`
+(every picture, and the notebooks), and `api/` (the docstrings, as HTML).
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pdoc
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import smtdist
-from docs import gallery
 from smtdist.cli.commands import COMMANDS, load
 from smtdist.configuration import PRESET_NOTES, described, preset_lines
 from smtdist.models.jobs import LACKING, VERBS, verbs
@@ -149,13 +146,23 @@ def write_pages(folder: Path) -> None:
 
 
 def main() -> None:
-    """Write the documentation."""
+    """Renew the tables, and write the documentation where a folder is given."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("reference"))
-    folder = parser.parse_args().folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("folder", nargs="?", type=Path)
+    folder = parser.parse_args().folder
     (HERE / "settings.md").write_text(settings())
     (HERE / "models.md").write_text(models())
+    if folder is not None:
+        build(folder.resolve())
+
+
+def build(folder: Path) -> None:
+    """Write the documentation to FOLDER."""
+    import pdoc  # which the tables do not need
+
+    from docs import gallery
+
+    folder.mkdir(parents=True, exist_ok=True)
     write_pages(folder)
     (folder / "commands.md").write_text(commands())
     gallery.write(folder)

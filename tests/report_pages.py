@@ -22,15 +22,8 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tables, self.images, self.addresses, self.headings = {}, [], [], []
-        self.sources, self.open, self.ids, self.facts, self.row, self.caption, self.cell = (
-            [],
-            [],
-            [],
-            None,
-            None,
-            None,
-            None,
-        )
+        self.sources, self.open, self.ids = [], [], []
+        self.facts = self.row = self.caption = self.cell = None
         self.feed(text)
         assert self.open == []
 

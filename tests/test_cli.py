@@ -70,12 +70,8 @@ def test_demo_as_a_newcomer_runs_it(tmp_path):
     raw = {one["labels"]: one["mean"] for one in result["raw_few_labels"]}
     assert few[20] > raw[20] + 0.08
     assert all(few[count] > raw[count] for count in raw)
-    assert [record["name"] for record in result["passes"]] == [
-        "whitening",
-        "dictionary",
-        "statistics",
-        "solve",
-    ]
+    passes = ["whitening", "dictionary", "statistics", "solve"]
+    assert [record["name"] for record in result["passes"]] == passes
     assert os.listdir(tmp_path) == ["smtdist-demo.h5"]
     assert smtdist.load(result["model"]).embedding.rank > 32
     assert "Traceback" not in done.stderr

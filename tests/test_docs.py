@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from docs import build
 from smtdist import plot
 from smtdist.cli import commands
 from smtdist.cli.commands import load
@@ -21,13 +22,6 @@ COMMANDS = {name: load(name) for name in commands.COMMANDS}
 
 
 @pytest.fixture(scope="module")
-def build():
-    """The program that writes the reference, for what takes no pictures and no pages."""
-    pytest.importorskip("pdoc", reason="needs the extra docs")
-    return importlib.import_module("docs.build")
-
-
-@pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reference")
     pytest.importorskip("pdoc", reason="needs the extra docs")
@@ -36,12 +30,12 @@ def reference(tmp_path_factory):
 
 
 @pytest.mark.docs
-def test_the_reference_has_every_command_and_setting(reference, build):
+def test_the_reference_has_every_command_and_setting(reference):
     assert (reference / "commands.md").read_text() == build.commands()
     assert (reference / "settings.md").read_text() == build.settings()
 
 
-def test_every_command_and_option_is_in_the_reference(build):
+def test_every_command_and_option_is_in_the_reference():
     text = build.commands()
     for name, command in COMMANDS.items():
         section = text.split(f"## smtdist {name}\n")[1].split("\n## ")[0]
@@ -51,8 +45,8 @@ def test_every_command_and_option_is_in_the_reference(build):
             assert parameter.opts[-1].strip("-") in section or parameter.metavar in section
 
 
-def test_the_table_of_models_and_verbs_is_that_of_the_code(build):
-    assert (ROOT / "docs/models.md").read_text() == build.models()
+def test_the_table_of_models_and_verbs_is_that_of_the_code():
+    assert (ROOT / "docs/models.md").read_text() == build.models(), "run python docs/build.py"
 
 
 def test_commands_that_start_workers_and_keep_sums_take_memory():
@@ -69,7 +63,7 @@ def test_commands_that_start_workers_and_keep_sums_take_memory():
     assert [name for name in sorted(keeping) if "--memory" not in options[name]] == []
 
 
-def test_every_setting_is_on_its_page(build):
+def test_every_setting_is_on_its_page():
     text = build.settings()
     assert set(FIELDS) == set(described())
     for name, about in described().items():

@@ -77,7 +77,7 @@ def test_import_then_fit(root, images, tmp_path):
         "first_left_out": [],
         "bytes": data.stat().st_size,
     }
-    assert "import: 40 samples" in err
+    assert "import: 40 images" in err
     np.testing.assert_array_equal(
         read_array(data, "train/images"), np.concatenate([images[::2], images[1::2]])
     )
@@ -115,12 +115,8 @@ def in_sets(root, images):
 def test_folders_of_sets_become_groups_with_one_list_of_classes(images, tmp_path):
     data = tmp_path / "d.h5"
     out, _ = run("import", in_sets(tmp_path / "tree", images), "--out", data, "--quiet", "--workers", 0)
-    assert [line.split(" in ")[1].split()[0] for line in out.splitlines()] == [
-        "Train",
-        "test",
-        "val",
-        "all",
-    ]
+    said = [line.split(" in ")[1].split()[0] for line in out.splitlines()]
+    assert said == ["Train", "test", "val", "all"]
     with h5py.File(data) as file:
         assert {name: np.unique(file[name]["labels"]).tolist() for name in file} == {
             "Train": [0, 1, 2],

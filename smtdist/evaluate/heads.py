@@ -129,7 +129,7 @@ def job(request: Request) -> Job:
     if len(request.data) > 1:
         raise ConfigurationError("A head is fitted on one file of representations; give one.")
     (path,) = request.data
-    brought = class_of(request.model)  # by a package; None for ours
+    brought = class_of(request.model)  # None for `head`: with landmarks or exact
     exact = brought is None and given.get("landmarks") is None
     if exact:
         given.pop("landmarks", None)

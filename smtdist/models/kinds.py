@@ -235,7 +235,7 @@ KINDS: Final[dict[str, Kind]] = {
         takes=("csv",),
         evaluated_by="smtdist.evaluate.heads:evaluation",
         brought=plugins.HEADS,
-        only=dict.fromkeys(("update", "withdraw"), "with landmarks"),
+        only=dict.fromkeys(("update", "withdraw"), "all but exact kernels"),
         unplanned="A head has no plan: a fit says what memory it needs before it reads a row.",
     ),
     "representation": Kind(

@@ -214,7 +214,7 @@ class Stored:
     """What makes a dataclass with `settings`, arrays and a `provenance` a kind of model of its own, which has files.
 
     A subclass names its kind, the class of its settings and its arrays, by the names of its fields. While its module is
-    imported, all that reads files knows it.
+    imported, all that reads files knows it; a row of its own in `KINDS` stays as it is.
     """
 
     STORED_AS: ClassVar[str]
@@ -226,13 +226,13 @@ class Stored:
     def __init_subclass__(
         cls, *, kind: str = "", of: type[Settings] = Settings, arrays: Arrays | None = None
     ) -> None:
-        """Add the kind to the table; a class without one is a base of others."""
+        """Add the kind to the table, where it has no row yet; a class without one is a base of others."""
         super().__init_subclass__()
         cls.ARRAYS = arrays or cls.ARRAYS
         if kind:
             cls.STORED_AS, cls.SETTINGS = kind, of
             home, called = f"{cls.__module__}:{cls.__qualname__}", f"{kind} model"
-            KINDS[kind] = Kind(called, f"a {called}", home, f"{kind}_schema")
+            KINDS.setdefault(kind, Kind(called, f"a {called}", home, f"{kind}_schema"))
 
     def stored(self) -> Iterator[tuple[str, Group]]:
         """Yield what its file holds: arrays in the root, settings and provenance as JSON."""

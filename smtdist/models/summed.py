@@ -84,11 +84,12 @@ class SumModel(Stored, RowModel, merge.Transform):
     ARRAYS: ClassVar[Arrays] = {"n_inputs": Array()}
 
     def __init_subclass__(cls, *, kind: str = "", of: type[Settings] = Settings) -> None:
-        """Add the kind to the table."""
+        """Add the kind to the table, where it has no row yet."""
+        new = bool(kind) and kind not in kinds.KINDS
         own = {name: one.metadata for name, one in vars(cls).items() if isinstance(one, Field)}
         cls.ARRAYS = {**cls.ARRAYS, **{name: one["array"] for name, one in own.items() if "array" in one}}
         super().__init_subclass__(kind=kind, of=of)
-        if kind:
+        if new:
             kinds.KINDS[kind] = kinds.of_sums(kind, kinds.KINDS[kind])
 
     @classmethod

@@ -117,12 +117,8 @@ def test_kinds_are_told_by_contents(tmp_path):
     shard(tmp_path / "a", [("1.jpg", jpeg(pixels(8, 8)))])
     (tmp_path / "b").write_bytes(gzip.compress(idx(pixels(2, 4, 4))))
     cifar_pickle(tmp_path / "c", pixels(2, 32, 32, 3), [0, 1])
-    assert [kind_of(tmp_path / name) for name in ("a", "b", "c", ".")] == [
-        "webdataset",
-        "idx",
-        "cifar",
-        "folder",
-    ]
+    expected = ["webdataset", "idx", "cifar", "folder"]
+    assert [kind_of(tmp_path / name) for name in ("a", "b", "c", ".")] == expected
 
 
 @pytest.mark.parametrize("append", [False, True])

@@ -14,6 +14,7 @@ from calling import same_sums, told
 from sklearn.base import clone
 
 import smtdist
+from docs import build
 from smtdist.errors import DataError, ModelError, SmtdistError
 from smtdist.models import jobs, readout, transform
 
@@ -98,7 +99,6 @@ def test_killed_and_resumed_it_is_the_same(installed):
 
 
 def test_its_row_in_the_docs(installed):
-    build = pytest.importorskip("docs.build")
     assert jobs.kind_of("nearest-mean").called == "head"
     assert build.model_row("head").startswith("| head | `head`, `nearest-mean` |")
 

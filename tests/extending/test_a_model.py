@@ -12,6 +12,7 @@ from calling import told
 from sklearn.base import clone
 
 import smtdist
+from docs import build
 from smtdist.errors import DataError, ModelError, SmtdistError
 from smtdist.models import jobs
 from smtdist.models.kinds import KINDS
@@ -107,7 +108,6 @@ def test_killed_and_resumed_it_is_the_same(installed):
 
 
 def test_its_row_in_the_docs(installed):
-    build = pytest.importorskip("docs.build")
     jobs.kind_of("pca")
     cells = build.model_row("pca").strip("| ").split(" | ")
     assert cells[:2] == ["pca model", "`pca`"]

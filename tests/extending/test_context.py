@@ -1,12 +1,15 @@
-"""A context that another package brings: only positions side by side in a row are neighbours."""
+"""Contexts, ours and one that another package brings: only positions side by side in a row are neighbours."""
 
 from dataclasses import dataclass
 
 import pytest
 from arrays_in_files import write_arrays
 from brought import install, lived
+from calling import told
 from drawing import small_images
 
+from smtdist.errors import ConfigurationError
+from smtdist.models.coders.contexts import OURS, require_context
 from smtdist.statistics.operators import require_order
 from smtdist.testing import check_context
 
@@ -42,13 +45,24 @@ class Rows:
         return 2 * size
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_ours_are_named(name):
+    assert name in told("settings l1")["settings"]["context_size"]["values"]
+    with pytest.raises(ConfigurationError, match=f'"{name}"'):
+        require_context("none")
+
+
 @pytest.mark.parametrize("order", [1, 2])
-def test_it_gets_every_command(order, tmp_path, monkeypatch):
-    check_context(Rows)
+@pytest.mark.parametrize("name", [*OURS, "rows"])
+def test_it_gets_every_command(name, order, tmp_path, monkeypatch):
+    try:
+        check_context({**OURS, "rows": Rows}[name], orders=(order,))
+    except ConfigurationError:
+        pytest.skip("has no such order")
     parts = {f"{name}/images": small_images(number, 40, 9, 9) for number, name in enumerate("ab")}
     write_arrays(tmp_path / "d.h5", parts)
     fit = "--set feature=l1 --set dictionary=8 --set patch=4 --set rounds=2 --set n_components=3"
-    fit += f" --set context=rows --set order={order}"
+    fit += f" --set context={name} --set order={order}"
     monkeypatch.chdir(tmp_path)
     install(monkeypatch, tmp_path, "smtdist.contexts", "rows", f"{__name__}:Rows")
     lived(fit)

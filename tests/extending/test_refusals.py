@@ -131,11 +131,7 @@ def refused(words):
         ("encoders wide Wide", "", "Wide makes codes of the shape"),
         ("encoders holed Holed", "", "makes codes that are not finite"),
         ("encoders forgetful Forgetful", "", "has learned gain, but its ARRAYS name none"),
-        (
-            "encoders failing Failing",
-            "",
-            "Failing.code failed (ZeroDivisionError(",
-        ),
+        ("encoders failing Failing", "", "Failing.code failed (ZeroDivisionError("),
         ("encoders complex Complex", "", "makes codes of the type complex128, not of real numbers"),
         ("encoders named Named", "", "has arrays with names that files need: components"),
         (

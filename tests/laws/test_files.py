@@ -6,13 +6,13 @@ A bit that is flipped anywhere in what this version writes, checkpoints among th
 import shutil
 import struct
 from contextlib import suppress
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import representation_files
 import xarray as xr
+from every_kind import FIRST, FOLDER, KIND, MODELS
 from numpy.typing import NDArray
 
 from smtdist.concepts.progress import Progress
@@ -24,12 +24,6 @@ from smtdist.errors import ModelError, SmtdistError
 from smtdist.evaluate import head_files, stored
 from smtdist.models import kinds, store
 from smtdist.report.checking import WHOLE, checked
-
-FIXTURES = sorted((Path(__file__).parents[1] / "fixtures" / "models").glob("*.h5"))
-KIND = {path: store.kind_at(path) for path in FIXTURES}
-MODELS = [path for path in FIXTURES if kinds.KINDS[KIND[path]].home]
-FIRST = {kind: path for path, kind in reversed(KIND.items()) if path in MODELS}
-"""A file of each kind."""
 
 
 def contents(path):
@@ -100,7 +94,7 @@ def test_what_is_no_file_of_a_kind_is_refused(kind, tmp_path):
     ("name", "array"), [("head-exact", "solution/duals"), ("rows-0", "z"), ("predictions", "label")]
 )
 def test_checksums_of_earlier_versions_are_compared(name, array, tmp_path):
-    shutil.copy(FIXTURES[0].parent / f"{name}.h5", path := tmp_path / "m.h5")
+    shutil.copy(FOLDER / f"{name}.h5", path := tmp_path / "m.h5")
     assert [verdict.state for verdict in checked(path)] == [WHOLE]
     with h5py.File(path, "r+") as file:
         file[array][...] = file[array][()][::-1].copy()

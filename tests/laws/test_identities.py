@@ -198,16 +198,8 @@ def test_pixels_and_means_by_hand():
     colours = np.array([0, 10, 2, 20, 4, 30, 6, 41]).reshape(1, 2, 2, 2)
     assert oracle.patches(colours, 2).ravel().tolist() == colours.ravel().tolist()
     assert oracle.mean_removed(colours, 2, "channel", 1).ravel().tolist() == [-3, -15, -1, -5, 1, 5, 3, 16]
-    assert oracle.mean_removed(colours, 2, "patch", 1).ravel().tolist() == [
-        -14,
-        -4,
-        -12,
-        6,
-        -10,
-        16,
-        -8,
-        27,
-    ]
+    of_patch = [-14, -4, -12, 6, -10, 16, -8, 27]
+    assert oracle.mean_removed(colours, 2, "patch", 1).ravel().tolist() == of_patch
 
 
 def test_neighbours_by_hand():
@@ -224,21 +216,12 @@ def test_codes_by_hand():
     atoms = np.array([[s, 0], [0, s], [0, s]])
     grid, nothing = np.array([[0, s], [-s, 0], [0, 0]]), np.array([False, False, True])
     leave, best = ("leave_out", "leave_out"), ("activate_best", "activate_best")
-    assert oracle.codes(grid, atoms, "gq", 0.3, nothing, *leave).T.tolist() == [
-        [0, 1, 1],
-        [0, 0, 0],
-        [0, 0, 0],
-    ]
-    assert oracle.codes(grid, atoms, "gq", 0.3, nothing, *best).T.tolist() == [
-        [0, 1, 1],
-        [0, 1, 0],
-        [1, 0, 0],
-    ]
-    assert oracle.codes(grid, atoms, "vq", 0.3, nothing, *leave).T.tolist() == [
-        [0, 1, 0],
-        [0, 1, 0],
-        [0, 0, 0],
-    ]
+    for code, zero, expected in (
+        ("gq", leave, [[0, 1, 1], [0, 0, 0], [0, 0, 0]]),
+        ("gq", best, [[0, 1, 1], [0, 1, 0], [1, 0, 0]]),
+        ("vq", leave, [[0, 1, 0], [0, 1, 0], [0, 0, 0]]),
+    ):
+        assert oracle.codes(grid, atoms, code, 0.3, nothing, *zero).T.tolist() == expected
     shrunk = np.array([[s, 0], [0, s], [9, 9]])
     euclidean = oracle.codes(grid, shrunk, "vq", 0.3, nothing, *best, euclidean=True)
     assert euclidean.T.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 1]]

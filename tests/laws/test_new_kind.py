@@ -11,7 +11,9 @@ import smtdist
 from smtdist.errors import ModelError
 from smtdist.kernels.gram import Kernel
 from smtdist.models.estimating import Estimator
+from smtdist.models.kinds import KINDS
 from smtdist.models.store import Array, Stored
+from smtdist.models.summed import SumModel
 from smtdist.report.checking import checked
 from smtdist.report.facts import facts_of, looks_of
 from smtdist.settings import Settings, described, number, one_of, setting
@@ -55,6 +57,13 @@ class DensityEstimator(Estimator, of=DensitySettings, run=()):
         level = Kernel(settings.kernel, settings.bandwidth)(rows, rows).mean(axis=1) + settings.ridge
         self.model_ = Density(settings, rows, level)
         return self
+
+
+@pytest.mark.parametrize("base", [Stored, SumModel])
+def test_a_row_of_the_table_stays_as_it_is(base):
+    row = KINDS["words"]
+    type("Words", (base,), {}, kind="words")
+    assert KINDS["words"] is row
 
 
 def test_fit_settings_save_load_info_and_check(tmp_path):

@@ -12,12 +12,12 @@ from arrays_in_files import read_array
 from calling import run, told
 
 from benchmarks.same_bits.data import make_data
-from smtdist.models.store import save
+from smtdist.models import kinds, store
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 sys.path.insert(0, str(FIXTURES))
 
-from make_models import KINDS, fit_in, integer_hashes  # noqa: E402
+from make_models import KINDS, fit_in, integer_hashes, output  # noqa: E402
 
 MODELS = sorted(path for path in (FIXTURES / "models").iterdir() if path.suffix in (".h5", ".csv"))
 WHOLE_2 = sorted((FIXTURES / "whole-order-2").glob("*.h5"))
@@ -27,7 +27,6 @@ EXPECTED = {
     for name, hashes in json.loads((FIXTURES / kind / "integer-sums.json").read_text()).items()
 }
 OPERATIONS = {name: command for _, operations in KINDS.values() for name, command in operations.items()}
-ROWS = {"points": "points", "kernel": "kernel"}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,8 @@ def folder(tmp_path_factory):
 
 
 def test_fixtures_are_small():
-    assert len(MODELS) == 32
+    written = {output(command) for command in KINDS["models"][0]} | {"smt-packed.h5"}
+    assert {path.name for path in MODELS} == written
     assert max(path.stat().st_size for path in MODELS + WHOLE_2) < 105_000  # two models side by side
     assert sum(path.stat().st_size for path in MODELS + WHOLE_2) < 1_500_000
 
@@ -57,16 +57,15 @@ def test_every_file_is_read(name, folder, tmp_path):
         assert len((folder / name).read_text().splitlines()) == 1 + 24
         return
     assert told("info", folder / name)
-    family = name.removesuffix(".h5").split("-")[0]
-    if family in ("smt", "coded", "s3c", "sparse", "equal", "unequal"):
-        command = ("transform", folder / name, folder / "data/images.h5", "--dataset", "2/images")
-    elif family in ROWS:
-        command = ("transform", folder / name, folder / "data/tables.h5", "--dataset", "more")
-    elif family == "words":
+    kind = store.kind_at(folder / name)
+    if kind in kinds.OF_IMAGES:
+        which = {"joined.h5": "colour/images"}.get(name, "2/images")
+        data = folder / "data/images.h5", "--dataset", which
+    elif kinds.KINDS[kind].transformed_by == kinds.OF_ROWS:
+        data = folder / "data/tables.h5", "--dataset", "more"
+    elif kind == "words":
         assert "the" in run("near", folder / name, "cat")
         return
-    elif family == "joined":
-        command = ("transform", folder / name, folder / "data/images.h5", "--dataset", "colour/images")
     elif name == "head-landmarks.h5":
         # its features came of products of BLAS, and so the sums agree but for the last bits
         run("update", folder / name, folder / "rows-1.h5", "--out", tmp_path / "more.h5")
@@ -76,25 +75,21 @@ def test_every_file_is_read(name, folder, tmp_path):
                 for which in ("moment_high", "counts"):
                     np.testing.assert_array_equal(new[f"sums/{which}"], old[f"sums/{which}"])
         return
-    elif family == "head":
+    elif kind == "head":
         assert told("evaluate", folder / name, folder / "rows-1.h5")["n_test"] == 24
         if name in ("head-exact.h5", "head-updated.h5"):
-            rows, before = (
-                ("rows-1.h5", "predictions.h5")
-                if name == "head-exact.h5"
-                else ("rows-0.h5", "predictions.csv")
-            )
-            now = tmp_path / before
-            as_text = "--csv" if "csv" in before else ""
+            exact = name == "head-exact.h5"
+            rows, before = ("rows-1.h5", "predictions.h5") if exact else ("rows-0.h5", "predictions.csv")
+            now, as_text = tmp_path / before, "" if exact else "--csv"
             run("transform", folder / name, folder / rows, as_text, "--out", now)
             np.testing.assert_allclose(probabilities(now), probabilities(folder / before), atol=1e-5)
         return
-    elif family == "concepts":
+    elif kind == "concepts":
         told("search", folder / name, "'1 and not 0'")
         return
     else:
         return
-    run(*command, "--out", tmp_path / "z.h5", "--quiet")
+    run("transform", folder / name, *data, "--out", tmp_path / "z.h5", "--quiet")
     with h5py.File(tmp_path / "z.h5") as file:
         assert np.isfinite(file["z"][()]).all()
         if name == "smt-gq.h5":
@@ -115,5 +110,5 @@ def test_sums_grow_and_shrink_to_the_same_integers(operation, folder, monkeypatc
 def test_a_fit_that_was_stopped_goes_on_to_the_same_integers(tmp_path):
     """Its sums are in the checkpoint, of weights on the grid of the tree that began it."""
     shutil.copytree(FIXTURES / "whole-order-2" / "checkpoint", tmp_path / "checkpoint")
-    save(fit_in(tmp_path / "checkpoint"), tmp_path / "m.h5")
+    store.save(fit_in(tmp_path / "checkpoint"), tmp_path / "m.h5")
     assert integer_hashes(tmp_path / "m.h5") == EXPECTED["checkpoint"]

@@ -25,7 +25,7 @@ def require_context(context: Any) -> None:
     )
     if not fine:
         raise ConfigurationError(
-            f'context is {context!r}; it must be a whole number of pixels of at least 1, "whole", or the name of a context that '
+            f"context is {context!r}; it must be a whole number of pixels of at least 1, {NAMED}, or the name of a context that "
             f"an installed package brings."
         )
 
@@ -117,3 +117,5 @@ def _whole(sites: int, columns: int, order: int) -> Operator:
 
 OURS: Final[dict[str, Callable[[int, int, int], Operator]]] = {"whole": _whole}
 """Contexts by name, beside numbers of pixels."""
+NAMED: Final = ", ".join(f'"{name}"' for name in OURS)
+"""Them, in sentences."""
