@@ -61,28 +61,6 @@ def load_digits() -> tuple[Images, Labels]:
     return np.rint(digits.images * (255 / 16)).astype(np.uint8), digits.target.astype(np.int64)
 
 
-def load_photo_tiles(size: int = 32) -> tuple[Images, Labels]:
-    """Return colour tiles (n, size, size, 3) of the two photographs that scikit-learn brings along.
-
-    Labels are 0 for tiles of the temple and 1 for those of the flower. Tiles do not overlap; those at the right and the
-    lower edge that would not be whole are left out.
-
-    >>> images, labels = load_photo_tiles(64)
-    >>> images.shape, np.bincount(labels).tolist()
-    ((120, 64, 64, 3), [60, 60])
-    """
-    from sklearn import datasets
-
-    if not 1 <= size <= 427:
-        raise DataError(f"size is {size}; the photographs have 427 x 640 pixels, so give 1 to 427.")
-    tiles = []
-    for photo in datasets.load_sample_images().images:
-        rows, columns = photo.shape[0] // size, photo.shape[1] // size
-        cut = photo[: rows * size, : columns * size].reshape(rows, size, columns, size, 3)
-        tiles.append(cut.swapaxes(1, 2).reshape(-1, size, size, 3))
-    return np.concatenate(tiles), np.repeat([0, 1], [len(one) for one in tiles])
-
-
 def fetch_mnist(
     out: str | os.PathLike[str] = "mnist.h5", *, url: str = MNIST_URL, overwrite: bool = False
 ) -> Path:

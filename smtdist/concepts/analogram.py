@@ -4,15 +4,10 @@ Global rule: hidden nodes are the intersections of differences between items; wi
 those of items j and k meet in the majority of rows i, j and k. Local rule: between neighbours that differ
 by several concepts a path is laid that takes supersets first. Concepts that are alike on all items become
 the edges of one path.
-
-And the way back from a partial cube, a graph whose distances are those of binary vectors, to the vectors. The
-Djoković-Winkler relation puts edges of a partial cube in one class when they cut the vertices alike; each class is a concept.
-Deza and Laurent (1997), chapter 19.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any, Final
 
 import numpy as np
@@ -30,9 +25,8 @@ def analogram(concepts: NDArray[np.generic], *, most_nodes: int = MOST_NODES) ->
 
     Nodes are tuples of 0/1 of the b concepts, with attributes `points` (rows of S that are there, none for
     a hidden node); edges carry `concept`, the column that changes along them. Constant columns appear on no
-    edge. Always exact on trees; on other partial cubes the heuristic may leave distances too long, and
-    `concepts_of_graph` gives other concepts or none. Raises DataError beyond `most_nodes`, and
-    ConfigurationError without the extra `analogram`.
+    edge. Always exact on trees; on other partial cubes the heuristic may leave distances too long. Raises
+    DataError beyond `most_nodes`, and ConfigurationError without the extra `analogram`.
 
     >>> graph = analogram(np.eye(3))
     >>> len(graph), sorted(degree for _, degree in graph.degree)
@@ -173,44 +167,6 @@ def networkx() -> Any:
     except ImportError:
         raise ConfigurationError("Analograms need networkx; install smtdist[analogram].") from None
     return networkx
-
-
-def concepts_of_graph(graph: Any) -> tuple[list[Hashable], NDArray[np.uint8]]:
-    """Return the vertices and their concepts (v, b), one for each class of edges; the first vertex has none.
-
-    Takes an edge (x, y), puts the vertices nearer to x on one side and those nearer to y on the other, and
-    goes on with an edge that no cut crosses. Exact: a graph that is not a partial cube, whose Hamming
-    distances would differ from its own, is a DataError. Memory: v² and v b numbers.
-
-    >>> nodes, S = concepts_of_graph(networkx().cycle_graph(6))
-    >>> S.shape, int((S[0] != S[3]).sum())
-    ((6, 3), 3)
-    """
-    nodes = list(graph.nodes)
-    if not nodes:
-        raise DataError("The graph has no vertex; give one with at least one.")
-    near = networkx().to_scipy_sparse_array(graph, nodes, weight=None)
-    distances = csgraph.shortest_path(near, unweighted=True)
-    if np.isinf(distances).any():
-        raise DataError(
-            "The graph is not connected, but concepts are cuts of a connected graph; join its parts."
-        )
-    place = {node: i for i, node in enumerate(nodes)}
-    edges = [(place[x], place[y]) for x, y in graph.edges if x != y]
-    sides: list[NDArray[np.uint8]] = []
-    open_edges = np.array(edges, np.int64).reshape(-1, 2)
-    while len(open_edges):
-        x, y = open_edges[0]
-        if (distances[x] == distances[y]).any():
-            raise DataError("The graph is not a partial cube: it is not bipartite.")
-        side = (distances[y] < distances[x]).astype(np.uint8)
-        sides.append(side ^ side[0])
-        crossing = side[open_edges[:, 0]] != side[open_edges[:, 1]]
-        open_edges = open_edges[~crossing]
-    concepts = np.stack(sides, 1) if sides else np.zeros((len(nodes), 0), np.uint8)
-    if (hamming(concepts) != distances).any():
-        raise DataError("The graph is not a partial cube: its distances are not those of binary vectors.")
-    return nodes, concepts
 
 
 def hamming(concepts: NDArray[np.generic], others: NDArray[np.generic] | None = None) -> NDArray[np.int64]:

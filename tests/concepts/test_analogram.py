@@ -9,9 +9,9 @@ import reference_concepts as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.concepts.exact import is_exact
+from benchmarks.concepts.exact import concepts_of_graph, is_exact
 from smtdist.concepts import objective
-from smtdist.concepts.analogram import analogram, concepts_of_graph, hamming
+from smtdist.concepts.analogram import analogram, hamming
 from smtdist.errors import DataError
 
 

@@ -62,12 +62,3 @@ def test_cifar_is_fetched_and_checked(tmp_path, monkeypatch):
         assert np.array_equal(file["train/images"], images[:3])
         assert np.array_equal(file["test/images"], images[3:])
         assert file["train/labels"][()].tolist() == [0, 1, 2]
-
-
-def test_tiles_are_those_of_the_photographs():
-    images, labels = datasets.load_photo_tiles(100)
-    assert images.shape == (48, 100, 100, 3)
-    assert images.flags.c_contiguous
-    assert labels.tolist() == [0] * 24 + [1] * 24
-    with pytest.raises(DataError, match="give 1 to 427"):
-        datasets.load_photo_tiles(500)
