@@ -28,8 +28,6 @@ OTHERWISE = {
     "yaml": "pyyaml",
 }
 """Packages that are installed by another name than they are imported by."""
-CHOSEN = {"faiss"}
-"""Its builds have several names, so no extra brings it: whoever asks for it by name has it."""
 BY_NAME = {"import_module", "package"}
 """Functions that import what a string names."""
 
@@ -67,7 +65,7 @@ def imports(path):
 def brought(module):
     """Return the distribution of a module, or None for Python's own and ours."""
     first = module.split(".")[0]
-    own = first in sys.stdlib_module_names or first == "smtdist" or first in CHOSEN
+    own = first in sys.stdlib_module_names or first == "smtdist"
     return None if own else canonicalize_name(OTHERWISE.get(first, first))
 
 

@@ -1,7 +1,5 @@
 """Sums over points against an explicitly built D, exactly; the same bits for any workers; sources and contexts."""
 
-import sys
-import types
 from fractions import Fraction
 
 import numpy as np
@@ -211,33 +209,10 @@ def test_distances_take_one_block_of_memory(monkeypatch):
     assert taken < 2**21  # of which half a megabyte is the result
 
 
-def test_what_is_installed_changes_no_neighbours(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", types.ModuleType("faiss"))  # using it fails
-    points = np.cumsum(np.arange(100_001, 0, -1.0))[
-        :, None
-    ]  # the next is always nearer than the one before
-    assert nearest_neighbours(points, 1)[:3].ravel().tolist() == [1, 2, 3]
-    with pytest.raises(AttributeError):
-        nearest_neighbours(points, 1, "faiss")
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ConfigurationError, match="not installed"):
-        nearest_neighbours(points, 1, "faiss")
-
-
-def test_faiss_finds_the_exact_neighbours():
-    pytest.importorskip("faiss")
-    points = DRAW.uniform(size=(400, 3))
-    np.testing.assert_array_equal(
-        nearest_neighbours(points, 7, "faiss"), nearest_neighbours(points, 7, "exact")
-    )
-
-
 def test_what_has_no_meaning_is_refused():
     points = DRAW.uniform(size=(5, 2))
     with pytest.raises(ConfigurationError, match="4 others"):
         nearest_neighbours(points, 5)
-    with pytest.raises(ConfigurationError, match="auto, exact or faiss"):
-        nearest_neighbours(points, 2, "ball")
     with pytest.raises(DataError, match="5 points"):
         NeighbourSource.of(points, np.zeros((4, 1), np.int64), np.ones((4, 1)))
     with pytest.raises(DataError, match="number 5"):

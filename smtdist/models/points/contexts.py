@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from smtdist.kernels import features as feature_kernels
 from smtdist.statistics.operators import require_order
 
 Numbers = NDArray[np.int64]
-Propose = Callable[[Numbers, int], Numbers]
 SPARE: Final = 8
 """Points that are proposed besides the k nearest; where this many are equally near, more are asked for."""
 EPS: Final = 2.0**-52
@@ -26,29 +25,28 @@ class Context(NamedTuple):
     weights: NDArray[np.float64]
 
 
-def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto") -> Numbers:
+def nearest_neighbours(points: NDArray[np.float64], k: int) -> Numbers:
     """Return the k nearest others of every point, (N, k), the nearest first, of equally near ones the first in the table.
 
-    `method` says what proposes them: "exact" (scikit-learn; "auto" is the same) or "faiss" (its flat index). Both round
-    distances in ways that depend on threads and processor. So more are proposed, until none that is left out can be among
-    the k, and distances in float64, each summed in one order, decide. Memory: what the libraries take, 8 k bytes a
-    point, and 64 MiB.
+    scikit-learn proposes them, and rounds distances in ways that depend on threads and processor. So it proposes more,
+    until none that is left out can be among the k, and distances in float64, each summed in one order, decide. Memory:
+    what it takes, 8 k bytes a point, and 64 MiB.
 
     >>> nearest_neighbours(np.array([[0.0], [1.0], [3.0], [4.5]]), 1).ravel()
     array([1, 0, 3, 2])
     """
+    from sklearn.neighbors import NearestNeighbors  # half a second that other uses need not wait
+
     n, d = points.shape
     if not 1 <= k < n:
         raise ConfigurationError(
             f"k is {k}, but {counted(n, 'point')} have 1 to {n - 1} others; choose among these."
         )
-    if method not in ("auto", "exact", "faiss"):
-        raise ConfigurationError(f"method is {method!r}; choose auto, exact or faiss.")
     centred = points - points.mean(axis=0)  # the shorter the rows, the less is rounded
-    propose, rounding = (_faiss if method == "faiss" else _scikit_learn)(centred)
+    index = NearestNeighbors().fit(centred)
     squares = np.einsum("ij,ij->i", centred, centred)
     # of |x|² - 2 x·y + |y|², and of the rows themselves
-    wrong = 4 * (d + 8) * rounding * (squares + squares.max())
+    wrong = 4 * (d + 8) * EPS * (squares + squares.max())
     found = np.empty((n, k), np.int64)
     left, count = np.arange(n), min(n, k + 1 + SPARE)
     while len(left):
@@ -56,7 +54,7 @@ def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto"
         step = max(1, feature_kernels.BLOCK_BYTES // (8 * count * max(1, d)))
         for start in range(0, len(left), step):
             own = left[start : start + step]
-            near = propose(own, count)
+            near = index.kneighbors(centred[own], count, return_distance=False)
             offset = points[near]
             offset -= points[own][:, None, :]
             distance = np.einsum("ijk,ijk->ij", offset, offset)
@@ -69,26 +67,6 @@ def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto"
             open_ones.append(own[~sure])
         left, count = np.concatenate(open_ones), min(n, 2 * count)
     return found
-
-
-def _scikit_learn(points: NDArray[np.float64]) -> tuple[Propose, float]:
-    """Return what proposes so many of the nearest points of some, themselves among them, and how it rounds."""
-    from sklearn.neighbors import NearestNeighbors  # half a second that other uses need not wait
-
-    index = NearestNeighbors().fit(points)
-    return lambda own, count: index.kneighbors(points[own], count, return_distance=False), EPS
-
-
-def _faiss(points: NDArray[np.float64]) -> tuple[Propose, float]:
-    """Return the same of FAISS, which rounds to float32."""
-    try:
-        import faiss  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise ConfigurationError("FAISS is not installed; install faiss-cpu, or choose exact.") from error
-    rows = np.ascontiguousarray(points, np.float32)
-    index = faiss.IndexFlatL2(rows.shape[1])
-    index.add(rows)
-    return lambda own, count: index.search(rows[own], count)[1].astype(np.int64), 2.0**-23
 
 
 def symmetric_context(numbers: Numbers) -> Context:

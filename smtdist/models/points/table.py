@@ -85,8 +85,9 @@ class PointSettings(Settings):
     )
     method: str = setting(
         one_of("auto", "exact", "faiss"),
-        'how neighbours are found: "exact", which "auto" is too, or "faiss", in float32.',
+        "changes nothing: neighbours are exact. Files of earlier versions name one of these.",
         default="auto",
+        advanced=True,
     )
     sites: str = setting(
         TEXT,
@@ -133,7 +134,7 @@ def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource 
     if settings.context == "time":
         return in_time(table, settings.difference_order, settings.lengths)
     rows = read_rows(table).astype(np.float64)
-    numbers = nearest_neighbours(rows, settings.n_neighbors, settings.method)
+    numbers = nearest_neighbours(rows, settings.n_neighbors)
     if settings.context == "lle":
         return in_context(table, locally_linear_context(rows, numbers))
     of_numbers = symmetric_context if settings.context == "knn" else mean_context
