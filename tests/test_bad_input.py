@@ -17,9 +17,9 @@ def noise(*shape, dtype="uint8"):
     return images.astype(np.uint8) if dtype == "uint8" else (images / 255).astype(dtype)
 
 
-def write(path, images, **how):
+def write(path, images, attributes=(), **how):
     with h5py.File(path, "w") as file:
-        file.create_dataset("images", data=images, **how)
+        file.create_dataset("images", data=images, **how).attrs.update(attributes)
 
 
 def missing_dataset(path):
@@ -74,9 +74,9 @@ def part_of_a_split_file(path):
     path.with_name(f"{path.name}-m.h5").rename(path)
 
 
-def holding(images):
-    """Return what writes these images."""
-    return lambda path: write(path, images)
+def holding(images, **attributes):
+    """Return what writes these images, with these attributes."""
+    return lambda path: write(path, images, attributes)
 
 
 BAD_DATA = {
@@ -101,6 +101,14 @@ BAD_DATA = {
     "part of a family": (part_of_a_family, "with driver='family'; copy the datasets"),
     "part of a split file": (part_of_a_split_file, "with driver='split'; copy the datasets"),
     "folder": (lambda path: path.mkdir(), "is a folder"),
+    **{
+        f"{name} = {value}": (holding(noise(20, 8, 8), **{name: value}), f"an attribute {name} that is not")
+        for name, value in (
+            ("DIMENSION_LABELS", 5),
+            ("DIMENSION_LABELS", ["y"]),
+            ("DIMENSION_LIST", range(3)),
+        )
+    },
     "floats without range": (holding(noise(20, 8, 8).astype(np.float32)), "pixel_range"),
 }
 
