@@ -1,5 +1,6 @@
 """Damaged, missing and unfit input: one sentence on standard error, exit code 1, nothing left behind."""
 
+import os
 import zipfile
 
 import h5py
@@ -17,9 +18,9 @@ def noise(*shape, dtype="uint8"):
     return images.astype(np.uint8) if dtype == "uint8" else (images / 255).astype(dtype)
 
 
-def write(path, images, **how):
+def write(path, images, attributes=(), **how):
     with h5py.File(path, "w") as file:
-        file.create_dataset("images", data=images, **how)
+        file.create_dataset("images", data=images, **how).attrs.update(attributes)
 
 
 def missing_dataset(path):
@@ -74,9 +75,9 @@ def part_of_a_split_file(path):
     path.with_name(f"{path.name}-m.h5").rename(path)
 
 
-def holding(images):
-    """Return what writes these images."""
-    return lambda path: write(path, images)
+def holding(images, **attributes):
+    """Return what writes these images, with these attributes."""
+    return lambda path: write(path, images, attributes)
 
 
 BAD_DATA = {
@@ -100,7 +101,17 @@ BAD_DATA = {
     "NetCDF 3": (lambda path: path.write_bytes(b"CDF\x02" + bytes(60)), "but one of NetCDF 3; write it as"),
     "part of a family": (part_of_a_family, "with driver='family'; copy the datasets"),
     "part of a split file": (part_of_a_split_file, "with driver='split'; copy the datasets"),
+    "pipe": (os.mkfifo, "data.h5 is a pipe or a device, which is not read"),
     "folder": (lambda path: path.mkdir(), "is a folder"),
+    "labels of axes": (holding(noise(20, 8, 8), DIMENSION_LABELS=5), "DIMENSION_LABELS that is not a text"),
+    "label of one": (
+        holding(noise(20, 8, 8), DIMENSION_LABELS=["y"]),
+        "DIMENSION_LABELS that is not a text",
+    ),
+    "scales of axes": (
+        holding(noise(20, 8, 8), DIMENSION_LIST=range(3)),
+        "DIMENSION_LIST that is not a list",
+    ),
     "floats without range": (holding(noise(20, 8, 8).astype(np.float32)), "pixel_range"),
 }
 

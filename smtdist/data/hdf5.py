@@ -120,9 +120,7 @@ class Hdf5Source(StoredImages):
             virtual_bytes, gaps = None, gaps_of(stored, name)
             if stored.is_virtual:
                 virtual_bytes, gaps = looked_through(stored, where)
-            # by NetCDF's scales or by labels: "" for a dimension without
-            dims = (next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims)
-            names = tuple(dim.rpartition("/")[2] for dim in dims)
+            names = dimension_names(stored, name)
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
                 path=where,
@@ -312,6 +310,40 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         )
     missing_filter(found)  # registers what it needs, in each process that reads
     return found
+
+
+def dimension_names(stored: Any, name: str) -> tuple[str, ...]:
+    """Return the names of the dimensions of an open dataset, by NetCDF's scales or by labels: "" for one without.
+
+    HDF5 takes for granted that the attributes which hold them are as it writes them, and crashes over others: they are
+    refused here.
+    """
+    for attribute, kind, is_kind in _NAMING:
+        if attribute in stored.attrs:
+            about = stored.attrs.get_id(attribute)
+            if about.shape != (stored.ndim,) or not is_kind(about.dtype):
+                raise DataError(
+                    f"{name} has an attribute {attribute} that is not {kind} for each dimension; delete it, or name the "
+                    f"dimensions with h5py's dims."
+                )
+    dims = (next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims)
+    return tuple(dim.rpartition("/")[2] for dim in dims)
+
+
+def _is_free_text(dtype: Any) -> bool:
+    text = h5py.check_string_dtype(dtype)
+    return text is not None and text.length is None
+
+
+def _is_references(dtype: Any) -> bool:
+    item = h5py.check_vlen_dtype(dtype)
+    return item is not None and h5py.check_ref_dtype(item) is h5py.Reference
+
+
+_NAMING: Final = (
+    ("DIMENSION_LABELS", "a text of any length", _is_free_text),
+    ("DIMENSION_LIST", "a list of references", _is_references),
+)
 
 
 def require_open(stored: Any) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from smtdist import errors
+from smtdist.data import npy
 from smtdist.data.array import ArraySamples, in_memory, numbers_of
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.fingerprint import sample_digests
@@ -196,7 +197,7 @@ def _npy(path: str) -> npt.NDArray[Any]:
     if not Path(path).is_file():
         raise DataError(f"The file {path} does not exist; check the path.")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        return npy.loaded(path, "r")
     except ValueError as error:
         raise DataError(
             f"{path} is not a .npy file of numbers ({error}); give one, or an HDF5 dataset."

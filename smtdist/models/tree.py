@@ -66,7 +66,7 @@ def open_datatree(path: str | os.PathLike[str]) -> xr.DataTree:
     full_path = os.fspath(path) if remote.is_url(path) else os.path.abspath(os.fspath(path))
     nodes: dict[str, xr.Dataset] = {}
     sizes: dict[str, dict[str, int]] = {}
-    with hdf5.open_file(full_path) as file:
+    with hdf5.open_file(full_path) as file, hdf5.damage_named(full_path):
         if KINDS[SMT].schema in file.attrs:
             require_schema(file, full_path, SMT)
         for number, group in enumerate(_groups(file)):
@@ -97,7 +97,7 @@ def _dataset(group: Any, path: str, above: dict[str, int]) -> tuple[xr.Dataset, 
     variables: dict[str, xr.Variable] = {}
     for name, array in stored.items():
         free = tuple(f"{dim}_" if dim in stored else dim for dim in guesses[name])
-        dims = _dimensions(array, name, free, sizes)
+        dims = _dimensions(array, path, name, free, sizes)
         lazy = _Stored(path, f"{group.name}/{name}", array)
         variables[name] = _variable(dims, lazy, _attributes(array))
     attributes = _attributes(group)
@@ -153,16 +153,15 @@ def _layout(stored: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return meaning
 
 
-def _dimensions(array: Any, name: str, guess: tuple[str, ...], sizes: dict[str, int]) -> tuple[str, ...]:
+def _dimensions(
+    array: Any, path: str, name: str, guess: tuple[str, ...], sizes: dict[str, int]
+) -> tuple[str, ...]:
     """Names of an array's dimensions: as stored, else as guessed; `sizes` learns them."""
     dims: list[str] = []
     is_scale = h5py.h5ds.is_scale(array.id)
+    stored = (name, *guess[1:]) if is_scale else hdf5.dimension_names(array, f"{path}:{array.name}")
     for axis, length in enumerate(array.shape):
-        attached = array.dims[axis]
-        if is_scale:
-            dim = name if axis == 0 else guess[axis]
-        else:
-            dim = attached[0].name.rpartition("/")[2] if len(attached) else attached.label or guess[axis]
+        dim = stored[axis] or guess[axis]
         if sizes.get(dim, length) != length:
             dim = f"{name}_{dim}"  # the same name for another length, here or in a group above
         while dim in dims:

@@ -23,6 +23,7 @@ from smtdist.data.importers.arrays import (
     rows_of,
 )
 from smtdist.data.importers.items import LeftOut, unreadable
+from smtdist.data.npy import require_short_header
 from smtdist.errors import DataError, counted, option
 
 IMAGE_NAMES: Final = ("images", "x", "data", "x_train", "train_images", "arr_0")
@@ -172,6 +173,7 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     try:
+        require_short_header(stream)
         version = np.lib.format.read_magic(stream)
         if version not in formats:
             raise ValueError(f"format {version[0]}.{version[1]}")
