@@ -1,6 +1,5 @@
 """Damaged, missing and unfit input: one sentence on standard error, exit code 1, nothing left behind."""
 
-import os
 import zipfile
 
 import h5py
@@ -101,17 +100,15 @@ BAD_DATA = {
     "NetCDF 3": (lambda path: path.write_bytes(b"CDF\x02" + bytes(60)), "but one of NetCDF 3; write it as"),
     "part of a family": (part_of_a_family, "with driver='family'; copy the datasets"),
     "part of a split file": (part_of_a_split_file, "with driver='split'; copy the datasets"),
-    "pipe": (os.mkfifo, "data.h5 is a pipe or a device, which is not read"),
     "folder": (lambda path: path.mkdir(), "is a folder"),
-    "labels of axes": (holding(noise(20, 8, 8), DIMENSION_LABELS=5), "DIMENSION_LABELS that is not a text"),
-    "label of one": (
-        holding(noise(20, 8, 8), DIMENSION_LABELS=["y"]),
-        "DIMENSION_LABELS that is not a text",
-    ),
-    "scales of axes": (
-        holding(noise(20, 8, 8), DIMENSION_LIST=range(3)),
-        "DIMENSION_LIST that is not a list",
-    ),
+    **{
+        f"{name} = {value}": (holding(noise(20, 8, 8), **{name: value}), f"an attribute {name} that is not")
+        for name, value in (
+            ("DIMENSION_LABELS", 5),
+            ("DIMENSION_LABELS", ["y"]),
+            ("DIMENSION_LIST", range(3)),
+        )
+    },
     "floats without range": (holding(noise(20, 8, 8).astype(np.float32)), "pixel_range"),
 }
 

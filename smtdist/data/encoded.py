@@ -39,7 +39,6 @@ from smtdist.data.hdf5 import (
 from smtdist.data.importers.folder import FolderListing
 from smtdist.data.importers.items import read_whole, unreadable
 from smtdist.data.inflating import require_readable
-from smtdist.data.locations import require_no_pipe
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url
 from smtdist.data.source import MOST_CHUNKS, Reader, Source, aligned_samples, read_boxes
 from smtdist.data.views import EncodedSettings
@@ -584,7 +583,6 @@ def picture_files(
         label = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     digest, sizes = hashlib.blake2b(digest_size=16), []
     for name in files:
-        require_no_pipe(name)
         try:
             about = os.stat(name)
         except OSError as error:

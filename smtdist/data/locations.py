@@ -52,12 +52,6 @@ def is_zarr(path: Path) -> bool:
     return not is_url(name) and any(os.path.exists(os.path.join(name, file)) for file in ZARR_FILES)
 
 
-def require_no_pipe(path: Path) -> None:
-    """Refuse a pipe or a device, which might never end; of a folder, and what is not there, whoever opens it says so."""
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise DataError(f"{os.fspath(path)} is a pipe or a device, which is not read; give a file.")
-
-
 def full_location(location: Location) -> str | list[str]:
     """Return a location with absolute paths, so that workers find it; several stay several.
 

@@ -8,8 +8,6 @@ from typing import IO, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.locations import require_no_pipe
-
 MOST_HEADER_BYTES: Final = 2**16
 """NumPy itself understands headers of 10,000 bytes at most, but reads one of 4 GiB before it says so."""
 _MAGIC: Final = b"\x93NUMPY"
@@ -27,7 +25,6 @@ def require_short_header(stream: IO[bytes]) -> None:
 
 def loaded(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = None) -> npt.NDArray[Any]:
     """Return what `numpy.load` returns, without pickles; a ValueError also for a header that is too long."""
-    require_no_pipe(path)
     with open(path, "rb") as file:
         require_short_header(file)
     return np.load(path, mmap_mode, allow_pickle=False)  # type: ignore[no-any-return]

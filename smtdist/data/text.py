@@ -20,7 +20,6 @@ import indexed_gzip
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.locations import require_no_pipe
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Derived, Reader, Source
 from smtdist.errors import DataError, counted, masked
@@ -303,7 +302,6 @@ def _raw(path: str) -> Iterator[Any]:
         with open_url(path) as remote:
             yield remote
     else:
-        require_no_pipe(path)
         with open(path, "rb") as local:
             yield local
 

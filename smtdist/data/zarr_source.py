@@ -16,7 +16,6 @@ import numpy.typing as npt
 from smtdist.data.axes import shown
 from smtdist.data.conventions import attributes_of
 from smtdist.data.guarded import require_allowed
-from smtdist.data.locations import ZARR_FILES, require_no_pipe
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import (
     MOST_CHUNKS,
@@ -169,8 +168,6 @@ def _files(folder: str, where: str, depth: int) -> Iterator[str]:
                 yield from _files(entry.path, where, depth - 1)
             elif entry.is_file():
                 yield entry.path
-            else:
-                require_no_pipe(entry.path)
 
 
 def _stored_together(stored: Any) -> tuple[int, ...]:
@@ -281,9 +278,6 @@ def open_node(path: str, name: str) -> Any:
         ) from None
     if not is_url(path) and not os.path.isdir(path):
         raise DataError(f"The folder {path} does not exist; check the path, also as the workers see it.")
-    for file in () if is_url(path) else ZARR_FILES:
-        require_no_pipe(os.path.join(path, file))
-        require_no_pipe(os.path.join(path, name.strip("/"), file))
     try:
         return zarr.open(path, mode="r", path=name.strip("/"))
     except (FileNotFoundError, KeyError):

@@ -96,8 +96,6 @@ def test_sentences_about_files(classes, tmp_path):
     refused("empty holds no file with the ending of an image", tmp_path / "empty", out)
     refused("There is no file .*missing", tmp_path / "missing", out)
     refused("a.xyz is none of what is imported", tmp_path / "a.xyz", out)
-    os.mkfifo(tmp_path / "pipe")
-    refused("pipe is a pipe or a device, which is not read", tmp_path / "pipe", out)
     pq.write_table(pa.table({"a": [b""]}), tmp_path / "b.parquet")
     refused("of the kinds folder, parquet", [root, tmp_path / "b.parquet"], out)
     refused("No source is named", [], out)

@@ -27,7 +27,6 @@ from smtdist.data.importers.numpy_files import numpy_listing
 from smtdist.data.importers.parquet import ParquetListing
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.importers.webdataset import TarListing
-from smtdist.data.locations import require_no_pipe
 from smtdist.data.writing import real_target, require_apart, take_place
 from smtdist.errors import ConfigurationError, DataError, InterruptedRun, option
 
@@ -48,8 +47,6 @@ def open_listing(paths: Sequence[Path], kind: str | None = None, wanted: ImportO
     for path in files:
         if not path.exists():
             raise DataError(f"There is no file {path}; check the name.")
-    for path in (*files, *([wanted.labels] if wanted.labels else [])):
-        require_no_pipe(path)
     kinds = {kind or kind_of(path) for path in files}
     if len(kinds) > 1:
         raise DataError(f"The sources are of the kinds {', '.join(sorted(kinds))}; import them one by one.")

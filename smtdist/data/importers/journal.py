@@ -39,7 +39,7 @@ def journal_of(path: Path) -> Path:
 def require_finished(path: str | os.PathLike[str]) -> None:
     """Refuse a file whose index an import may have changed by half: it was killed in its last step, or is in it now."""
     journal = journal_of(Path(path))
-    if not journal.is_file():
+    if not journal.exists():
         return
     try:
         header, _ = _read(journal, Path(path))
