@@ -318,32 +318,18 @@ def dimension_names(stored: Any, name: str) -> tuple[str, ...]:
     HDF5 takes for granted that the attributes which hold them are as it writes them, and crashes over others: they are
     refused here.
     """
-    for attribute, kind, is_kind in _NAMING:
+    for attribute, kind in (("DIMENSION_LABELS", "a text"), ("DIMENSION_LIST", "a list of references")):
         if attribute in stored.attrs:
             about = stored.attrs.get_id(attribute)
-            if about.shape != (stored.ndim,) or not is_kind(about.dtype):
+            text, item = h5py.check_string_dtype(about.dtype), h5py.check_vlen_dtype(about.dtype)
+            plain = text is not None and text.length is None if kind == "a text" else item == h5py.ref_dtype
+            if about.shape != (stored.ndim,) or not plain:
                 raise DataError(
                     f"{name} has an attribute {attribute} that is not {kind} for each dimension; delete it, or name the "
                     f"dimensions with h5py's dims."
                 )
     dims = (next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims)
     return tuple(dim.rpartition("/")[2] for dim in dims)
-
-
-def _is_free_text(dtype: Any) -> bool:
-    text = h5py.check_string_dtype(dtype)
-    return text is not None and text.length is None
-
-
-def _is_references(dtype: Any) -> bool:
-    item = h5py.check_vlen_dtype(dtype)
-    return item is not None and h5py.check_ref_dtype(item) is h5py.Reference
-
-
-_NAMING: Final = (
-    ("DIMENSION_LABELS", "a text of any length", _is_free_text),
-    ("DIMENSION_LIST", "a list of references", _is_references),
-)
 
 
 def require_open(stored: Any) -> None:
@@ -417,17 +403,14 @@ def _why_unopened(path: str, error: OSError) -> str:
 def text_table(path: str) -> str:
     """Say how a table that is text becomes one that is read; "" for a file whose name does not end as that of one."""
     root, ending = os.path.splitext(path)
-    comma = {".csv": ",", ".tsv": "\t"}.get(ending.lower())
-    if comma is None:
+    if ending.lower() not in (".csv", ".tsv"):
         return ""
-    skipped = ""
-    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        try:
-            [float(word) for word in file.readline(2**20).split(comma)]
-        except ValueError:  # names of columns
-            skipped = ", skiprows=1"
-    made = f"numpy.save({f'{root}.npy'!r}, numpy.loadtxt({path!r}, delimiter={comma!r}{skipped}))"
-    return f"{path} is a table as text; write its numbers to a .npy file, in Python with {made}, and give that one."
+    comma = "," if ending.lower() == ".csv" else "\t"
+    made = f"numpy.save({f'{root}.npy'!r}, numpy.loadtxt({path!r}, delimiter={comma!r}, skiprows=1))"
+    return (
+        f"{path} is a table as text; write its numbers to a .npy file, in Python with {made} if its first line has names, and "
+        f"give that one."
+    )
 
 
 _SPLIT: Final = {b"NCSAfami": "family", b"NCSAmult": "split"}

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
 from smtdist import errors
-from smtdist.data import npy
 from smtdist.data.array import ArraySamples, in_memory, numbers_of
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.fingerprint import sample_digests
@@ -197,11 +196,21 @@ def _npy(path: str) -> npt.NDArray[Any]:
     if not Path(path).is_file():
         raise DataError(f"The file {path} does not exist; check the path.")
     try:
-        return npy.loaded(path, "r")
+        with open(path, "rb") as file:
+            require_short_header(file)
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except ValueError as error:
         raise DataError(
             f"{path} is not a .npy file of numbers ({error}); give one, or an HDF5 dataset."
         ) from error
+
+
+def require_short_header(stream: IO[bytes]) -> None:
+    """Raise a ValueError for a .npy header of more than 64 KiB, which NumPy would read whole, up to 4 GiB; else stand there."""
+    start = stream.read(12)
+    stream.seek(0)
+    if start[:6] == b"\x93NUMPY" and start[6:7] > b"\x01" and any(start[10:]):
+        raise ValueError("its header says that it has more than 64 KiB")
 
 
 def _stored_table(path: str, dataset: str | None, shape: Any, dtype: Any, chunk: int | None) -> StoredTable:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smtdist import configuration
 from smtdist.configuration import Configuration
-from smtdist.data import locations, npy, opening, showing
+from smtdist.data import locations, opening, showing
 from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.engine.manifest import Facts
@@ -249,7 +249,7 @@ def _of_dictionaries(model: Any) -> list[str]:
 def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
     """Read the user's atoms, (atoms, pixels), from an .npy file."""
     try:
-        array = npy.loaded(path)
+        array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise DataError(f"The file {path} does not exist; give the atoms as an .npy file.") from None
     except (OSError, ValueError, EOFError) as error:

@@ -397,10 +397,8 @@ def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
 
 def require_counts(*counts: Any) -> None:
     """Refuse counts that are negative, or beyond 2^53, so that sums of them have room."""
-    if min(np.min(one, initial=0) for one in counts) < 0:
-        raise ValueError("its sums hold negative counts")
-    if max(np.max(one, initial=0) for one in counts) > 2**53:
-        raise ValueError("its sums hold counts beyond 2^53")
+    if any(np.min(one, initial=0) < 0 or np.max(one, initial=0) > 2**53 for one in counts):
+        raise ValueError("its sums hold counts that are negative, or beyond 2^53")
 
 
 LARGEST: Final = 1e30

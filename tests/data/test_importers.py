@@ -339,8 +339,8 @@ def test_arrays_as_png_and_several_files(tmp_path):
         ("a.png", png(np.zeros((4, 4), np.uint8)), "a single image; name the folder"),
         ("a.tar.xz", lzma.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
         ("a.tar.bz2", bz2.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
-        ("a.npy", b"\x93NUMPY\2\0\xf6\xff\xff\x7f", "header says that it has 2,147,483,638 bytes"),
-        ("a.csv", b"a,b", "none of what is imported, which is a folder of images, .npy"),
+        ("a.npy", b"\x93NUMPY\2\0\xf6\xff\xff\x7f", "header says that it has more than 64 KiB"),
+        ("a.csv", b"a,b", "is a table as text; write its numbers to a .npy file"),
         (
             "a.npy",
             b"\x93NUMPY\x01\0\x80\0"

@@ -23,7 +23,7 @@ from smtdist.data.importers.arrays import (
     rows_of,
 )
 from smtdist.data.importers.items import LeftOut, unreadable
-from smtdist.data.npy import require_short_header
+from smtdist.data.table import require_short_header
 from smtdist.errors import DataError, counted, option
 
 IMAGE_NAMES: Final = ("images", "x", "data", "x_train", "train_images", "arr_0")

@@ -29,15 +29,10 @@ class PointSMT(RowEstimator, of=PointSettings):
 
     MODEL = PointModel
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit on rows, and warn of components that any mixture could stand for; `y` is ignored."""
-        super().fit(X, y)
-        for sentence in self.model_.advice():
-            warn(sentence, UserWarning)
-        return self
-
     def _fitted(self, model: PointModel, records: list[dict[str, Any]]) -> Self:
         super()._fitted(model, records)
+        for sentence in model.advice():
+            warn(sentence, UserWarning)
         if model.settings is None or model.settings.sites == ROWS_OF_TABLES:
             self.n_features_in_ = model.n_inputs  # else that of a sample, which has several rows
         return self
