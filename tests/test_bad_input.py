@@ -112,6 +112,15 @@ BAD_DATA = {
         holding(noise(20, 8, 8), DIMENSION_LIST=range(3)),
         "DIMENSION_LIST that is not a list",
     ),
+    "infinite scale": (
+        holding(noise(20, 8, 8), scale_factor=np.inf),
+        "scale_factor = inf, which is no number",
+    ),
+    "gap of texts": (
+        holding(noise(20, 8, 8), missing_value=["a", "b"]),
+        "= ['a', 'b'], which is no number",
+    ),
+    "too large a scale": (holding(noise(20, 8, 8), scale_factor=1e308), "is inf"),
     "floats without range": (holding(noise(20, 8, 8).astype(np.float32)), "pixel_range"),
 }
 
