@@ -1,11 +1,13 @@
 """Concepts from the command line: asked and drawn, and found by workers."""
 
 import re
+import shutil
 import sys
 
+import h5py
 import numpy as np
 import pytest
-from arrays_in_files import write_arrays
+from arrays_in_files import add_arrays, write_arrays
 from calling import refused, run, told
 from data_sets import embedded, independent
 
@@ -38,6 +40,15 @@ def test_concepts_are_searched(found):
     want = np.flatnonzero(S[:, 1] & (1 - S[:, 0]))
     assert told("search", out, "'has concept 1 and not 0'")["points"] == want.tolist()
     assert run("search", out, "'1 and not 0'").split() == [str(point) for point in want]
+
+
+@pytest.mark.parametrize("change", [lambda S: S[:0], lambda S: S * 0, lambda S: S + 1j])
+def test_concepts_that_cannot_be_are_refused(found, tmp_path, change):
+    out = shutil.copy(found[0], tmp_path / "c.h5")
+    with h5py.File(out, "a") as file:
+        del file.attrs["smtdist_checksums"]
+    add_arrays(out, {"concepts": change(store.load(found[0]).concepts)})
+    refused(f"report {out} --out {tmp_path}/r.html", tmp_path, "is not a complete")
 
 
 def test_npy_files_and_wrong_usage(table, found, tmp_path):
