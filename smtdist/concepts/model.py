@@ -215,7 +215,7 @@ class ConceptModel(Shown):
         numbers |= {name: float(np.ravel(file.attrs[about])[0]) for name, about in _NUMBERS.items()}
         concepts, members = file["concepts"][()], np.diag(numbers["together"])
         if concepts.dtype != np.uint8 or concepts.max(initial=0) != 1 or (concepts.sum(0) != members).any():
-            raise ValueError("its concepts are not those of which sums holds the members")
+            raise ValueError("the concepts are not those that the sums are of")
         columns = [file["sweeps"][name][()].tolist() for name in _SWEEPS]
         return cls(
             settings=ConceptSettings.from_json(str(file.attrs["configuration"])),
