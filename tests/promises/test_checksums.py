@@ -166,9 +166,8 @@ def test_check_says_of_each_file_what_it_is(at, run):
     os.mkfifo(at / "pipe.h5")
     wrong = run("check", at / "m.h5", folder, at / "nothing.h5", at / "pipe.h5")
     assert wrong.exit_code == 1
-    assert f"{path}: " in wrong.stdout
-    assert "nothing.h5: " in wrong.stdout
-    assert "pipe.h5 is a pipe" in wrong.stdout
+    for said in (f"{path}: ", "nothing.h5: ", "pipe.h5 is a pipe"):
+        assert said in wrong.stdout
 
 
 def test_what_others_add_to_a_file_is_left_alone(at, run):
