@@ -22,14 +22,6 @@ def write(path, images, attributes=(), **how):
         file.create_dataset("images", data=images, **how).attrs.update(attributes)
 
 
-def missing_dataset(path):
-    write_arrays(path, {"other/images": noise(4, 8, 8)})
-
-
-def group_for_dataset(path):
-    write_arrays(path, {"images/a": noise(4, 8, 8)})
-
-
 def truncated(path):
     write(path, noise(300, 8, 8))
     path.write_bytes(path.read_bytes()[:9000])
@@ -81,8 +73,8 @@ def holding(images, **attributes):
 
 BAD_DATA = {
     "missing file": (lambda path: None, "does not exist"),
-    "missing dataset": (missing_dataset, "use other"),
-    "group for dataset": (group_for_dataset, "is a group"),
+    "missing dataset": (lambda path: write_arrays(path, {"other/images": noise(4, 8, 8)}), "use other"),
+    "group for dataset": (lambda path: write_arrays(path, {"images/a": noise(4, 8, 8)}), "is a group"),
     "truncated": (truncated, "shorter than its own header"),
     "corrupt chunk": (corrupt_chunk, "samples 0 to 299: the stored data cannot be read"),
     "not finite": (not_finite, "sample 271: row 3, column 5"),
@@ -101,14 +93,12 @@ BAD_DATA = {
     "part of a family": (part_of_a_family, "with driver='family'; copy the datasets"),
     "part of a split file": (part_of_a_split_file, "with driver='split'; copy the datasets"),
     "folder": (lambda path: path.mkdir(), "is a folder"),
-    **{
-        f"{name} = {value}": (holding(noise(20, 8, 8), **{name: value}), f"an attribute {name} that is not")
-        for name, value in (
-            ("DIMENSION_LABELS", 5),
-            ("DIMENSION_LABELS", ["y"]),
-            ("DIMENSION_LIST", range(3)),
-        )
-    },
+    "labels of axes": (holding(noise(20, 8, 8), DIMENSION_LABELS=5), "DIMENSION_LABELS that is not a text"),
+    "label of one": (holding(noise(20, 8, 8), DIMENSION_LABELS=["y"]), "LABELS that is not a text"),
+    "scales of axes": (holding(noise(20, 8, 8), DIMENSION_LIST=range(3)), "LIST that is not a list"),
+    "infinite scale": (holding(noise(20, 8, 8), scale_factor=np.inf), "= inf, which is no number"),
+    "gap of texts": (holding(noise(20, 8, 8), missing_value=["a"] * 2), "'a'], which is no number"),
+    "too large a scale": (holding(noise(20, 8, 8), scale_factor=1e308), "is inf"),
     "floats without range": (holding(noise(20, 8, 8).astype(np.float32)), "pixel_range"),
 }
 
@@ -195,20 +185,17 @@ def test_evaluate_refuses_labels(model, tmp_path, labels, sentence):
     refused([*common, "--neighbours", "21"], tmp_path, "labels" if labels is not None else sentence)
 
 
-@pytest.mark.parametrize("content", [b"", b"not an array", None])
+@pytest.mark.parametrize("content", [b"", b"not an array", None, np.array([{"a": 1}], dtype=object)])
 def test_atoms_that_cannot_be_read(tmp_path, content):
     write(tmp_path / "data.h5", noise(20, 8, 8))
-    if content is not None:
+    if isinstance(content, bytes):
         (tmp_path / "atoms.npy").write_bytes(content)
+    elif content is not None:
+        np.save(tmp_path / "atoms.npy", content, allow_pickle=True)  # which is not opened
     arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
-    refused(arguments, tmp_path, "atoms.npy")
-
-
-def test_pickled_atoms_are_not_opened(tmp_path):
-    write(tmp_path / "data.h5", noise(20, 8, 8))
-    np.save(tmp_path / "atoms.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
-    refused(arguments, tmp_path, "atoms.npy is not a readable .npy file")
+    refused(
+        arguments, tmp_path, f"atoms.npy {'does not exist' if content is None else 'is not a readable'}"
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])

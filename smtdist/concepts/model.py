@@ -213,10 +213,13 @@ class ConceptModel(Shown):
         ending = json.loads(file.attrs.get("ending", "null"))  # none before schema 2
         numbers: dict[str, Any] = store.arrays_in(file["sums"], _SUMS)
         numbers |= {name: float(np.ravel(file.attrs[about])[0]) for name, about in _NUMBERS.items()}
+        concepts, members = file["concepts"][()], np.diag(numbers["together"])
+        if concepts.dtype != np.uint8 or concepts.max(initial=0) != 1 or (concepts.sum(0) != members).any():
+            raise ValueError("the concepts are not those that the sums are of")
         columns = [file["sweeps"][name][()].tolist() for name in _SWEEPS]
         return cls(
             settings=ConceptSettings.from_json(str(file.attrs["configuration"])),
-            concepts=file["concepts"][()],
+            concepts=concepts,
             weights=store.finite(file, "weight"),
             features=store.finite(file, "feature").T.copy(),
             coordinates=Coordinates(**store.arrays_in(file["coordinates"], _COORDINATES)),

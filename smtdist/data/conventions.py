@@ -41,7 +41,8 @@ def attributes_of(stored: Any, label: str) -> Attributes:
     kept = {name: _value(value, stored.dtype) for name, value in found.items()}
     kept = {name: value for name, value in kept.items() if value.size}
     for name, value in kept.items():
-        if value.dtype.kind not in ("biuf" if name in PACKED else "biufU"):
+        kinds = "biufU" if name in OTHERS else "biuf"
+        if value.dtype.kind not in kinds or (name in PACKED and not np.isfinite(value).all()):
             raise DataError(
                 f"{label} has the attribute {name} = {value.tolist()!r}, which is no number; correct it."
             )
@@ -71,7 +72,9 @@ def decoded(block: npt.NDArray[Any], attributes: Attributes, name: str) -> npt.N
     given = {key: value if dtype == "str" else np.asarray(value, dtype)[()] for key, dtype, value in values}
     variable = xr.Variable([f"axis_{axis}" for axis in range(block.ndim)], block, given)
     try:
-        found = xr.decode_cf(xr.Dataset({"stored": variable}), decode_times=False)["stored"].values
+        # whoever reads the numbers refuses those that become infinite
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = xr.decode_cf(xr.Dataset({"stored": variable}), decode_times=False)["stored"].values
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"{name} has the attributes {said(attributes)}, which cannot be applied ({error}); correct them."

@@ -47,7 +47,7 @@ Record = dict[str, Any]
 
 RECORDS: Final = {
     "manifest.json": "settings",
-    "run.json": "command",
+    "run.json": "folder",
     "events.jsonl": "kind",
     RECORD: "beat",
     LOCK: "",

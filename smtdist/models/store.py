@@ -388,8 +388,11 @@ def require_all(file: Any, declared: Mapping[str, Arrays], codes: str, sums: Arr
 
 
 def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
-    """Read an array; ValueError where a number is not finite."""
-    values = np.asarray(group[name][()], dtype)
+    """Read an array; ValueError where a number is complex or not finite."""
+    stored = group[name][()]
+    if np.iscomplexobj(stored):
+        raise ValueError(f"{name} holds complex numbers")
+    values = np.asarray(stored, dtype)
     if not np.isfinite(values).all():
         raise ValueError(f"{name} holds numbers that are not finite")
     return values

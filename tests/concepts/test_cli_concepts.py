@@ -3,9 +3,10 @@
 import re
 import sys
 
+import h5py
 import numpy as np
 import pytest
-from arrays_in_files import write_arrays
+from arrays_in_files import add_arrays, write_arrays
 from calling import refused, run, told
 from data_sets import embedded, independent
 
@@ -52,6 +53,12 @@ def test_npy_files_and_wrong_usage(table, found, tmp_path):
     refused([*fit, "--set method=guess"], tmp_path, "one of rejection", 2)
     refused(["search", found[0], "9"], tmp_path, "concepts 0 to 4", 2)
     refused(["search", table[0], "0"], tmp_path, "is not a file of concepts")
+    S = store.load(out).concepts
+    with h5py.File(out, "a") as file:
+        del file.attrs["smtdist_checksums"]
+    for wrong in (S[:0], S * 0, S + 1j):
+        add_arrays(out, {"concepts": wrong})
+        refused(["report", out, "--out", tmp_path / "r.html"], tmp_path, "is not a complete")
 
 
 def test_points_are_drawn_by_name(found, tmp_path, monkeypatch):

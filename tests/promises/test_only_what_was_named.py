@@ -225,9 +225,11 @@ def test_what_a_run_was_allowed_it_is_when_it_goes_on(schema, two, manifest, run
         about = {"schema": 3, "command": [*map(str, allowed)], "folder": str(private.parent)}
         (tmp_path / "c" / "run.json").write_text(json.dumps(about))
     (tmp_path / "m.h5").unlink()
+    (tmp_path / "alone").mkdir()  # with the command and nothing else
+    (tmp_path / "c" / "run.json").rename(tmp_path / "alone" / "run.json")
     monkeypatch.setenv(guarded.ALLOWED, "")
     monkeypatch.chdir(tmp_path)
-    done = run("resume", tmp_path / "c", "--quiet")
+    done = run("resume", tmp_path / "alone", "--quiet")
     assert (done.exit_code, (tmp_path / "m.h5").exists()) == (0, True), done.output
 
 
