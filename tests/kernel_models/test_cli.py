@@ -34,6 +34,13 @@ def test_a_representation_is_searched_for_concepts_and_judged(data, model, tmp_p
     # three well separated classes are three concepts: a member tells its class
     assert found["cka"] > 0.5
     assert told("info", concepts)["n_points"] == 600
+    # a model of points has representations of the same kind
+    points, head = tmp_path / "p.h5", tmp_path / "h.h5"
+    run("fit", data, "--dataset train/x --model points --set n_atoms=30 --quiet --out", points)
+    for embeds in (model, points):
+        run("transform", embeds, data, "--dataset train/x --overwrite --quiet --out", z)
+        run("fit", z, "--model head --overwrite --quiet --out", head)
+        assert min(told("evaluate", one, z, "--quiet")["top1"] for one in (head, z)) > 0.9
     judging = ["evaluate", model, data, "--train train/x --test test/x --quiet"]
     assert told(*judging, "--neighbours 5")["top1"] > 0.9
     planned = told(*judging, "--neighbours 5 --plan")
