@@ -239,7 +239,7 @@ def seen(head: Head, look: Look) -> Seen:
                     progress(first + len(labels), n)
 
             if look.csv:
-                return head_files.save_csv(out, said(), classes, overwrite=overwrite)
+                return head_files.save_csv(out, said(), classes, names=head.names_, overwrite=overwrite)
             about = {
                 "title": "Predictions",
                 "head": str(look.model.absolute()),
