@@ -96,6 +96,7 @@ BAD_DATA = {
     ),
     "wrong rank": (holding(noise(20, 8)), "images are (samples, height, width)"),
     "not HDF5": (lambda path: path.write_text("sample,label\n0,1\n"), "is not an HDF5 file"),
+    "empty file": (lambda path: path.touch(), "data.h5 is empty, a file of 0 bytes"),
     "zip archive": (zip_archive, "not an HDF5 file but a zip archive; unpack it"),
     "NetCDF 3": (lambda path: path.write_bytes(b"CDF\x02" + bytes(60)), "but one of NetCDF 3; write it as"),
     "part of a family": (part_of_a_family, "with driver='family'; copy the datasets"),
@@ -187,20 +188,15 @@ def test_evaluate_refuses_labels(model, tmp_path, labels, sentence):
     refused([*common, "--neighbours", "21"], tmp_path, "labels" if labels is not None else sentence)
 
 
-@pytest.mark.parametrize("content", [b"", b"not an array", None])
+@pytest.mark.parametrize("content", [b"", b"not an array", None, np.array([{"a": 1}], dtype=object)])
 def test_atoms_that_cannot_be_read(tmp_path, content):
     write(tmp_path / "data.h5", noise(20, 8, 8))
-    if content is not None:
+    if isinstance(content, bytes):
         (tmp_path / "atoms.npy").write_bytes(content)
+    elif content is not None:  # pickled, which is not opened
+        np.save(tmp_path / "atoms.npy", content, allow_pickle=True)
     arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
-    refused(arguments, tmp_path, "atoms.npy")
-
-
-def test_pickled_atoms_are_not_opened(tmp_path):
-    write(tmp_path / "data.h5", noise(20, 8, 8))
-    np.save(tmp_path / "atoms.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
-    refused(arguments, tmp_path, "atoms.npy is not a readable .npy file")
+    refused(arguments, tmp_path, "atoms.npy" + " is not a readable .npy file" * (content is not None))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
