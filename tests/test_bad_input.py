@@ -88,6 +88,7 @@ BAD_DATA = {
     ),
     "wrong rank": (holding(noise(20, 8)), "images are (samples, height, width)"),
     "not HDF5": (lambda path: path.write_text("sample,label\n0,1\n"), "is not an HDF5 file"),
+    "empty file": (lambda path: path.touch(), "data.h5 is empty, a file of 0 bytes"),
     "zip archive": (zip_archive, "not an HDF5 file but a zip archive; unpack it"),
     "NetCDF 3": (lambda path: path.write_bytes(b"CDF\x02" + bytes(60)), "but one of NetCDF 3; write it as"),
     "part of a family": (part_of_a_family, "with driver='family'; copy the datasets"),
@@ -190,12 +191,10 @@ def test_atoms_that_cannot_be_read(tmp_path, content):
     write(tmp_path / "data.h5", noise(20, 8, 8))
     if isinstance(content, bytes):
         (tmp_path / "atoms.npy").write_bytes(content)
-    elif content is not None:
-        np.save(tmp_path / "atoms.npy", content, allow_pickle=True)  # which is not opened
+    elif content is not None:  # pickled, which is not opened
+        np.save(tmp_path / "atoms.npy", content, allow_pickle=True)
     arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
-    refused(
-        arguments, tmp_path, f"atoms.npy {'does not exist' if content is None else 'is not a readable'}"
-    )
+    refused(arguments, tmp_path, "atoms.npy" + " is not a readable .npy file" * (content is not None))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])

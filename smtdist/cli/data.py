@@ -133,7 +133,7 @@ def _imported(
 def _facts(result: ImportResult, listing: Listing, out: Path, group: str, seconds: float) -> dict[str, Any]:
     """Return the figures of one group, once what was left out was told of."""
     for count, what, first in (
-        (result.skipped, "unreadable images", result.first_skipped),
+        (result.skipped, "unreadable image", result.first_skipped),
         (result.left_out, listing.left_out_is, result.first_left_out),
     ):
         if count:

@@ -104,7 +104,7 @@ OPTIONS: Final = {
     "n_neighbors": "N: Number of neighbours that vote (knn). Default: the model's setting, else 30.",
     "mirrored": ": Also write the features of mirror images, after those of the images.",
     "half": ": Write float16, which takes half the space.",
-    "csv": ": Of a head: write comma-separated values instead (sample, label, probabilities).",
+    "csv": ": Of a head: write comma-separated values instead (sample, label, name, probabilities).",
     "format": "onnx|word2vec: onnx: an encoder from images to representations; word2vec: vectors of words as text, which gensim "
     "reads.",
     "levels": "N: Of video: number of times to halve the size, with a steerable pyramid.",

@@ -370,6 +370,9 @@ def place_of(stored: Any) -> tuple[str, str]:
     )
 
 
+EMPTY: Final = "{path} is empty, a file of 0 bytes; write or copy it again in full."
+
+
 def _why_unopened(path: str, error: OSError) -> str:
     if not is_url(path) and not os.path.exists(path):
         return f"The file {path} does not exist; check the path, also as the workers see it."
@@ -380,6 +383,8 @@ def _why_unopened(path: str, error: OSError) -> str:
     reason, start = reason_of(error), b""
     with suppress(OSError), open(path, "rb") as file:
         start = file.read(512)  # with the whole of a superblock of HDF5
+        if not start:
+            return EMPTY.format(path=path)
     if start.startswith(b"\x89HDF") and (drivers := [d for mark, d in _SPLIT.items() if mark in start]):
         return (
             f"{path} is one of the files over which HDF5 splits its data with driver={drivers[0]!r}; copy the datasets to one "

@@ -9,7 +9,7 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from smtdist import errors
 from smtdist.data.decode import one_size
 from smtdist.data.encoded import EncodedLook, EncodedSource
+from smtdist.data.hdf5 import open_dataset
 from smtdist.data.locations import Files, Location, Parsed, resolved
 from smtdist.data.look import (
     file_named,
@@ -33,9 +34,18 @@ from smtdist.data.look import (
 from smtdist.data.manifest import Manifest
 from smtdist.data.source import Reader, Source, shard_bounds
 from smtdist.data.views import EncodedSettings, First, adapted
-from smtdist.errors import ConfigurationError, DataError, DataWarning, counted, masked
+from smtdist.errors import ConfigurationError, DataError, DataWarning, MissingDatasetError, counted, masked
 
-__all__ = ["ShardedSource", "labels_name", "named_labels", "open_labels", "open_source", "refuse_scaling"]
+__all__ = [
+    "ShardedSource",
+    "copied_labels",
+    "labels_name",
+    "named_labels",
+    "open_labels",
+    "open_source",
+    "refuse_scaling",
+    "table_labels_name",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,6 +267,33 @@ def named_labels(
             DataWarning,
         )
     return labels, names
+
+
+def copied_labels(
+    location: Location, name: str | None, source: Source, beside: Callable[[str, str], str] = labels_name
+) -> tuple[npt.NDArray[np.int64] | None, tuple[str, ...], str]:
+    """Return the labels of samples where the data have some, the names of their classes, and why they cannot be copied.
+
+    name : of the samples in a file of several; None for one that holds nothing else.
+    """
+    if name is None:
+        return None, (), ""
+    try:
+        return *named_labels(location, name, source, beside), ""
+    except MissingDatasetError:
+        return None, (), ""
+    except DataError as error:
+        return None, (), str(error)
+
+
+def table_labels_name(path: str, dataset: str) -> str:
+    """Return the name of the labels beside the rows of a table: `labels`, or `y` as tables have it."""
+    name = labels_name(path, dataset)
+    beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
+    for candidate in (name, beside):
+        with suppress(DataError), open_dataset(path, candidate):
+            return candidate
+    return name
 
 
 def refuse_scaling(name: str, settings: EncodedSettings) -> None:

@@ -18,7 +18,14 @@ from smtdist import errors
 from smtdist.data.array import ArraySamples, in_memory, numbers_of
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.fingerprint import sample_digests
-from smtdist.data.hdf5 import READ_CHUNK_BYTES, gaps_of, open_dataset, require_plain, unreadable_named
+from smtdist.data.hdf5 import (
+    EMPTY,
+    READ_CHUNK_BYTES,
+    gaps_of,
+    open_dataset,
+    require_plain,
+    unreadable_named,
+)
 from smtdist.data.source import (
     MOST_CHUNKS,
     Derived,
@@ -195,6 +202,8 @@ class TableRows:
 def _npy(path: str) -> npt.NDArray[Any]:
     if not Path(path).is_file():
         raise DataError(f"The file {path} does not exist; check the path.")
+    if not Path(path).stat().st_size:
+        raise DataError(EMPTY.format(path=path))
     try:
         with open(path, "rb") as file:
             require_short_header(file)

@@ -217,13 +217,29 @@ def save_predictions(
 
 
 def save_csv(
-    path: str | os.PathLike[str], pieces: Pieces, classes: NDArray[Any], *, overwrite: bool = False
+    path: str | os.PathLike[str],
+    pieces: Pieces,
+    classes: NDArray[Any],
+    *,
+    names: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> int:
-    """Write a line for each row: its number, its label, and the probability of each class; return the file's bytes."""
+    """Write a line for each row: its number, its label, and the probability of each class; return the file's bytes.
+
+    names : what labels mean that are numbers, by these numbers; they follow the label, and head the probabilities.
+    """
+    plain, called = classes.tolist(), names_of(classes, names)
+    cells: list[tuple[Any, ...]] = (
+        list(zip(plain, called, strict=True)) if called else [(label,) for label in plain]
+    )
+    by_label = dict(zip(plain, cells, strict=True))
     with whole_file(path, overwrite) as temporary, open(temporary, "w", newline="") as file:
         lines = csv.writer(file)
-        lines.writerow(["sample", "label", *(f"probability_{one}" for one in classes.tolist())])
+        headings = (f"probability_{cell[-1] or cell[0]}" for cell in cells)
+        lines.writerow(["sample", *("label", "name")[: len(cells[0])], *headings])
         for first, labels, shares in pieces:
             rows = zip(labels.tolist(), shares.tolist(), strict=True)
-            lines.writerows([first + place, label, *share] for place, (label, share) in enumerate(rows))
+            lines.writerows(
+                [place, *by_label[label], *share] for place, (label, share) in enumerate(rows, first)
+            )
     return Path(path).stat().st_size

@@ -30,7 +30,7 @@ from smtdist.kernels.threads import even_ranges
 from smtdist.models import plugins, readout, store
 from smtdist.models.jobs import Change, Job, Look, Request, Seen
 from smtdist.models.provenance import Record
-from smtdist.settings import FLAG, Settings, setting
+from smtdist.settings import FLAG, Settings, named, setting
 
 Float64 = NDArray[np.float64]
 OWN: Final[dict[str, type[Head]]] = {one.KIND: one for one in (RidgeHead, KernelHead)}
@@ -124,7 +124,7 @@ def declared(model: str) -> Mapping[str, Field[Any]]:
 
 def job(request: Request) -> Job:
     """Open labelled representations; a head that does not fit into memory is refused before a row is read."""
-    given = dict(request.settings)
+    given = named(request.settings, declared(request.model), "heads")
     views = Views(**{name: given.pop(name) for name in list(given) if name in Views.declared()})
     if len(request.data) > 1:
         raise ConfigurationError("A head is fitted on one file of representations; give one.")
@@ -239,7 +239,7 @@ def seen(head: Head, look: Look) -> Seen:
                     progress(first + len(labels), n)
 
             if look.csv:
-                return head_files.save_csv(out, said(), classes, overwrite=overwrite)
+                return head_files.save_csv(out, said(), classes, names=head.names_, overwrite=overwrite)
             about = {
                 "title": "Predictions",
                 "head": str(look.model.absolute()),

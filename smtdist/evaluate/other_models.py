@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from typing import Any, Final
@@ -11,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data import hdf5, opening
+from smtdist.data import opening
 from smtdist.data.source import Source
 from smtdist.data.video import open_clips
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError
 from smtdist.evaluate import judging, run
 from smtdist.evaluate.evaluations import SEEN, Asking, Evaluation, groups_of
 from smtdist.evaluate.metrics import checked_labels
@@ -78,20 +76,10 @@ def of_rows(asking: Asking) -> Evaluation:
 
 
 def _samples(data: str, dataset: str, source: Source) -> run.Labelled:
-    labels, names = opening.named_labels(data, dataset, source, _labels_beside)
+    labels, names = opening.named_labels(data, dataset, source, opening.table_labels_name)
     return run.Labelled(
         source, checked_labels(labels, source.n_samples, f"labels of {dataset}"), names=names
     )
-
-
-def _labels_beside(path: str, dataset: str) -> str:
-    """Return the name of the labels beside samples: `labels`, or `y` as tables have it."""
-    name = opening.labels_name(path, dataset)
-    beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
-    for candidate in (name, beside):
-        with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
-            return candidate
-    return name
 
 
 def of_video(asking: Asking) -> Evaluation:

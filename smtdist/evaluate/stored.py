@@ -157,7 +157,7 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
 
 def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
     about = file.attrs
-    if json.loads(about["skipped"]):
+    if json.loads(about.get("skipped", "[]")):
         raise DataError(
             f"Some samples of {name} could not be read and have no representation; transform undamaged data."
         )
@@ -174,7 +174,8 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
     layout = readout.layout_from(json.loads(about["parts"]))
     if not layout or not all(layout) or readout.width(layout) != z.shape[1]:
         raise ValueError(f"its parts do not make up its {z.shape[1]} columns")
-    # settings of other models than transforms of images say nothing of votes
+    # settings of other models than transforms of images say nothing of votes: neighbours alone are those of a context
     plain, voting = json.loads(str(about["configuration"])), Configuration.stored_names(VOTING)
+    voting = voting if "temperature" in plain else ()
     votes = Configuration().replace(**{name: plain[name] for name in voting if name in plain})
     return StoredFeatures(name, z, labels, names or (), layout, votes, _asked(file))

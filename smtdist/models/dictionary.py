@@ -139,7 +139,7 @@ def from_sketch(
         )
     drawn = sketch_size(settings)
     if len(start.grid) < drawn:
-        fewer = "dictionary" if drawn == wanted else "dictionary_n_init, dictionary"
+        fewer = "n_atoms" if drawn == wanted else "dictionary_n_init, n_atoms"
         raise DataError(
             f"{source.name} has only {len(start.grid)} distinct patches that are not constant, fewer than the "
             f"{drawn} atoms to be drawn; lower {fewer} or min_contrast, or give more samples."

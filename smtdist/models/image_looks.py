@@ -7,15 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from smtdist.data import opening
-from smtdist.data.locations import Location
-from smtdist.data.source import Source
 from smtdist.data.views import limited
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, MissingDatasetError, option
+from smtdist.errors import ConfigurationError, option
 from smtdist.models import joined, loading, provenance, readout
 from smtdist.models.jobs import Look, Seen, suiting
 from smtdist.models.transform import TransformPlan, as_planned, file_bytes, planned, save_representation
@@ -73,7 +68,7 @@ def seen(look: Look) -> Seen:
         found.require_room()
         workers = 0 if found.alone else found.worker_bytes
         engine.events.emit("planned", driver_bytes=found.driver_bytes(), worker_bytes=workers)
-        labels, names, unusable = labels_of(data, dataset, source)
+        labels, names, unusable = opening.copied_labels(data, dataset, source)
 
         def skipped() -> list[dict[str, Any]]:
             return [*filter(None, [provenance.left_out(source, engine)])]
@@ -94,15 +89,3 @@ def seen(look: Look) -> Seen:
         return size
 
     return Seen(source, write, about, plan)
-
-
-def labels_of(
-    data: Location, dataset: str, source: Source
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...], str]:
-    """Return the labels of samples where the data have some, the names of their classes, and why they cannot be copied."""
-    try:
-        return *opening.named_labels(data, dataset, source), ""
-    except MissingDatasetError:
-        return None, (), ""
-    except DataError as error:
-        return None, (), str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.hdf5 import text_table
+from smtdist.data.opening import copied_labels, table_labels_name
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine import plan as pass_plan
@@ -20,6 +23,7 @@ from smtdist.engine import worker
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError, option
 from smtdist.models.jobs import Look, Seen
+from smtdist.models.readout import layout_to_plain, whole_row
 from smtdist.models.transform import save_representation
 
 ROWS: Final = 1024  # samples that a worker embeds at a time
@@ -145,9 +149,34 @@ def seen(model: Any, look: Look) -> Seen:
         "source": source.name,
     }
     n, shape = source.n_samples, model.feature_shape
+    about = {"n_samples": n, "n_features": math.prod(shape)}
+    attributes["parts"] = json.dumps(layout_to_plain(whole_row(about["n_features"])))
+    attributes |= {"identity": identity_of(model), "skipped": "[]"}
 
     def write(engine: Engine, out: Path, overwrite: bool) -> int:
+        labels, names, unusable = copied_labels(look.data, look.dataset, source, table_labels_name)
+        about.update(labels=labels is not None, labels_left_out=unusable)
         pieces = embedded(model, source, engine)
-        return save_representation(out, pieces, n, shape, model.dtype, attributes, overwrite=overwrite)
+        return save_representation(
+            out,
+            pieces,
+            n,
+            shape,
+            model.dtype,
+            attributes,
+            overwrite=overwrite,
+            labels=labels,
+            names=names,
+        )
 
-    return Seen(source, write, {"n_samples": n, "n_features": math.prod(shape)})
+    return Seen(source, write, about)
+
+
+def identity_of(model: Any) -> str:
+    """Return a hash of what embedded samples depend on: the settings of a model and the arrays of its file, but not its sums."""
+    told = "" if model.settings is None else model.settings.to_json()
+    arrays = [np.frombuffer(told.encode(), np.uint8)]
+    for place, group in model.stored():
+        if place not in ("audit", "statistics"):
+            arrays += [values for _, (_, values, _) in group.items() if isinstance(values, np.ndarray)]
+    return array_hash(*arrays)

@@ -131,6 +131,8 @@ def file_at(path: str | os.PathLike[str], wanted: str) -> guarded.GuardedFile:
     kind = KINDS[wanted or "smt"]
     if not Path(path).is_file():
         raise kind.error(f"There is no {'model ' if kind.home else ''}file {path}; check the name.")
+    if not Path(path).stat().st_size:
+        raise kind.error(hdf5.EMPTY.format(path=path))
     try:
         return guarded.unlocked(path)
     except (*hdf5.DAMAGE, DataError) as error:
@@ -169,7 +171,8 @@ def require_kind(file: Any, path: str | os.PathLike[str], wanted: str) -> str:
     kind = KINDS.get(inside)
     if wanted != inside and (wanted or kind is None or not kind.home):
         holds = "is an HDF5 file but not an smtdist model" if kind is None else f"holds {kind.holds}"
-        raise ModelError(f"{path} {holds}; give a model written by smtdist fit.")
+        images = "of images " if wanted and kind is not None and kind.fits else ""
+        raise ModelError(f"{path} {holds}; give a model {images}written by smtdist fit.")
     if inside != "representation":  # which is told by an attribute that is no version
         require_schema(file, path, inside)
     checksums.require_whole(file, file.sums)

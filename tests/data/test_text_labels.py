@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from smtdist.data.look import read_labels
-from smtdist.data.opening import named_labels, open_labels, open_source
+from smtdist.data.opening import copied_labels, named_labels, open_labels, open_source
 from smtdist.errors import DataError, DataWarning
-from smtdist.models import image_looks
 
 TRAIN, TEST = ["dog", "cat", "owl", "cat"] * 5, ["owl", "dog"] * 10
 KINDS = {"variable": h5py.string_dtype(), "fixed": "S5", "a column": h5py.string_dtype()}
@@ -66,7 +65,7 @@ def test_transform_keeps_the_names_of_numbers(tmp_path):
     """Files of representations hold numbers, which are compared with those of other files by these names."""
     for name, classes in (("a.h5", None), ("b.h5", ["owl", "cat", "dog"])):
         path = write(tmp_path / name, classes=classes)
-        labels, names, why = image_looks.labels_of(path, "train", open_source(path, "train"))
+        labels, names, why = copied_labels(path, "train", open_source(path, "train"))
         assert ([names[label] for label in labels], why) == (TRAIN, "")
 
 

@@ -270,6 +270,8 @@ def test_predictions_have_the_names_of_their_numbers(at, tmp_path):
         names = file.attrs["classes"]
         assert [names[label] for label in file["label"]] == TEST
         assert checksums.wrong_in(file) == ""
+    run("transform", at.head, z, "--csv --out", tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text().startswith("sample,label,name,probability_cat,probability_dog,")
 
 
 def test_a_head_says_the_names_of_its_classes(at):

@@ -92,6 +92,8 @@ REFUSED = {
     f"{FIT} --set penalties=a,b": ("it must be positive numbers", 2),
     f"{FIT} --set penalties=0.1,-1": ("it must be positive numbers", 2),
     f"{FIT} --set temperature=0": ("temperature is 0; it must be", 2),
+    f"{FIT} --set landmark=30": ("did you mean landmarks?", 2),
+    f"fit train.h5 --dataset z --model points --set n_atom=9 {OUT}": ("did you mean n_atoms?", 2),
     f"{FIT} --workers 2": ("set landmarks", 2),
     f"{FIT} --set landmarks=301": ("300 rows, fewer than 301 landmarks", 1),
     f"fit bare.h5 {HEAD} {OUT}": ("has no labels", 1),

@@ -29,7 +29,12 @@ def model(data):
 
 def test_a_representation_is_searched_for_concepts_and_judged(data, model, tmp_path):
     z, concepts = tmp_path / "z.h5", tmp_path / "c.h5"
-    run("transform", model, data, "--dataset train/x --quiet --out", z)
+    points, head = tmp_path / "p.h5", tmp_path / "h.h5"
+    run("fit", data, "--dataset train/x --model points --set n_atoms=30 --quiet --out", points)
+    for embeds in (points, model):
+        run("transform", embeds, data, "--dataset train/x --overwrite --quiet --out", z)
+        run("fit", z, "--model head --overwrite --quiet --out", head)
+        assert min(told("evaluate", one, z, "--quiet")["top1"] for one in (head, z)) > 0.9
     found = told("fit", z, "--model concepts --set n_concepts=3 --quiet --out", concepts)
     # three well separated classes are three concepts: a member tells its class
     assert found["cka"] > 0.5

@@ -134,7 +134,7 @@ def test_starts_count_in_plans():
 
 def test_starts_that_cannot_be():
     with pytest.raises(
-        DataError, match=r"fewer than the 6000 atoms to be drawn; lower dictionary_n_init, "
+        DataError, match=r"fewer than the 6000 atoms to be drawn; lower dictionary_n_init, n_atoms or"
     ):
         plain(lambda engine: fit(SOURCE, K_MEANS.replace(dictionary_n_init=1000), engine))
     with pytest.raises(

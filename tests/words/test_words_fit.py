@@ -121,6 +121,7 @@ def test_words_of_a_group_are_nearest(documents, fitted):
     row = fitted.statistics.cooccurrence().toarray()[fitted.number("cat0")]
     row[fitted.number("cat0")] = 0
     assert [near.times for near in beside] == sorted(row.tolist(), reverse=True)[:3]
+    assert fitted.nearest("Cat0") == fitted.nearest("cat0")
     with pytest.raises(ModelError, match="'dog' is not among the"):
         fitted.nearest("dog")
 

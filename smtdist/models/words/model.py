@@ -222,8 +222,10 @@ class WordModel(Transform):
         return {word: number for number, word in enumerate(self.vocabulary.words)}
 
     def number(self, word: str) -> int:
-        """Return the number of a word of the vocabulary; ModelError for another."""
+        """Return the number of a word of the vocabulary, in lower case where the text was; ModelError for another."""
         found = self.numbers.get(word)
+        if found is None and self.settings.rules.basic:
+            found = self.numbers.get(word.lower())
         if found is None:
             raise ModelError(
                 f"{word!r} is not among the {len(self.vocabulary):,} words; ask for one that is."
