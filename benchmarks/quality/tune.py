@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_settings
 from smtdist.data.array import ArraySource
-from smtdist.data.look import read_labels
-from smtdist.data.opening import labels_name, open_source
+from smtdist.data.look import labels_name, read_labels
+from smtdist.data.opening import open_source
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.evaluate.knn import SoftNeighbours

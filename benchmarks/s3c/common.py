@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from benchmarks.steps import Steps
 from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.array import ArraySource
-from smtdist.data.look import read_labels
-from smtdist.data.opening import labels_name, open_source
+from smtdist.data.look import labels_name, read_labels
+from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor

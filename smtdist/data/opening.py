@@ -36,17 +36,6 @@ from smtdist.data.source import Reader, Source, shard_bounds
 from smtdist.data.views import EncodedSettings, First, adapted
 from smtdist.errors import ConfigurationError, DataError, DataWarning, MissingDatasetError, counted, masked
 
-__all__ = [
-    "ShardedSource",
-    "copied_labels",
-    "labels_name",
-    "named_labels",
-    "open_labels",
-    "open_source",
-    "refuse_scaling",
-    "table_labels_name",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class ShardedSource(Source):

@@ -24,7 +24,8 @@ from smtdist.data.array import ArraySource, as_source
 from smtdist.data.decode import decode, read_header
 from smtdist.data.encoded import EncodedSource
 from smtdist.data.hdf5 import Hdf5Source
-from smtdist.data.opening import labels_name, open_source
+from smtdist.data.look import labels_name
+from smtdist.data.opening import open_source
 from smtdist.data.views import Scaling, chunk_subset
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError

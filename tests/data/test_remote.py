@@ -15,8 +15,8 @@ from smtdist.data import remote
 from smtdist.data.array import as_source
 from smtdist.data.encoded import EncodedSource
 from smtdist.data.hdf5 import Hdf5Source
-from smtdist.data.look import read_labels
-from smtdist.data.opening import labels_name, open_source
+from smtdist.data.look import labels_name, read_labels
+from smtdist.data.opening import open_source
 from smtdist.errors import DataError
 
 fsspec = pytest.importorskip("fsspec")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from smtdist import SMT
 from smtdist.data.array import as_source
-from smtdist.data.look import image_sets, read_labels
-from smtdist.data.opening import labels_name, open_source
+from smtdist.data.look import image_sets, labels_name, read_labels
+from smtdist.data.opening import open_source
 from smtdist.data.source import leaf_bounds
 from smtdist.data.table import as_table
 from smtdist.data.zarr_source import ZarrSource

@@ -20,19 +20,7 @@ from smtdist.models.points.contexts import (
     temporal_context,
 )
 from smtdist.models.points.sites import ROWS_OF_TABLES, require_sites
-from smtdist.settings import (
-    TABLE,
-    TEXT,
-    Settings,
-    named,
-    number,
-    one_of,
-    seed,
-    setting,
-    several,
-    shared,
-    whole,
-)
+from smtdist.settings import TABLE, TEXT, Settings, number, one_of, seed, setting, several, shared, whole
 
 FEATURES: Final = (
     *("landmarks", "threshold", "l1", "omp"),
@@ -118,7 +106,7 @@ class PointSettings(Settings):
             )
         require_sites(self.sites)
         if self.sites == ROWS_OF_TABLES:
-            named(self.of_sites, self.declared(), self.OF)  # a misspelt name passes for a setting of a kind
+            self.named(self.of_sites)  # a misspelt name passes for a setting of a kind
 
     @property
     def difference(self) -> int:
