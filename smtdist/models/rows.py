@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist import errors
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.hdf5 import text_table
 from smtdist.data.opening import copied_labels, table_labels_name
@@ -21,7 +22,7 @@ from smtdist.data.table import as_table
 from smtdist.engine import plan as pass_plan
 from smtdist.engine import worker
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError, option
+from smtdist.errors import ConfigurationError, DataError, DataWarning, ModelError, counted, option
 from smtdist.models.jobs import Look, Seen
 from smtdist.models.readout import layout_to_plain, whole_row
 from smtdist.models.transform import save_representation
@@ -115,8 +116,16 @@ def embedded(
     model.require_rows(source)
     step = source.chunk_samples * max(1, RANGE // source.chunk_samples)
     ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
+    zeros = 0
     for (start, _), values in engine.map(_embed_range, model.embed, source, ranges):
+        zeros += int(np.count_nonzero(~values.reshape(len(values), -1).any(axis=1)))
         yield start, values
+    if zeros:
+        errors.warn(
+            f"Embedded as zeros: {zeros:,} of {counted(source.n_samples, 'row')} of {source.name}. No feature of the model "
+            f"reaches such a row; scale rows as those of the fit.",
+            DataWarning,
+        )
 
 
 def _embed_range(

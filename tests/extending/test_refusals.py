@@ -227,7 +227,7 @@ def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
     assert "each is 'x'; it must be" in refused(f"{fit} sites=ragged --set each=x")
     assert "cannot make rows of samples of 6 numbers" in refused(f"{fit} sites=ragged --set each=-1")
     assert "define their own neighbours" in refused(f"{fit} sites=ragged --set context=noise")
-    assert "each cannot be set: rows of tables have options" in refused(f"{fit} sites=rows --set each=3")
+    assert "There is no setting 'each' of points" in refused(f"{fit} sites=rows --set each=3")
     install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:no_context")
     assert "no subclass of smtdist.models.points.sites.SiteKind" in refused(f"{fit} sites=ragged")
     assert not (here / "p.h5").exists()

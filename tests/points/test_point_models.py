@@ -11,6 +11,7 @@ from sklearn.manifold import LocallyLinearEmbedding
 
 from examples.point_fits import fit_points
 from examples.spirals import fit_spirals, judged, main, two_spirals
+from smtdist import PointSMT
 from smtdist.data.table import NoisePairs, as_table
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
 from smtdist.models.points.contexts import (
@@ -126,11 +127,13 @@ def test_interpolation_rebuilds_points_and_keeps_landmarks():
     np.testing.assert_allclose(weights[0], solved / solved.sum())
 
 
-def test_random_features_approach_their_kernel():
+def test_features_approach_their_kernel_and_rows_that_none_reaches_are_told():
     points = np.random.default_rng(1).uniform(size=(20, 3))
     codes = RandomFourier(3, 20_000, 0.7)(points)
     distance = ((points[:, None] - points) ** 2).sum(axis=-1)
     np.testing.assert_allclose(codes @ codes.T, np.exp(-distance / (2 * 0.7**2)), atol=0.03)
+    with pytest.warns(UserWarning, match="Embedded as zeros: 3 of 3 rows of array. No feature"):
+        PointSMT(feature_map="rbf", n_atoms=20).fit(roll(60)).transform(1e4 * (1 + roll(3)))
 
 
 def test_noise_that_is_drawn_anew_gives_nearly_the_same_components():
