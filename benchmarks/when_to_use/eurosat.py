@@ -8,6 +8,8 @@ once. smtdist's rows are its commands without a setting: `fit`, `transform --mir
 the others are those of `benchmarks.when_to_use`, on one thread. HOG needs scikit-image and the CNN PyTorch; they are left out,
 and named, where these are not installed. RUN keeps what is done, so that the same command goes on where it ended.
 
+`--add RECORD` puts the rows of other methods beside them, from an earlier record, whose command and machine are named.
+
 The CNN with all labels gets the CPU seconds of smtdist's fit, transform and kernel head for each of its seeds; with few labels
 the draws share them. `--done` writes the record of what RUN holds. `--file` names another file with groups train and test,
 such as a part of the training images that judges the rest.
@@ -273,6 +275,23 @@ def write(record: Path, page: Path) -> None:
     put_between(page, BEGIN, rendered(json.loads(record.read_text())))
 
 
+def beside(earlier: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the methods of an earlier record that it has not."""
+    record = json.loads(earlier.read_text())
+    before = record["result"]
+    others = [row for row in before["rows"] if row["method"] not in result["methods"]]
+    missing = {name: why for name, why in before["missing"].items() if name not in result["methods"]}
+    return {
+        **result,
+        "methods": {**before["methods"], **result["methods"]},
+        "rows": [*others, *result["rows"]],
+        "missing": missing | result["missing"],
+        "pooling": result["pooling"] or before["pooling"],
+        "added": {"methods": sorted({row["method"] for row in others})}
+        | {name: record[name] for name in ("date", "command", "machine")},
+    }
+
+
 def newest(folder: Path) -> Path:
     """Return the newest record of a folder."""
     return records(folder, NAME)[-1]
@@ -285,6 +304,7 @@ def asked_for(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=4500, help="training images")
     parser.add_argument("--labels", type=int, nargs="*", default=[10, 100], help="so few of a class, too")
     parser.add_argument("--seeds", type=int, default=5, help="of the CNN")
+    parser.add_argument("--add", type=Path, metavar="RECORD", help="earlier record, of other methods")
     parser.add_argument("--filters", type=int, default=4096, help="of random convolutions")
     return parsed(parser, words)
 
@@ -313,11 +333,8 @@ def main(words: list[str] | None = None) -> None:
     if asked.json:
         titles = {name: METHODS[name].title for name in asked.only}
         facts = {"images": asked.images, "labels": bench.labels, "methods": titles, "settings": SETTINGS}
-        print(
-            write_record(
-                asked.json, NAME, {**facts, "rows": rows, "missing": missing, "pooling": bench.pooled()}
-            )
-        )
+        result = {**facts, "rows": rows, "missing": missing, "pooling": bench.pooled()}
+        print(write_record(asked.json, NAME, beside(asked.add, result) if asked.add else result))
 
 
 if __name__ == "__main__":
