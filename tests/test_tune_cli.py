@@ -117,17 +117,14 @@ def test_settings_that_a_learned_code_has_not_are_not_tuned(data, grid, message)
     assert "whitening" not in said  # before any image is read
 
 
-def test_figures_have_a_panel_for_each_setting_and_one_for_the_strongest_two():
+def test_figures_have_a_panel_for_each_setting_that_varies():
     rows = [
         ({"ridge": ridge, "drop": drop, "context": "whole"}, top, (top - 0.1, top + 0.1))
         for ridge, drop, top in ((0.1, 0, 0.5), (0.1, 8, 0.6), (0.2, 0, 0.7), (0.2, 8, 0.9))
     ]
     grid = {"ridge": [0.1, 0.2], "drop": [0, 8], "context": ["whole"]}
     figure = tuning_figure(rows, grid)
-    labels = [axis.get_xlabel() for axis in figure.axes]
-    assert labels[:3] == ["ridge", "drop", "drop"]
-    assert figure.axes[2].get_ylabel() == "ridge"
-    assert [text.get_text() for text in figure.axes[2].texts] == ["50.0", "60.0", "70.0", "90.0"]
+    assert [axis.get_xlabel() for axis in figure.axes] == ["ridge", "drop"]
     means = figure.axes[0].lines[1].get_ydata()
     np.testing.assert_allclose(means, [55, 80])
     single = tuning_figure(rows[:2], {"drop": [0, 8]})
