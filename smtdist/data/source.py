@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -247,6 +248,9 @@ class Derived(Source):
     """A source made of the samples of another, `source`, whose way of being stored it has; `shape` is its own."""
 
     source: Source
+    damage_samples: Any = property(attrgetter("source.damage_samples"))
+    reader_bytes: Any = property(attrgetter("source.reader_bytes"))
+    thread_bytes: Any = property(attrgetter("source.thread_bytes"))
 
     def __post_init__(self) -> None:
         # frozen: these follow from the source, once, where a class does not say otherwise
@@ -255,24 +259,9 @@ class Derived(Source):
                 object.__setattr__(self, name, getattr(self.source, name))
 
     @property
-    def damage_samples(self) -> int:
-        """Samples that cannot be read if one of them cannot."""
-        return self.source.damage_samples
-
-    @property
     def stored_bytes(self) -> int:
         """Bytes that reading every sample once takes from storage; encoded ones differ, so it is their share then."""
         return self.source.stored_bytes * self.n_samples // self.source.n_samples
-
-    @property
-    def reader_bytes(self) -> int:
-        """Bytes that an open reader may hold on top of the arrays it returns."""
-        return self.source.reader_bytes
-
-    @property
-    def thread_bytes(self) -> int:
-        """Bytes that each thread of a reader may need on top of `reader_bytes`."""
-        return self.source.thread_bytes
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:

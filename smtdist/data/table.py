@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -172,15 +173,8 @@ class TableRows:
 
     source: Source
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and numbers of a row."""
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the numbers."""
-        return self.source.dtype
+    shape: ClassVar[Any] = property(attrgetter("source.shape"))
+    dtype: ClassVar[Any] = property(attrgetter("source.dtype"))
 
     def __len__(self) -> int:
         return self.source.n_samples

@@ -21,8 +21,9 @@ import math
 import os
 from dataclasses import dataclass
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.patches import Average
 from smtdist.kernels.representation import cells
-from smtdist.kernels.types import Encoder, Geometry, Whitener
+from smtdist.kernels.types import Encoder, Geometry
 from smtdist.models import loading, readout, store
 from smtdist.models.jobs import require_verb
 from smtdist.models.kinds import KINDS
@@ -146,15 +147,8 @@ class Tables:
         NDArray[np.float32] | None
     )  # (cells, R C) zeros and ones: where codes are counted; None: they are not
 
-    @property
-    def whitener(self) -> Whitener:
-        """How patches are made."""
-        return self.encoder.whitener
-
-    @property
-    def geometry(self) -> Geometry:
-        """Of images and patches, after grey."""
-        return self.whitener.geometry
+    whitener: ClassVar[Any] = property(attrgetter("encoder.whitener"))
+    geometry: ClassVar[Any] = property(attrgetter("encoder.whitener.geometry"))
 
     @property
     def images(self) -> tuple[int, int, int]:
@@ -174,7 +168,7 @@ class Tables:
         """Memory one image of a batch takes, at most about: patches in float64, products with all atoms, embeddings."""
         coded, every = self.positions[0] * self.positions[1], self.geometry.positions
         atoms, length = (int(size) for size in self.components_t.shape)
-        return coded * (24 * self.geometry.pixels + 9 * atoms + 20 * length) + 8 * every * length
+        return int(coded * (24 * self.geometry.pixels + 9 * atoms + 20 * length) + 8 * every * length)
 
 
 def tables(exported: readout.ImageTransform) -> Tables:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -216,36 +217,12 @@ class OnAnother(ImageTransform):
     """What stands on another model, and answers as that one does unless it says otherwise."""
 
     model: ImageTransform
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the samples that the other was fitted on."""
-        return self.model.fingerprint
-
-    @property
-    def asked(self) -> str:
-        """The settings of the other, as JSON."""
-        return self.model.asked
-
-    @property
-    def scaling(self) -> Scaling:
-        """What becomes of encoded images before patches are taken."""
-        return self.model.scaling
-
-    @property
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-        return self.model.votes
-
-    @property
-    def dtype(self) -> str:
-        """Of the numbers of a representation."""
-        return self.model.dtype
-
-    @property
-    def positions(self) -> int:
-        """Patches of an image."""
-        return self.model.positions
+    fingerprint: Any = property(attrgetter("model.fingerprint"))
+    asked: Any = property(attrgetter("model.asked"))
+    scaling: Any = property(attrgetter("model.scaling"))
+    votes: Any = property(attrgetter("model.votes"))
+    dtype: Any = property(attrgetter("model.dtype"))
+    positions: Any = property(attrgetter("model.positions"))
 
     def require_images(self, source: Source) -> None:
         """Refuse images of another shape than the other was fitted on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels import convergence, representation
+from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.products import Ordered, ordered_bytes
 from smtdist.kernels.types import Geometry
@@ -140,20 +141,16 @@ class Manifold(Unscaled, PatchTransform, ValuedTransform):
         """Components that a solve is asked for: those that are kept and those that are dropped."""
         return self.settings.n_components + self.settings.drop_components
 
-    @property
-    def ending(self) -> convergence.Convergence | None:
-        """How the rounds of the code ended; None where it was not learned in rounds."""
-        return self.coder.ending
+    ending: ClassVar[Any] = property(attrgetter("coder.ending"))
+    """How the rounds of the code ended; None where it was not learned in rounds."""
 
     @property
     def geometry(self) -> Geometry:  # type: ignore[override]  # a field of transforms with binary codes
         """Of images and patches."""
         return Geometry(*self.coder.shape, self.coder.settings.patch_size)
 
-    @property
-    def patches(self) -> PatchRows:
-        """How patches are made."""
-        return self.coder.patches
+    patches: ClassVar[Any] = property(attrgetter("coder.patches"))
+    """How patches are made."""
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -83,15 +84,10 @@ class VideoModel(ValuedTransform):
     holds: ClassVar[str] = "a dictionary"
     STORED_AS: ClassVar[str] = "video"
 
-    @property
-    def components(self) -> Float64:
-        """P, (L, K)."""
-        return self.solution.components
-
-    @property
-    def eigenvalues(self) -> Float64:
-        """(L,), the diagonal of P A D Dᵀ Aᵀ Pᵀ."""
-        return self.solution.eigenvalues
+    components: ClassVar[Any] = property(attrgetter("solution.components"))
+    """P, (L, K)."""
+    eigenvalues: ClassVar[Any] = property(attrgetter("solution.eigenvalues"))
+    """(L,), the diagonal of P A D Dᵀ Aᵀ Pᵀ."""
 
     @property
     def sums(self) -> ValueSums:
