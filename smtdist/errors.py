@@ -82,7 +82,7 @@ def counted(count: int, noun: str) -> str:
 MASK: Final = "***"
 _SCHEME: Final = r"(?:(?<!file)://|(?<![\w.])(?!file:)[A-Za-z][A-Za-z0-9+-]*:/)"
 """How addresses go on: paths lose the second slash of one that is taken for a file."""
-_USER: Final = re.compile(rf"({_SCHEME})(?:[^\s/?#]*|[^\s/?#@]*:(?!\d+/)[^@\n]*)@")
+_USER: Final = re.compile(rf"({_SCHEME})(?:[^\s/?#]*|[^\s/?#@:]*:(?!:|\d+/)(?:(?!://)[^@\n])*)@")
 """Secrets may hold `/`, `?`, `#` and spaces; behind a port and a slash they are a path."""
 _QUERY: Final = re.compile(rf"({_SCHEME}[^\s?#]*)[?#]\S*?(?=[.,;:)\]'\"]*(\s|$))")
 

@@ -206,7 +206,7 @@ def draw(
         found, paths = drawing.draw_points(fitted, numbers, figure, names=label, overwrite=overwrite)
     plain = [{"pattern": one.pattern, "concepts": one.concepts} for one in found]
     lines = [
-        f"  {counted(len(one.concepts), 'concept'):>13} separate{'s' * (len(one.concepts) == 1)} "
+        f"  {counted(len(one.concepts), 'concept'):>13} separating "
         f"{', '.join(word for word, held in zip(points, one.pattern, strict=True) if held)} from the others"
         for one in found
     ]

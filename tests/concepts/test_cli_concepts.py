@@ -72,7 +72,7 @@ def test_points_are_drawn_by_name(found, tmp_path, monkeypatch):
     for kind in result["kinds"]:
         for concept in kind["concepts"]:
             assert (S[[3, 7, 11], concept] ^ S[3, concept]).tolist() == kind["pattern"]
-    assert "1 concept separates" in run("draw", out, "3 7 11 --overwrite", *three)
+    assert "1 concept separating" in run("draw", out, "3 7 11 --overwrite", *three)
     for words, code, sentence in (
         (["w3 w7"], 2, "no point 'w3'"),
         (["3 3"], 2, "two different points"),
