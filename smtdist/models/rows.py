@@ -159,8 +159,7 @@ def seen(model: Any, look: Look) -> Seen:
     }
     n, shape = source.n_samples, model.feature_shape
     about = {"n_samples": n, "n_features": math.prod(shape)}
-    attributes["parts"] = json.dumps(layout_to_plain(whole_row(about["n_features"])))
-    attributes |= {"identity": identity_of(model), "skipped": "[]"}
+    attributes |= {"parts": json.dumps(layout_to_plain(whole_row(math.prod(shape)))), "skipped": "[]"}
 
     def write(engine: Engine, out: Path, overwrite: bool) -> int:
         labels, names, unusable = copied_labels(look.data, look.dataset, source, table_labels_name)
@@ -172,7 +171,7 @@ def seen(model: Any, look: Look) -> Seen:
             n,
             shape,
             model.dtype,
-            attributes,
+            {**attributes, "identity": identity_of(model)},  # which a plan need not know
             overwrite=overwrite,
             labels=labels,
             names=names,

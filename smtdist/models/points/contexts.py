@@ -51,7 +51,8 @@ def nearest_neighbours(points: NDArray[np.float64], k: int) -> Numbers:
     left, count = np.arange(n), min(n, k + 1 + SPARE)
     while len(left):
         open_ones = []
-        step = max(1, feature_kernels.BLOCK_BYTES // (8 * count * max(1, d)))
+        # of each that is proposed d differences, its number, its distance and its place
+        step = max(1, feature_kernels.BLOCK_BYTES // (8 * count * (d + 4)))
         for start in range(0, len(left), step):
             own = left[start : start + step]
             near = index.kneighbors(centred[own], count, return_distance=False)
