@@ -54,7 +54,7 @@ RUNS = {
     "video, mini-batches": f"{VIDEO} {sets(rounds=1, sgd_rounds=2)}",
     "video, layers": f"{VIDEO} --set rounds=1 --below LOWER",
     "words": "fit TEXT --model words --set n_components=3 --set window=2",
-    "concepts": "fit ROWS --model concepts --set n_concepts=4 --set sweeps=4 --set blocks=2",
+    "concepts": "fit ROWS --model concepts --set n_concepts=4 --set sweeps=4 --set blocks=2 --set exchanges=2",
     "head": "fit REPRESENTED --model head",
     "head, landmarks": "fit REPRESENTED --model head --set landmarks=20",
 }
