@@ -35,7 +35,6 @@ Float32 = NDArray[np.float32]
 
 OF_ALL: Final = "of all images"
 RIDGES: Final = (1e-3, 1e-2, 1e-1)
-"""λ of the whitening of each image; that of all images has the preset's."""
 BATCH: Final = 64
 """Images whose codes are summed at a time."""
 
@@ -147,6 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--train", type=int, default=4000)
     parser.add_argument("--test", type=int, default=2000, help="training images to judge by")
     parser.add_argument("--atoms", type=int, default=2048)
+    parser.add_argument(
+        "--ridges",
+        type=float,
+        nargs="+",
+        default=RIDGES,
+        help="λ of the whitening of each image; all images have the preset's",
+    )
     parser.add_argument("--json", help="folder for the record")
     options = parser.parse_args(arguments)
     settings = preset(COLOUR).replace(n_atoms=options.atoms)
@@ -160,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         "ways": [],
     }
     base = None
-    for each, ridge in [(False, settings.whitening_reg), *((True, ridge) for ridge in RIDGES)]:
+    for each, ridge in [(False, settings.whitening_reg), *((True, ridge) for ridge in options.ridges)]:
         found = right(learnt, judging, settings, ridge, each)
         base = found if base is None else base
         way = {
