@@ -38,7 +38,8 @@ OF_ALL: Final = "of all images"
 OF_EACH: Final = "of each image"
 MEANS: Final = ("level", "context")
 """The mean pixel of an image's patches, as in the preset, and their mean patch, as in the paper."""
-RIDGES: Final = (1e-3, 1e-2, 1e-1)
+RIDGES: Final = (3e-4, 1e-3, 3e-3)
+"""λ of the whitening of each image. With a large one codes are dense, and their products slow."""
 BATCH: Final = 64
 """Images whose codes are summed at a time."""
 
