@@ -28,6 +28,7 @@ from benchmarks.record import write_record
 from smtdist.configuration import Configuration, preset
 from smtdist.evaluate.knn import nearest, vote
 from smtdist.evaluate.metrics import hits
+from smtdist.kernels.cpu.table import table_of
 from smtdist.kernels.representation import represent
 from smtdist.kernels.types import Codes
 from smtdist.kernels.whitening import whitening_matrices
@@ -111,10 +112,10 @@ def represented(codes: Iterator[Any], components_t: Float32, settings: Configura
     size, step = settings.pool_size, settings.pool_stride
     assert size is not None  # the preset names its windows
     assert step is not None
-    found = []
+    found, table = [], table_of(components_t)  # one copy for all images
     for one in codes:
         given = Codes(one.indptr.astype(np.int64), one.indices.astype(np.uint16), one.shape[1])
-        found.append(represent(given, components_t, 1, side, side, size, step).reshape(-1))
+        found.append(represent(given, table, 1, side, side, size, step).reshape(-1))
     return np.stack(found)
 
 

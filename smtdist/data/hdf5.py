@@ -370,7 +370,13 @@ def place_of(stored: Any) -> tuple[str, str]:
     )
 
 
-EMPTY: Final = "{path} is empty, a file of 0 bytes; write or copy it again in full."
+_EMPTY: Final = "{path} is empty, a file of 0 bytes; write or copy it again in full."
+
+
+def require_content(path: str | os.PathLike[str], error: type[SmtdistError] = DataError) -> None:
+    """Raise an error for a file of 0 bytes, as a copy that was interrupted leaves it."""
+    if not os.path.getsize(path):
+        raise error(_EMPTY.format(path=path))
 
 
 def _why_unopened(path: str, error: OSError) -> str:
@@ -384,7 +390,7 @@ def _why_unopened(path: str, error: OSError) -> str:
     with suppress(OSError), open(path, "rb") as file:
         start = file.read(512)  # with the whole of a superblock of HDF5
         if not start:
-            return EMPTY.format(path=path)
+            return _EMPTY.format(path=path)
     if start.startswith(b"\x89HDF") and (drivers := [d for mark, d in _SPLIT.items() if mark in start]):
         return (
             f"{path} is one of the files over which HDF5 splits its data with driver={drivers[0]!r}; copy the datasets to one "

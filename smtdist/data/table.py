@@ -20,10 +20,10 @@ from smtdist.data.array import ArraySamples, in_memory, numbers_of
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.fingerprint import sample_digests
 from smtdist.data.hdf5 import (
-    EMPTY,
     READ_CHUNK_BYTES,
     gaps_of,
     open_dataset,
+    require_content,
     require_plain,
     unreadable_named,
 )
@@ -174,7 +174,9 @@ class TableRows:
     source: Source
 
     shape: ClassVar[Any] = property(attrgetter("source.shape"))
+    """Rows and numbers of a row."""
     dtype: ClassVar[Any] = property(attrgetter("source.dtype"))
+    """Of the numbers."""
 
     def __len__(self) -> int:
         return self.source.n_samples
@@ -196,8 +198,7 @@ class TableRows:
 def _npy(path: str) -> npt.NDArray[Any]:
     if not Path(path).is_file():
         raise DataError(f"The file {path} does not exist; check the path.")
-    if not Path(path).stat().st_size:
-        raise DataError(EMPTY.format(path=path))
+    require_content(path)
     try:
         with open(path, "rb") as file:
             require_short_header(file)

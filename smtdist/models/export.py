@@ -148,7 +148,9 @@ class Tables:
     )  # (cells, R C) zeros and ones: where codes are counted; None: they are not
 
     whitener: ClassVar[Any] = property(attrgetter("encoder.whitener"))
+    """How patches are made."""
     geometry: ClassVar[Any] = property(attrgetter("encoder.whitener.geometry"))
+    """Of images and patches, after grey."""
 
     @property
     def images(self) -> tuple[int, int, int]:

@@ -131,8 +131,7 @@ def file_at(path: str | os.PathLike[str], wanted: str) -> guarded.GuardedFile:
     kind = KINDS[wanted or "smt"]
     if not Path(path).is_file():
         raise kind.error(f"There is no {'model ' if kind.home else ''}file {path}; check the name.")
-    if not Path(path).stat().st_size:
-        raise kind.error(hdf5.EMPTY.format(path=path))
+    hdf5.require_content(path, kind.error)
     try:
         return guarded.unlocked(path)
     except (*hdf5.DAMAGE, DataError) as error:

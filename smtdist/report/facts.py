@@ -83,8 +83,7 @@ def kind_of(path: Path) -> str:
         )
     if not path.is_file():
         raise ModelError(f"There is no file {path}; check the name.")
-    if not path.stat().st_size:
-        raise ModelError(hdf5.EMPTY.format(path=path))
+    hdf5.require_content(path, ModelError)
     try:
         with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
             return store.kind_in(file)

@@ -65,7 +65,7 @@ RUNS = {
     "solve.eigen": "--atoms 64 --images 40 --components 4 --repeats 2 --peer-repeats 1 --threads 1 --keep OUT",
     "end_to_end.fit": "--images 30 --atoms 64 --components 4 --threads 1 --checkpoint OUT/kept",
     "quality.mnist_vq": "--data DIGITS --set dictionary_rounds=1 choose --train 300 --dictionary 64 --grid ridge=0.1",
-    "quality.whitening_each": "--data FOLDER --train 30 --test 10 --atoms 450",
+    "quality.whitening_each": "--data FOLDER --train 30 --test 10 --atoms 450 --ridges 0.001",
     "quality.tune": "--data DIGITS --train 200 --validation 60 --dictionary 48 --separate 3 --grid ridge=0.01,0.1 "
     "--grid n_components=8,16 --set patch=4",
     "quality.tune_commands": "--data JPEGS --images 50 --dictionary 24 --separate 1 --turns 1 --grid n_components=8,16 "
