@@ -135,47 +135,6 @@ class Event:
         self.happen()
 
 
-def gemm_ex(
-    handle,
-    turn_a,
-    turn_b,
-    m,
-    n,
-    k,
-    alpha,
-    a,
-    kind_a,
-    lda,
-    b,
-    kind_b,
-    ldb,
-    beta,
-    c,
-    kind_c,
-    ldc,
-    compute,
-    algo,
-):
-    """Multiply as cuBLAS does, columns first, int8 with int32 sums; sizes that tensor cores do not take are refused."""
-    assert (handle, kind_a, kind_b, kind_c, compute, algo) == (77, 3, 3, 10, 72, -1)
-    assert (turn_a, turn_b) == (1, 0), "the order that tensor cores have for int8"
-    assert not any(size % 16 for size in (m, n, k, lda, ldb, ldc, a, b, c))
-
-    def columns_first(address, rows, columns, leading, dtype):
-        assert leading >= rows
-        size = (leading * (columns - 1) + rows) * np.dtype(dtype).itemsize
-        flat = np.frombuffer((ctypes.c_char * size).from_address(address), dtype)
-        return np.lib.stride_tricks.as_strided(
-            flat, (rows, columns), (flat.itemsize, leading * flat.itemsize), writeable=dtype == np.int32
-        )
-
-    one, zero = (ctypes.c_int32.from_address(at).value for at in (alpha, beta))
-    assert (one, zero) == (1, 0)
-    left, right = columns_first(a, k, m, lda, np.int8), columns_first(b, k, n, ldb, np.int8)
-    columns_first(c, m, n, ldc, np.int32)[...] = left.T.astype(np.int32) @ right.astype(np.int32)
-    MODULE.log.append((MODULE.cuda.get_current_stream().name, "gemmEx"))
-
-
 def aligned_empty(shape, dtype=np.float64, order="C"):
     """Memory as CuPy's pool gives it, at multiples of 512 bytes."""
     if order == "F":
@@ -214,13 +173,8 @@ class FakeCupy(types.ModuleType):
                 getDeviceCount=lambda: devices,
                 getDevice=lambda: 0,
                 getDeviceProperties=lambda number: {"name": b"A card of straw"},
-                CUDA_R_8I=3,
                 memGetInfo=lambda: (1 << 36, 1 << 37),
             ),
-            cublas=types.SimpleNamespace(
-                gemmEx=gemm_ex, CUBLAS_OP_T=1, CUBLAS_OP_N=0, CUBLAS_COMPUTE_32I=72, CUBLAS_GEMM_DEFAULT=-1
-            ),
-            get_cublas_handle=lambda: 77,
             Device=lambda: types.SimpleNamespace(compute_capability=capability, id=0),
             Stream=Stream,
             Event=Event,

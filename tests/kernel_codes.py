@@ -1,11 +1,11 @@
 """What the tests of kernels share: random codes, and what a device is asked to do, be it one of silicon or of straw."""
 
 import numpy as np
+import pytest
 from coded import codes_of
 
 from smtdist.configuration import Configuration
 from smtdist.kernels import scatter
-from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.gpu import tensor
 from smtdist.kernels.types import Codes
 
@@ -24,14 +24,20 @@ def placed(codes, to_device):
     return Codes(to_device(codes.indptr), to_device(codes.indices), codes.n_atoms)
 
 
+WAYS = {"float32": 0, "bits": 90, "bytes": 120}
+"""Compute capabilities that take each way to multiply; a card of today can be told to take any."""
+
+
 def check_ways_to_count(codes, start, to_device, to_host):
-    """Both ways to count pairs, and the choice between them, add to `start` what the CPU adds."""
+    """All ways to count pairs add to `start` what the CPU adds."""
     expected = start.copy()
     scatter.add_second_moment(expected, codes)
-    for body in (scatter.add_second_moment, gpu.add_pairs, tensor.add_products):
+    for way, capability in WAYS.items():
         found = to_device(start)
-        body(found, placed(codes, to_device))
-        np.testing.assert_array_equal(to_host(found), expected)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tensor, "capability", lambda _, value=capability: value)
+            scatter.add_second_moment(found, placed(codes, to_device))
+        np.testing.assert_array_equal(to_host(found), expected, way)
 
 
 def check_other_sums(codes, weights, images, dtype, to_device, to_host):
@@ -39,16 +45,17 @@ def check_other_sums(codes, weights, images, dtype, to_device, to_host):
     k = codes.n_atoms
 
     def sums(to, codes):
-        weighted, activity, both = to(np.full(k, 5)), to(np.full(k, 7)), to(np.zeros((k, k), dtype))
+        weighted, activity = to(np.full(k, 5)), to(np.full(k, 7))
         deficit, outer = to(np.ones((k // 2, k), dtype)), to(np.ones((k, k), dtype))
-        alone = to(np.zeros((k, k), np.int64))
+        known, wide = to(np.ones((k // 2, k), dtype)), to(np.zeros((k, k), np.int64))
         scatter.add_activity(activity, codes)
         scatter.add_activity(weighted, codes, to(weights))
-        scatter.add_moments(both, deficit, codes, to(weights))
-        scatter.add_moments(None, alone, codes, to(weights))
+        scatter.add_weighted_moment(deficit, codes, to(weights))
+        scatter.add_weighted_moment(wide, codes, weights)
         counts = scatter.image_counts(codes, images)
         scatter.add_outer_of(outer, counts)
-        return weighted, activity, both, deficit, alone, outer, counts
+        scatter.add_outer_of(known, counts, most=codes.n_patches // images)
+        return weighted, activity, deficit, wide, outer, known, counts
 
     for one, other in zip(sums(to_device, placed(codes, to_device)), sums(np.array, codes), strict=True):
         assert one.dtype == other.dtype

@@ -3,6 +3,8 @@
 import ctypes
 import ctypes.util
 import importlib.util
+import struct
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,36 @@ def compile_cuda(text, options, name="kernels.cu"):
         return text_of("CUBIN"), log
     finally:
         check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
+
+
+OPCODES = {0x237: "IMMA", 0x23D: "BMMA", 0x983: "LDL", 0x387: "STL"}
+"""The low 12 bits of instructions of 16 bytes: products of bytes and of bits, and what goes to local memory."""
+REGISTERS = 0x2F04
+"""How an entry begins that has the registers of a kernel (EIATTR_REGCOUNT, a value with its size)."""
+
+
+def kernels_of(binary):
+    """Return (registers, how often each of `OPCODES` occurs) of each kernel of an ELF file of CUDA, by name."""
+    (start,) = struct.unpack_from("<Q", binary, 40)
+    size, count, names = struct.unpack_from("<HHH", binary, 58)
+    heads = [struct.unpack_from("<IIQQQQII", binary, start + i * size) for i in range(count)]
+
+    def text(table, at):
+        return binary[table + at : binary.index(b"\0", table + at)].decode()
+
+    sections = {text(heads[names][4], head[0]): head for head in heads}
+    symbols, strings = sections[".symtab"][4], sections[".strtab"][4]
+    info = binary[sections[".nv.info"][4] :][: sections[".nv.info"][5]]
+    registers = {}
+    for at in range(0, len(info) - 11, 4):
+        kind, _, symbol, value = struct.unpack_from("<HHII", info, at)
+        if kind == REGISTERS:
+            registers[text(strings, struct.unpack_from("<I", binary, symbols + 24 * symbol)[0])] = value
+    found = {}
+    for name, head in sections.items():
+        if name.startswith(".text."):
+            code = binary[head[4] : head[4] + head[5]]
+            low = (struct.unpack_from("<Q", code, at)[0] & 0xFFF for at in range(0, len(code), 16))
+            counts = Counter(OPCODES[one] for one in low if one in OPCODES)
+            found[name.removeprefix(".text.")] = (registers[name.removeprefix(".text.")], counts)
+    return found

@@ -1,15 +1,15 @@
 """Bodies of kernels on any array module, as plain as they can be: what compiled bodies and CUDA must return, to the bit."""
 
 from smtdist.kernels.device import array_module
-from smtdist.kernels.generic import patches
-from smtdist.kernels.generic.scatter import add_upper, add_weighted_moment, blocks, from_atom
+from smtdist.kernels.generic import patches, scatter
+from smtdist.kernels.generic.scatter import add_upper, dense, from_atom
 from smtdist.kernels.representation import unit_rows
 from smtdist.kernels.types import Codes
 from smtdist.kernels.whitening import square_sum
 
-__all__ = ["add_weighted_moment", "from_atom"]
+__all__ = ["from_atom"]
 
-SLICE_BYTES = 64 << 20
+SLICE_BYTES = BLOCK_BYTES = 64 << 20
 
 
 def centred_patches(grid, geometry, mean, reach, offset, at=None):
@@ -52,8 +52,9 @@ def unit_grid(centred, whiten, floor_sum, scale):
     return grid, constant
 
 
-def gq_codes(grid, atoms, cut, constant, best_constant, best_zero):
+def gq_codes(grid, atoms, cut, constant, policy, images=1):
     """Return every atom whose dot product reaches `cut`; see `smtdist.kernels.codes`."""
+    best_constant, best_zero = policy
     xp = array_module(grid)
     n, n_atoms = grid.shape[1], len(atoms)
     counts, parts = [xp.zeros(1, dtype=xp.int64)], [xp.zeros(0, dtype=xp.uint16)]
@@ -69,6 +70,29 @@ def gq_codes(grid, atoms, cut, constant, best_constant, best_zero):
         counts.append(active.sum(axis=1).astype(xp.int64))
         parts.append(xp.nonzero(active)[1].astype(xp.uint16))
     return Codes(xp.cumsum(xp.concatenate(counts)), xp.concatenate(parts), n_atoms)
+
+
+def blocks(codes, dtype, most=2**63):
+    """Yield (start, stop, dense block) over the patches, of at most so many."""
+    item = 4 if dtype == "float32" else 8
+    step = max(1, min(most, BLOCK_BYTES // (item * codes.n_atoms)))
+    for start in range(0, codes.n_patches, step):
+        stop = min(start + step, codes.n_patches)
+        yield start, stop, dense(codes, start, stop, dtype)
+
+
+def add_weighted_moment(out, codes, weights):
+    """Add Σ w_i a_i a_iᵀ of weights below 2^53, of so few patches at a time that float64 is exact."""
+    largest = max(1, int(abs(weights).max())) if len(weights) else 1
+    for start, stop, block in blocks(codes, "float64", 2**53 // largest):
+        part = weights[start:stop]
+        if bool((part != 0).any()):
+            add_upper(out, block * part[:, None], block)
+
+
+def add_outer_of(out, counts, weights, most=None):
+    """Add Σ_b w_b s_b s_bᵀ of counts (B, K)."""
+    scatter.add_outer_of(out, counts, weights)
 
 
 def add_activity(out, codes):

@@ -189,6 +189,13 @@ T atomicAdd(T *at, T amount)
     return before;
 }
 
+inline unsigned atomicOr(unsigned *at, unsigned bits)
+{
+    const unsigned before = *at;
+    *at |= bits;
+    return before;
+}
+
 inline void __syncthreads() { simt::meet(simt::State::at_block); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
@@ -238,6 +245,24 @@ inline void multiply_bytes(int *sums, const unsigned *patches, const unsigned *a
                 const unsigned right = of(column * 4 + among)->atoms[k < 16 ? 0 : 1];
                 sums[i] += (signed char)(left >> 8 * byte) * (signed char)(right >> 8 * byte);
             }
+        }
+        return 0;
+    });
+}
+
+// The same of mma.m16n8k256, of bits: 32 to a number, and what both have is counted.
+inline void multiply_bits(int *sums, const unsigned *rows, const unsigned *columns)
+{
+    struct Held {
+        const unsigned *rows, *columns;
+    } held = {rows, columns};
+    simt::shown((const Held *)&held, [sums](auto of) {
+        const unsigned group = simt::own_lane() / 4, quarter = simt::own_lane() % 4;
+        for (int i = 0; i < 4; i++) {
+            const unsigned row = group + (i < 2 ? 0 : 8), column = quarter * 2 + (i & 1);
+            for (unsigned k = 0; k < 8; k++)  // words of a row
+                sums[i] += __builtin_popcount(of(row % 8 * 4 + k % 4)->rows[(row < 8 ? 0 : 1) + k / 4 * 2] &
+                                              of(column * 4 + k % 4)->columns[k / 4]);
         }
         return 0;
     });

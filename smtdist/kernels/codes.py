@@ -13,10 +13,10 @@ from smtdist.kernels.cpu.codes import PatchSource
 from smtdist.kernels.cpu.dictionary import dictionary_of
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.unit_patches import digits_of, fits, unit_patches
-from smtdist.kernels.device import array_module, is_host, like, to_host
+from smtdist.kernels.device import array_module, beside, is_host, like, once, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
-from smtdist.kernels.gpu.codes import Marks
+from smtdist.kernels.gpu.marks import Marks
 from smtdist.kernels.patches import centred_patches, check_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
@@ -29,7 +29,13 @@ SLICE_PATCHES = 2048
 
 
 def gq_codes(
-    grid: Array, atoms: Array, cut: int, constant: Array, constant_patch: str, zero_code: str
+    grid: Array,
+    atoms: Array,
+    cut: int,
+    constant: Array,
+    constant_patch: str,
+    zero_code: str,
+    images: int = 1,
 ) -> Codes:
     """Return f_gq, the atoms with ⟨atom, patch⟩ >= t, of every patch (SMT 2023, section 3: the general sparse feature).
 
@@ -39,7 +45,8 @@ def gq_codes(
     lowest), otherwise none. Under "keep" a patch without an active atom is a site all the same (a = 0, as
     printed); under "leave_out" it is none.
 
-    grid : float32 (p, N); atoms : float32 (K, p), both whole numbers; constant : bool (N,).
+    grid : float32 (p, N); atoms : float32 (K, p), both whole numbers; constant : bool (N,); images : that the patches are
+    of, all of as many: a device keeps the bits of each image apart.
     Memory: K / 8 bytes a patch, 2 bytes an entry, and tiles of 0.75 MiB a thread.
 
     >>> atoms = np.array([[4.0, 0.0], [0.0, 4.0]], np.float32)
@@ -48,11 +55,13 @@ def gq_codes(
     ([0, 1, 2], [0, 1])
     """
     check_atoms(len(grid), atoms)
-    body = cpu if is_host(grid) else gpu
-    best_constant = constant_patch == "activate_best"
-    best_zero = zero_code == "activate_best"
-    result: Codes = body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
-    result.sites = sites(result.indptr, constant, constant_patch, zero_code)
+    policy = constant_patch == "activate_best", zero_code == "activate_best"
+    if is_host(grid):
+        result = cpu.gq_codes(grid, like(grid, atoms), int(cut), constant, *policy)
+    else:
+        result = gpu.gq_codes(grid, beside(grid, atoms), int(cut), constant, policy, images)
+    if keeps(constant_patch, zero_code):
+        result.sites = sites(result.active, constant, constant_patch, zero_code)
     return result
 
 
@@ -61,18 +70,20 @@ def keeps(constant_patch: str, zero_code: str) -> bool:
     return "keep" in (constant_patch, zero_code)
 
 
-def sites(indptr: Array, constant: Array, constant_patch: str, zero_code: str) -> Array | None:
+def sites(active: Array, constant: Array, constant_patch: str, zero_code: str) -> Array | None:
     """Return which patches are sites, bool (N,): those with an active atom, and those that their policy keeps.
 
-    None where no policy keeps any: then the codes themselves tell. Memory: 3 bytes a patch.
+    active : how many atoms each patch has. None where no policy keeps any: then the codes themselves tell. Memory: 3 bytes a
+    patch.
 
-    >>> sites(np.array([0, 1, 1, 1]), np.array([False, False, True]), "leave_out", "keep").tolist()
+    >>> sites(np.array([1, 0, 0]), np.array([False, False, True]), "leave_out", "keep").tolist()
     [True, True, False]
     """
     if not keeps(constant_patch, zero_code):
         return None
-    kept = (constant & (constant_patch == "keep")) | (~constant & (zero_code == "keep"))
-    return (array_module(indptr).diff(indptr) > 0) | kept
+    if constant_patch == zero_code:
+        return array_module(active).ones(len(active), dtype=bool)
+    return (active > 0) | (constant if constant_patch == "keep" else ~constant)
 
 
 def nearest_atoms(
@@ -95,7 +106,7 @@ def nearest_atoms(
     if is_host(grid):
         labels, dots = cpu.nearest_atoms(grid, like(grid, atoms), euclidean, constant)
     else:
-        labels, dots = generic.nearest_atoms(grid, like(grid, atoms), euclidean)
+        labels, dots = generic.nearest_atoms(grid, beside(grid, atoms), euclidean)
     return labels, dots
 
 
@@ -110,7 +121,7 @@ def vq_codes(grid: Array, atoms: Array, euclidean: bool, constant: Array, consta
     indptr = xp.zeros(len(labels) + 1, dtype=xp.int64)
     indptr[1:] = xp.cumsum(keep)
     found = Codes(indptr, labels[keep].astype(xp.uint16), len(atoms))
-    found.sites = sites(indptr, constant, constant_patch, "leave_out")
+    found.sites = sites(keep, constant, constant_patch, "leave_out")
     return found
 
 
@@ -122,10 +133,15 @@ def check_atoms(p: int, atoms: Array) -> None:
         )
     if not 0 < len(atoms) <= 65536:
         raise ConfigurationError(f"A dictionary has {len(atoms)} atoms; give 1 to 65,536.")
-    if float(generic.square_norms(atoms).max()) > 2**24:
+    if once(atoms, longest) > 2**24:
         raise DataError(
             "An atom is longer than 4,096 grid units, beyond what float32 sums exactly; scale it first."
         )
+
+
+def longest(atoms: Array) -> float:
+    """Return the largest squared norm of atoms (K, p)."""
+    return float(generic.square_norms(atoms).max())
 
 
 def grid_patches(
@@ -202,7 +218,7 @@ def noting_source(
 
 
 def encode_pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None = None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None = None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Yield (first image, images, codes) of whole images in order, each with at most `capacity` entries.
 
@@ -213,11 +229,13 @@ def encode_pieces(
     have no entry, and cost nothing but 8 bytes. With `at`, ascending positions int32 (B, m), the codes are
     of these m patches of each image alone; other patches are never made.
 
+    Without a capacity all are in one piece, for who reads bits and no lists.
+
     Raises MemoryBudgetError where `capacity` is below one image's worst case, K entries a patch (1 for "vq").
     """
     patches = encoder.whitener.sampling.undrawn.drawn(encoder.whitener.geometry)
     worst = (patches if at is None else at.shape[1]) * (len(encoder.atoms) if encoder.form == "bits" else 1)
-    if capacity < worst:
+    if capacity is not None and capacity < worst:
         raise MemoryBudgetError(
             f"One image can have {worst:,} active entries, but the buffer for codes holds {capacity:,}; "
             "enlarge it, or use fewer atoms or smaller images."
@@ -230,7 +248,7 @@ def encode_pieces(
 
 
 def _pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
     if encoder.form == "bits" and is_host(
         images
@@ -246,9 +264,9 @@ def _pieces(
         )
         source, constants = noting_source(images, [encoder], mirror, at)
         bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
-        own = sites(indptr, constants, encoder.constant_patch, encoder.zero_code)
+        own = sites(np.diff(indptr), constants, encoder.constant_patch, encoder.zero_code)
         whole = Codes(indptr, None, len(atoms), bits, own)
-        for start, stop in image_cuts(indptr, len(images), capacity):
+        for start, stop in image_cuts(indptr, len(images), whole.entries if capacity is None else capacity):
             yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
         return
     grid, constant = grid_patches(images, encoder.whitener, mirror, at)
@@ -256,9 +274,18 @@ def _pieces(
         codes = vq_codes(grid, encoder.atoms, encoder.euclidean, constant, encoder.constant_patch)
     else:
         codes = gq_codes(
-            grid, encoder.atoms, encoder.cut, constant, encoder.constant_patch, encoder.zero_code
+            grid,
+            encoder.atoms,
+            encoder.cut,
+            constant,
+            encoder.constant_patch,
+            encoder.zero_code,
+            len(images),
         )
     del grid, constant  # not while codes are summed
+    if capacity is None:
+        yield 0, len(images), codes
+        return
     step = codes.n_patches // max(1, len(images))
     for start, stop in image_cuts(codes.indptr, len(images), capacity):
         ends = codes.indptr[start * step : stop * step + 1]

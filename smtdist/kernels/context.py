@@ -30,9 +30,8 @@ def kept_mask(codes: Codes, shape: tuple[int, int, int]) -> Array:
     >>> kept_mask(Codes(np.array([0, 0, 2]), np.array([0, 1], np.uint16), 2), (1, 1, 2)).tolist()
     [[[False, True]]]
     """
-    xp = array_module(codes.indptr)
     _check_shape(codes, shape)
-    kept = xp.diff(codes.indptr) > 0 if codes.sites is None else codes.sites
+    kept = codes.active > 0 if codes.sites is None else codes.sites
     return kept.reshape(shape)
 
 

@@ -7,10 +7,11 @@ import importlib
 import importlib.util
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from smtdist.kernels.types import Array
 PRODUCTS_VARIABLE = "SMTDIST_PRODUCTS"
 """Environment variable that names how patches and atoms are multiplied; a GPU heeds "float32" alone."""
 Batches: TypeAlias = Iterator[tuple[int, Array]]
+T = TypeVar("T")
+_made: dict[tuple[int, Callable[[Array], Any]], Any] = {}
 _uploads: ContextVar[Uploads | None] = ContextVar("uploads", default=None)
 
 
@@ -87,6 +90,28 @@ def like(reference: Array, x: Array) -> Any:
     """
     xp = array_module(reference)
     return to_host(x) if xp is np else xp.asarray(x)
+
+
+def once(source: Array, make: Callable[[Array], T]) -> T:
+    """Return what a function makes of an array, made when it is first asked for and kept while the array lives.
+
+    For what stays the same from batch to batch, like atoms: nobody may write to the array.
+
+    >>> total, numbers = np.sum, np.arange(3)
+    >>> once(numbers, total) is once(numbers, total)
+    True
+    """
+    key = (id(source), make)
+    if key not in _made:
+        _made[key] = make(source)
+        weakref.finalize(source, _made.pop, key, None).atexit = False
+    found: T = _made[key]
+    return found
+
+
+def beside(reference: Array, x: Array) -> Any:
+    """Return `x` where `reference` is, as `like` does; to a device it is copied once, and kept there while it lives."""
+    return like(reference, x) if is_host(reference) or not is_host(x) else once(x, to_device)
 
 
 def gpu_available() -> bool:

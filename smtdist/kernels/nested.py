@@ -106,7 +106,7 @@ def nested_pieces(
 
 
 def _listed(bits: Array, indptr: Array, constant: Array, encoder: Encoder) -> Codes:
-    own = sites(indptr, constant, encoder.constant_patch, encoder.zero_code)
+    own = sites(np.diff(indptr), constant, encoder.constant_patch, encoder.zero_code)
     return Codes(indptr - indptr[0], listed(bits[None], 0, indptr), len(encoder.atoms), sites=own)
 
 

@@ -87,8 +87,7 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> 
             f"The pixels are {images.dtype}, but {expected} were expected; convert them or fit again."
         )
     if not scale.is_float:
-        whole = images.astype(xp.int32)
-        return _luminance(whole) if grey else whole * 256
+        return _luminance(images.astype(xp.int32)) if grey else xp.multiply(images, 256, dtype=xp.int32)
     whole = _scaled_grid(images, scale, first)
     return (_luminance(whole) + 128) >> 8 if grey else whole
 

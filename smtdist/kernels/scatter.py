@@ -15,7 +15,6 @@ from smtdist.errors import ConfigurationError, TooLargeError
 from smtdist.kernels.context import COARSE_BITS, whole_weights
 from smtdist.kernels.cpu import scatter as cpu
 from smtdist.kernels.device import array_module, is_host, like, to_host
-from smtdist.kernels.generic import scatter as generic
 from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.types import Array, Codes
 
@@ -46,8 +45,7 @@ def add_second_moment(out: Array, codes: Codes) -> None:
 
     out : int32 or int64 (K, K); the caller keeps int32 below its limit (an entry grows by at most N a call).
     Memory (CPU): 2 bytes an entry and, for codes that are lists, 64 bytes a patch and 512 atoms, of 32,768
-    patches at a time; 1,344 bytes an atom and thread. (GPU) where products are cheaper than a count for
-    each pair (`smtdist.kernels.gpu.choice`), codes as 1 byte an entry, of up to 1 GiB, and 4 KiB an atom.
+    patches at a time; 1,344 bytes an atom and thread. (GPU) none for codes that are bits; see `smtdist.kernels.gpu.tensor`.
 
     >>> import numpy as np
     >>> out = np.zeros((2, 2), np.int64)
@@ -58,20 +56,6 @@ def add_second_moment(out: Array, codes: Codes) -> None:
     _check_out(out, codes)
     body = cpu if is_host(out) else gpu
     body.add_second_moment(out, codes)
-
-
-def add_moments(second: Array | None, deficit: Array, codes: Codes, weights: Array) -> None:
-    """Add Σ a_i a_iᵀ to `second` (unless None) and Σ w_i a_i a_iᵀ to `deficit`.
-
-    The first-order context scatter is A diag(deg) Aᵀ - cooccurrence; with w = full degree - deg, nearly all
-    zero, A diag(deg) Aᵀ is full degree x second - deficit, so that one full sweep is enough.
-
-    second : int32 or int64 (K, K); deficit : int64 (K, K); weights : whole numbers (N,), zeros are skipped.
-    """
-    _check_out(deficit, codes)
-    if second is not None:
-        add_second_moment(second, codes)
-    add_weighted_moment(deficit, codes, weights)
 
 
 def image_counts(codes: Codes, images: int) -> Array:
@@ -85,22 +69,24 @@ def image_counts(codes: Codes, images: int) -> Array:
         raise ConfigurationError(
             f"Codes of {codes.n_patches} patches are not those of {images} whole images."
         )
-    body = cpu if is_host(codes.indptr) else gpu
+    body = cpu if is_host(codes.anchor) else gpu
     return body.image_counts(codes, images)
 
 
-def add_outer_of(out: Array, counts: Array, weights: Array | None = None) -> None:
+def add_outer_of(out: Array, counts: Array, weights: Array | None = None, most: int | None = None) -> None:
     """Add Σ_b w_b s_b s_bᵀ to the upper triangle of `out`, s_b = A_b 1 (w = 1 where None).
 
-    For a whole-image context the first-order scatter is n Σ a aᵀ - s sᵀ. Products run in float32 only while
-    max_k Σ_b s_bk² < 2^24 (by Cauchy-Schwarz then every sum is below it, hence exact), else in float64
-    below 2^53.
+    For a whole-image context the first-order scatter is n Σ a aᵀ - s sᵀ. Products in floats run in float32 only while
+    max_k Σ_b s_bk² < 2^24 (by Cauchy-Schwarz then every sum is below it, hence exact), else in float64 below 2^53.
 
     out : int32 or int64 (K, K); counts : of images, (B, K) of `image_counts`, which may be of several pieces; weights : whole
-        numbers (B,). Memory: 8 K bytes an image and row panels of 16 MiB.
+        numbers (B,); most : no count is larger, where that is known: then a device need not be asked.
+    Memory: 8 K bytes an image and row panels of 16 MiB; on a device without weights one byte a count and digit of 7 bits.
     """
-    body = cpu if is_host(out) else generic
-    body.add_outer_of(out, counts, weights)
+    if is_host(out):
+        cpu.add_outer_of(out, counts, weights)
+    else:
+        gpu.add_outer_of(out, counts, weights, most)
 
 
 def add_whole_second_order(out: Array, codes: Codes, kept: Array, counts: Array, usual: int) -> None:
@@ -173,14 +159,21 @@ def _add_weighted(out: Array, codes: Codes, counts: Array, moments: Array, outer
     """Add Σ_b m_b A Aᵀ - o_b s sᵀ of images with weights on the host."""
     if moments.any():
         patches = np.repeat(moments, codes.n_patches // len(moments))
-        add_weighted_moment(out, codes, like(out, patches))
+        add_weighted_moment(out, codes, patches)
     some = np.flatnonzero(outer)
     if len(some):
         add_outer_of(out, counts[like(out, some)], like(out, -outer[some]))
 
 
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
-    """Add Σ w_i a_i a_iᵀ: weights are whole numbers (N,), zeros are skipped; `out` is int64 (K, K)."""
+    """Add Σ w_i a_i a_iᵀ to the upper triangle of `out`.
+
+    The first-order context scatter is A diag(deg) Aᵀ - cooccurrence; with w = full degree - deg, nearly all
+    zero, A diag(deg) Aᵀ is full degree x second moment - Σ w_i a_i a_iᵀ, so that one full sweep is enough.
+
+    out : int32 or int64 (K, K); weights : whole numbers (N,), zeros are skipped; on the host or where the codes are.
+    """
+    _check_out(out, codes)
     body = cpu if is_host(out) else gpu
     body.add_weighted_moment(out, codes, weights)
 
@@ -193,7 +186,7 @@ def from_atom(codes: Codes, low: int) -> Codes:
     >>> left.indptr.tolist(), left.indices.tolist(), left.n_atoms
     ([0, 1, 2], [1, 0], 2)
     """
-    body = cpu if is_host(codes.indptr) else gpu
+    body = cpu if is_host(codes.anchor) else gpu
     return body.from_atom(codes, low) if low else codes
 
 

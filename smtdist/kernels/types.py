@@ -123,17 +123,29 @@ class Codes:
 
     def __init__(
         self,
-        indptr: Array,
+        indptr: Array | None,
         indices: Array | None,
         n_atoms: int,
         bits: Any = None,
         sites: Array | None = None,
     ) -> None:
-        self.indptr = indptr  # (N + 1,) int64, from 0
+        self._indptr = indptr  # (N + 1,) int64, from 0; None: as the counts of `bits` say
         self.n_atoms = n_atoms
         self.bits = bits
         self.sites = sites  # (N,) bool
         self._indices = indices
+
+    @property
+    def indptr(self) -> Array:
+        """Where the atoms of each patch begin and end among all, (N + 1,) int64."""
+        if self._indptr is None:
+            self._indptr = self.bits.indptr()
+        return self._indptr
+
+    @property
+    def active(self) -> Array:
+        """Atoms of each patch, (N,) int64."""
+        return self.bits.active() if self._indptr is None else self._indptr[1:] - self._indptr[:-1]
 
     @property
     def indices(self) -> Array:
@@ -143,9 +155,14 @@ class Codes:
         return self._indices
 
     @property
+    def anchor(self) -> Array:
+        """An array that lies where the codes are."""
+        return self.bits.words if self._indptr is None else self._indptr
+
+    @property
     def n_patches(self) -> int:
         """Patches, those left out included."""
-        return len(self.indptr) - 1
+        return int(self.bits.n_patches) if self._indptr is None else len(self._indptr) - 1
 
     @property
     def entries(self) -> int:

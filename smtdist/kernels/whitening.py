@@ -10,7 +10,7 @@ import numpy as np
 
 from smtdist.errors import DataError
 from smtdist.kernels.cpu import whitening as cpu
-from smtdist.kernels.device import array_module, is_host, like, to_host
+from smtdist.kernels.device import array_module, beside, is_host, like, to_host
 from smtdist.kernels.gpu import patches as gpu
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, PixelScale
@@ -122,7 +122,7 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float) -> tuple[A
     >>> unit_grid(np.array([[3.0, 0.0], [4.0, 0.0]]), None, 1.0)[0].tolist()
     [[2457.0, 0.0], [3276.0, 0.0]]
     """
-    matrix = None if whiten is None else like(centred, whiten)
+    matrix = None if whiten is None else beside(centred, whiten)
     body = cpu if is_host(centred) else gpu
     grid, constant = body.unit_grid(centred, matrix, floor_sum, grid_scale(centred.shape[0]))
     return grid, constant

@@ -14,7 +14,7 @@ from smtdist.errors import TooLargeError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import context, memory, scatter
 from smtdist.kernels import positions as lattices
-from smtdist.kernels.device import array_module, like, place, to_host
+from smtdist.kernels.device import array_module, is_host, like, place, to_host
 from smtdist.kernels.gpu.memory import device_batch_bytes
 from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
@@ -183,13 +183,17 @@ class CodeSums(Statistic):
         """Encode a batch of raw images and add its codes to every sum, reading them once."""
         positions = 0
         raw, whitener = place(images), self.encoder.whitener
-        capacity = self.capacity(len(images))
+        # a device adds whole images from their bits, and writes no lists
+        listed = is_host(raw) or self._reach is not None or self.encoder.form != "bits"
+        capacity = self.capacity(len(images)) if listed else None
+        waiting: list[Array] = []
         for mirror, at in drawn_views(whitener, images, self._views):
-            waiting: list[Array] = []
             for first, count, codes in code_kernels.encode_pieces(raw, self.encoder, mirror, capacity, at):
                 own = None if at is None else at[first : first + count]
                 positions += self.add(state, codes, count, own, waiting)
-            self._add_waiting(state, waiting)
+            if is_host(raw):  # a device holds those of both views
+                self._add_waiting(state, waiting)
+        self._add_waiting(state, waiting)
         state["n_samples"] += len(images)
         return positions
 
@@ -224,19 +228,18 @@ class CodeSums(Statistic):
         codes, near = scatter.from_atom(codes, low), scatter.from_atom(near, low)
         deficit = state.get("deficit")
         if deficit is not None:
-            weights = (self.full_degree - context.degrees(kept, self._reach)).astype(np.int64)
-            weights[~kept] = 0
-            weights = weights.reshape(-1) if chosen is None else weights.reshape(-1)[chosen]
+            weights = self._missing(kept, sites).reshape(-1)
+            weights = weights if chosen is None else weights[chosen]
             if deficit.ndim == 1:
                 scatter.add_activity(deficit, whole, weights)
-            else:
-                scatter.add_moments(state["second_moment"], deficit, codes, weights)
-        elif "second_moment" in state:
+            elif self._reach is not None or weights.any():
+                scatter.add_weighted_moment(deficit, codes, weights)
+        if "second_moment" in state:
             scatter.add_second_moment(state["second_moment"], codes)
         if self._reach is None:
             counts = scatter.image_counts(codes, images)
             if waiting is None:
-                scatter.add_outer_of(state["outer"], counts)
+                scatter.add_outer_of(state["outer"], counts, most=whitener.drawn)
             else:
                 waiting.append(counts)
             if self.coarse and self.second_order:
@@ -251,6 +254,17 @@ class CodeSums(Statistic):
                 for name in names:
                     context.add_second_order(state[name], near, kept, self._reach, fine=name == DIGITS[1])
         return int(sites.sum())
+
+    def _missing(self, kept: Array, sites: NDArray[np.int64]) -> Array:
+        """Return how many neighbours a kept patch lacks of those it might have; of whole images on the host, by their `sites`.
+
+        A patch that is not kept has no atom: its number does not matter.
+        """
+        if self._reach is None:
+            return np.repeat(self.full_degree + 1 - sites, kept.shape[1] * kept.shape[2])
+        weights = (self.full_degree - context.degrees(kept, self._reach)).astype(np.int64)
+        weights[~kept] = 0
+        return weights
 
     def _differ(self, state: State, sites: NDArray[np.int64], waiting: list[Array] | None) -> bool:
         """Count the kept patches of images that come next; tell whether they or images before them keep different numbers.
@@ -273,11 +287,11 @@ class CodeSums(Statistic):
         views, positions, squares = (int(state[name]) for name in ("n_views", "n_positions", "n_squares"))
         return equal_sites(views, positions, squares) if views else 0
 
-    @staticmethod
-    def _add_waiting(state: State, waiting: list[Array]) -> None:
+    def _add_waiting(self, state: State, waiting: list[Array]) -> None:
         """Add the products of the counts that wait, all at once: a product reads and writes all of a K x K sum."""
         if waiting:
-            scatter.add_outer_of(state["outer"], array_module(waiting[0]).concatenate(waiting))
+            counts = array_module(waiting[0]).concatenate(waiting)
+            scatter.add_outer_of(state["outer"], counts, most=self.encoder.whitener.drawn)
             waiting.clear()
 
     def _add_equal(self, out: State, sums: State, sites: int) -> None:

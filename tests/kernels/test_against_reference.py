@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 from smtdist.kernels import codes, context, patches, pixels, representation, scatter, whitening
 from smtdist.kernels.generic import codes as generic_codes
 from smtdist.kernels.generic import scatter as generic_scatter
-from smtdist.kernels.gpu import choice, tensor
 from smtdist.kernels.gpu import codes as gpu_codes
+from smtdist.kernels.gpu import tensor
 from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
 
 check = settings(deadline=None, max_examples=40)
 seeds = st.integers(0, 2**32)
 policies = st.sampled_from(["keep", "leave_out", "activate_best"])
-ON_DEVICE = ["gpu-pairs", "gpu-products"] if compiler_here() else []
+CAPABILITIES = {"gpu-float32": 0, "gpu-bits": 90, "gpu-bytes": 120}
+ON_DEVICE = list(CAPABILITIES) if compiler_here() else []
 bodies = st.sampled_from(["cpu", "generic", *ON_DEVICE])
 contexts = st.sampled_from([1, 2, 3, "whole"])
 
@@ -54,10 +55,13 @@ def running(body, tiny_buffers=True):
                 patch.setattr(module, "gpu", plain_bodies)
         elif body in ON_DEVICE:
             emulate(patch)
-            patch.setattr(choice, "sparse_is_cheaper", lambda *_: body == "gpu-pairs")
-        for name in ("SLICE_BYTES", "BLOCK_BYTES", "PANEL_BYTES", "DENSE_BYTES") if tiny_buffers else ():
-            for module in (plain_bodies, generic_codes, generic_scatter, gpu_codes, tensor):
+            for module in (gpu_codes, tensor):
+                patch.setattr(module, "capability", lambda _: CAPABILITIES[body])
+        for name in ("SLICE_BYTES", "BLOCK_BYTES", "PANEL_BYTES") if tiny_buffers else ():
+            for module in (plain_bodies, generic_codes, generic_scatter, gpu_codes):
                 patch.setattr(module, name, 256, raising=False)
+        for name in ("BYTES_WORDS", "FLOAT_WORDS") if tiny_buffers else ():
+            patch.setattr(tensor, name, tensor.ROW_WORDS)
         yield
 
 
@@ -425,18 +429,14 @@ class TestScatter:
             scatter.add_activity(activity, got)
             scatter.add_activity(weighted, got, w)
             second = added(K, dtype, lambda out: scatter.add_second_moment(out, got))
-            other = np.zeros((K, K), dtype)
-            deficit = added(K, np.int64, lambda out: scatter.add_moments(other, out, got, w))
-            alone = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, w))
+            deficit = added(K, np.int64, lambda out: scatter.add_weighted_moment(out, got, w))
             counts = scatter.image_counts(got, len(images))
             outer = added(K, dtype, lambda out: scatter.add_outer_of(out, counts))
             outer_w = added(K, dtype, lambda out: scatter.add_outer_of(out, counts, v))
         np.testing.assert_array_equal(activity - 1, expected["activity"])
         np.testing.assert_array_equal(weighted - 1, A @ w)
         np.testing.assert_array_equal(second, expected["second_moment"])
-        np.testing.assert_array_equal(scatter.mirror_upper(other), expected["second_moment"])
         np.testing.assert_array_equal(deficit, A @ np.diag(w) @ A.T)
-        np.testing.assert_array_equal(alone, deficit)
         np.testing.assert_array_equal(counts, s)
         np.testing.assert_array_equal(outer, sum(np.outer(x, x) for x in s))
         np.testing.assert_array_equal(outer_w, sum(a * np.outer(x, x) for a, x in zip(v, s, strict=True)))
@@ -464,9 +464,11 @@ class TestScatter:
             kept = context.kept_mask(got, (B, rows, columns))
             degree = context.degrees(kept, reach_of(d))
             n_kept = context.degrees(kept, None) + kept
-            weighted = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, degree.ravel()))
+            weighted = added(K, np.int64, lambda out: scatter.add_weighted_moment(out, got, degree.ravel()))
             if d == "whole":
-                total = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, n_kept.ravel()))
+                total = added(
+                    K, np.int64, lambda out: scatter.add_weighted_moment(out, got, n_kept.ravel())
+                )
                 outer = added(K, dtype, lambda out: scatter.add_outer_of(out, scatter.image_counts(got, B)))
                 cooccurrence = outer - expected["second_moment"]
                 np.testing.assert_array_equal(total - outer, expected["context_scatter"])
@@ -587,7 +589,7 @@ class TestSizes:
             scatter.add_activity(activity, got)
             scatter.add_activity(weighted, got, w)
             found = added(K, dtype, lambda out: scatter.add_second_moment(out, got))
-            deficit = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, w))
+            deficit = added(K, np.int64, lambda out: scatter.add_weighted_moment(out, got, w))
             counts = scatter.image_counts(got, B)
             outer = added(K, np.int64, lambda out: scatter.add_outer_of(out, counts))
         np.testing.assert_array_equal(found, second)

@@ -84,7 +84,7 @@ def test_gq(n, k, cosine):
         for zero_code in POLICIES:
             fast = codes.gq_codes(grid, atoms, cut, constant, constant_patch, zero_code)
             best = constant_patch == "activate_best", zero_code == "activate_best"
-            same_codes(fast, plain_bodies.gq_codes(grid, atoms, cut, constant, *best))
+            same_codes(fast, plain_bodies.gq_codes(grid, atoms, cut, constant, best))
 
 
 @pytest.mark.parametrize("euclidean", [False, True])
@@ -152,8 +152,8 @@ def test_sums(shape, k, share, dtype):
             lambda o: plain_bodies.add_second_moment(o, sparse),
         ),
         (
-            lambda o: scatter.add_moments(None, o, sparse, weights),
-            lambda o: plain_scatter.add_weighted_moment(o, sparse, weights),
+            lambda o: scatter.add_weighted_moment(o, sparse, weights),
+            lambda o: plain_bodies.add_weighted_moment(o, sparse, weights),
         ),
         (
             lambda o: scatter.add_outer_of(o, scatter.image_counts(sparse, images)),
@@ -207,8 +207,8 @@ def test_moments_of_many_weights(lowest, monkeypatch):
     sparse, weights = random_codes(rng, 3000, 40, 0.5), rng.integers(lowest, 80, 3000)
     for dtype in (np.int32, np.int64):
         same_sums(
-            lambda o: scatter.add_moments(None, o, sparse, weights),
-            lambda o: plain_scatter.add_weighted_moment(o, sparse, weights),
+            lambda o: scatter.add_weighted_moment(o, sparse, weights),
+            lambda o: plain_bodies.add_weighted_moment(o, sparse, weights),
             40,
             dtype,
         )
@@ -221,7 +221,7 @@ def test_no_codes_at_all():
     assert not kept.any()
     out = np.zeros((70, 70), np.int64)
     scatter.add_second_moment(out, empty)
-    scatter.add_moments(out, out, empty, np.ones(9, np.int64))
+    scatter.add_weighted_moment(out, empty, np.ones(9, np.int64))
     scatter.add_outer_of(out, scatter.image_counts(empty, 1))
     add_window_cooccurrence(out, empty, kept, 1)
     add_second_order(out, empty, kept, 1)

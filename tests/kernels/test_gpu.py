@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from coded import encode
 from drawing import small_images
-from kernel_codes import check_other_sums, check_ways_to_count, device_settings, placed, random_codes
+from kernel_codes import check_other_sums, check_ways_to_count, device_settings, random_codes
 
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.kernels import device, scatter
-from smtdist.kernels.gpu import tensor
+from smtdist.kernels import device
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
@@ -64,27 +63,14 @@ def test_representations_are_the_same_bits(pair):
         np.testing.assert_array_equal(values, on_cpu[first])
 
 
-def on_device(codes):
-    return placed(codes, device.to_device)
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("rows", [1, 700, 2050])
 @pytest.mark.parametrize("share", [0.001, 0.02, 0.5])
-def test_both_ways_to_count_pairs(share, rows, dtype):
-    """K is no multiple of what tensor cores want, and takes several panels."""
+def test_all_ways_to_count_pairs(share, rows, dtype):
+    """K is no multiple of what tensor cores want, and takes several tiles and panels."""
     codes = random_codes(0, 3000, 2050, share)
     start = np.random.default_rng(1).integers(0, 99, (rows, 2050)).astype(dtype)
     check_ways_to_count(codes, start, device.to_device, device.to_host)
-
-
-def test_many_blocks_of_products(monkeypatch):
-    monkeypatch.setattr(tensor, "DENSE_BYTES", 1 << 20)
-    codes = random_codes(0, 3000, 500, 0.1)
-    expected, found = np.zeros((500, 500), np.int64), device.to_device(np.zeros((500, 500), np.int64))
-    scatter.add_second_moment(expected, codes)
-    tensor.add_products(found, on_device(codes))
-    np.testing.assert_array_equal(device.to_host(found), expected)
 
 
 def test_the_other_sums():

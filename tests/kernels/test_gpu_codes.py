@@ -6,7 +6,7 @@ import pytest
 from smtdist.kernels import codes, context, whitening
 from smtdist.kernels.device import PRODUCTS_VARIABLE, to_host
 from smtdist.kernels.gpu import codes as gpu
-from smtdist.kernels.gpu import source
+from smtdist.kernels.gpu import proof, source
 
 POLICIES = ("keep", "leave_out", "activate_best")
 
@@ -19,11 +19,11 @@ def products(request, monkeypatch):
     launched, launch = [], source.launch
     monkeypatch.setattr(gpu, "launch", lambda name, *given: (launched.append(name), launch(name, *given)))
     yield
-    assert ("mark_products" in launched) == (request.param == "int8")
+    assert ("mark_dots" in launched) == (request.param == "float32")
 
 
 @pytest.mark.usefixtures("products")
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (9, 31), (33, 32), (40, 33), (70, 560)])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (9, 31), (33, 32), (40, 33), (70, 140)])
 @pytest.mark.parametrize("cosine", [0.1, 0.5, 0.99])
 def test_codes_are_those_of_the_cpu(fake_cupy, monkeypatch, n, k, cosine):
     monkeypatch.setattr(gpu, "SLICE_BYTES", 40 * gpu.patch_bytes(k, 12))
@@ -62,12 +62,17 @@ def test_atoms_whose_products_are_all_negative_are_the_best_too(fake_cupy):
 
 def marks(fake_cupy, patches, atoms, cut):
     """Which atoms (K, p) reach the cut in patches (n, p), by the kernel."""
-    words = fake_cupy.empty((len(patches), -(-len(atoms) // 32)), np.uint32)
-    gpu._mark(*(gpu.halves_of(fake_cupy.asarray(rows)) for rows in (patches, atoms)), cut, words)
-    return np.unpackbits(to_host(words).view(np.uint8), axis=1, bitorder="little")[:, : len(atoms)] > 0
+    grid, rows = (fake_cupy.asarray(np.ascontiguousarray(x, np.float32)) for x in (patches.T, atoms))
+    constant = fake_cupy.zeros(len(patches), bool)
+    found = gpu.gq_codes(grid, rows, cut, constant, (False, False), 1)
+    bits = np.unpackbits(to_host(found.bits.words).view(np.uint8), axis=1, bitorder="little")[
+        :, : len(patches)
+    ]
+    np.testing.assert_array_equal(to_host(found.active), bits.sum(axis=0))
+    return bits.T > 0
 
 
-@pytest.mark.parametrize("pixels", [1, 31, 32, 33, 108])
+@pytest.mark.parametrize("pixels", [1, 31, 33, 108, 128, 129, 300])
 def test_sums_at_the_limits_of_the_grid(fake_cupy, pixels):
     """Every number from -4,096 to 4,096 has two halves, and no sum of rows of length 4,096 is off by one."""
     draw = np.random.default_rng(pixels)
@@ -81,14 +86,22 @@ def test_sums_at_the_limits_of_the_grid(fake_cupy, pixels):
         np.testing.assert_array_equal(marks(fake_cupy, rows, rows, cut), dots >= cut)
 
 
+def test_halves(fake_cupy):
+    """Every number from -4,096 to 4,096 is 128 high + low, both in int8, with zeros up to a whole step of pixels."""
+    numbers = np.arange(-4096, 4097, dtype=np.float32).reshape(3, 2731)
+    found = to_host(gpu.halves_of(fake_cupy.asarray(numbers), 31, 2700)).astype(int)
+    assert found.shape == (2669, 2, 32)
+    np.testing.assert_array_equal((128 * found[:, 0] + found[:, 1])[:, :3], numbers[:, 31:2700].T)
+    assert not found[:, :, 3:].any()
+
+
 def test_a_device_that_does_not_add_up_is_given_float32(fake_cupy, monkeypatch, caplog):
-    gpu._adds_up.cache_clear()
+    monkeypatch.setattr(proof, "_found", {})
     assert gpu.by_tensor_cores(fake_cupy)
-    gpu._adds_up.cache_clear()
-    monkeypatch.setattr(gpu, "_mark", lambda patches, atoms, cut, words: words.fill(0))
+    monkeypatch.setattr(proof, "_found", {})
+    monkeypatch.setattr(gpu, "_mark", lambda marks, *_: marks.words.fill(0))
     assert not gpu.by_tensor_cores(fake_cupy)
     assert "codes are made in float32" in caplog.text
-    gpu._adds_up.cache_clear()
 
 
 def test_devices_without_these_products_are_given_float32(fake_cupy, monkeypatch):

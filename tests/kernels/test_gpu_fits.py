@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from device_calls import counted
 from drawing import small_images
 from kernel_codes import device_settings
 from typer.testing import CliRunner
@@ -12,15 +13,22 @@ from typer.testing import CliRunner
 from benchmarks.quality.placed import placed_rows, placed_type
 from benchmarks.record import machine
 from smtdist.cli import app
+from smtdist.configuration import preset
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import device
 from smtdist.kernels.cpu.table import table_of
+from smtdist.kernels.device import place
+from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.types import Encoder, Geometry
+from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
 from smtdist.models.fit import fit
+from smtdist.models.model import unwhitened
 from smtdist.models.transform import transform
 from smtdist.models.tuning.members import Member, represent_slices, slices_of
+from smtdist.statistics.cooccurrence import CodeSums
 
 SETTINGS = device_settings(70, 16, 4)
 
@@ -78,3 +86,26 @@ def test_the_card_is_named(fake_cupy):
     assert device.device_name() == "A card of straw"
     assert json.loads(CliRunner().invoke(app, ["info", "--json"]).stdout)["gpu"] == "A card of straw"
     assert machine()["device"] == "A card of straw"
+
+
+@pytest.mark.parametrize("mean", ["level", "context"])
+def test_a_batch_asks_little_of_a_device(fake_cupy, mean):
+    """Two views of a batch: at most 40 operations are started, and the host waits twice, for how many patches are kept."""
+    settings, geometry = preset("cifar10-gq"), Geometry(18, 18, 3, 6)
+    whitener = replace(
+        unwhitened(settings, geometry, pixel_scale(np.uint8, None)),
+        whiten=integer_whitening(np.eye(108)),
+        mean=mean,
+    )
+    atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(64, 108)))
+    policies = settings.constant_patch, settings.zero_code
+    encoder = Encoder(whitener, atoms, "gq", threshold_cut(settings.threshold, 108), False, *policies)
+    sums = CodeSums(encoder, "whole", 1, True, 50_000)
+    images = np.random.default_rng(1).integers(0, 256, (4, 18, 18, 3), dtype=np.uint8)
+    state = {name: place(value) for name, value in sums.zero().items()}
+    sums.update(state, images, 0)
+    with counted() as (started, waited):
+        sums.update(state, images, 4)
+    assert started["add_bytes_64"] == 4, "counts of 169 patches have two digits"
+    assert started.total() <= 40
+    assert waited.total() == 2

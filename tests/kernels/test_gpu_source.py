@@ -4,40 +4,48 @@ import emulated_cuda
 import numpy as np
 import pytest
 from kernel_codes import random_codes
-from nvrtc import compile_cuda
+from nvrtc import compile_cuda, kernels_of
 
 from smtdist.kernels.cpu import scatter as cpu
-from smtdist.kernels.gpu import source
+from smtdist.kernels.gpu import scatter as gpu
+from smtdist.kernels.gpu import source, tensor
 
 
 @pytest.mark.parametrize("emulated", [1, 2], indirect=True)
 @pytest.mark.usefixtures("emulated")
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-@pytest.mark.parametrize("rows", [1, 50, 97])
-def test_pairs(dtype, rows):
-    codes = random_codes(0, 300, 97, 0.1)
-    expected = np.random.default_rng(1).integers(0, 99, (rows, 97)).astype(dtype)
-    found = expected.copy()
+def test_products_whatever_the_turns_of_threads():
+    codes, found, expected = random_codes(0, 600, 140, 0.1), *np.zeros((2, 140, 140), np.int64)
     cpu.add_second_moment(expected, codes)
-    size = 8 * found.itemsize
-    source.launch(f"add_pairs_{size}", 300, found, rows, 97, codes.indptr, codes.indices, codes.n_patches)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor, "capability", lambda _: 90)
+        gpu.add_second_moment(found, codes)
     np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90"])
 def test_nvrtc_compiles_the_source(architecture):
-    """For the oldest cards with products of int8 on tensor cores, and those of today."""
-    options = (*source.OPTIONS, f"--gpu-architecture={architecture}")
-    binary, log = compile_cuda(source.text(), options)
+    """For the oldest cards and those of today: nothing spills, and products are single instructions of tensor cores."""
+    binary, log = compile_cuda(source.text(), (*source.OPTIONS, f"--gpu-architecture={architecture}"))
     assert log == ""
-    assert binary[:4] == b"\x7fELF"
-    for name in source.signatures(source.text()):
-        assert name.encode() in binary, "a kernel is missing"
+    found = kernels_of(binary)
+    assert set(found) == set(source.signatures(source.text()))
+    for name, (_, counts) in found.items():
+        assert not counts.keys() & {"LDL", "STL"}, f"{name} spills"
+    if architecture == "sm_75":  # which multiplies in float32
+        return
+    for kind, opcode in (("bits", "BMMA"), ("bytes", "IMMA")):
+        for size in (32, 64):
+            registers, counts = found[f"add_{kind}_{size}"]
+            assert counts[opcode] == 64
+            assert registers <= 255
+    registers, counts = found["mark_bits"]
+    assert counts["IMMA"] >= 16
+    assert registers <= 128, "four blocks fit a processor, as many as its shared memory holds"
 
 
 def test_nvrtc_refuses_what_is_no_source():
     with pytest.raises(AssertionError, match="undefined"):
-        compile_cuda(source.text().replace("int64 stride", "int64 step", 1), source.OPTIONS)
+        compile_cuda(source.text().replace("int64 stride", "int64 steps", 1), source.OPTIONS)
 
 
 @pytest.mark.usefixtures("emulated")
@@ -45,18 +53,18 @@ def test_nvrtc_refuses_what_is_no_source():
     "spoil",
     [
         lambda given: (given[0].astype(np.int16), *given[1:]),
-        lambda given: (given[0][:, ::2], *given[1:]),
-        lambda given: (*given[:4], given[4].astype(np.int64), given[5]),
-        lambda given: (*given[:5], np.int32(given[5])),
-        lambda given: (*given[:1], np.array([1, 2]), *given[2:]),
+        lambda given: (given[0][::2], *given[1:]),
+        lambda given: (*given[:3], given[3].astype(np.int64), *given[4:]),
+        lambda given: (*given[:4], np.int32(given[4]), given[5]),
+        lambda given: (given[0], np.array([1, 2]), *given[2:]),
     ],
 )
 def test_kernels_get_what_they_declare(spoil):
     codes = random_codes(0, 9, 12, 0.1)
-    given = (np.zeros((12, 12), np.int32), 12, 12, codes.indptr, codes.indices, 9)
-    source.launch("add_pairs_32", 9, *given)
-    with pytest.raises(TypeError, match="add_pairs_32"):
-        source.launch("add_pairs_32", 9, *spoil(given))
+    given = (np.zeros(12, np.int32), 12, codes.indptr, codes.indices, 9, 9)
+    source.launch("add_counts_32", 9, *given)
+    with pytest.raises(TypeError, match="add_counts_32"):
+        source.launch("add_counts_32", 9, *spoil(given))
 
 
 APART = """

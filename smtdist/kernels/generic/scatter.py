@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from smtdist.kernels.device import array_module
 from smtdist.kernels.types import Array, Codes
 
-BLOCK_BYTES = 64 << 20
 PANEL_BYTES = 16 << 20
 
 
@@ -23,15 +22,6 @@ def dense(codes: Codes, start: int, stop: int, dtype: str) -> Array:
     return block
 
 
-def blocks(codes: Codes, dtype: str, most: int = 2**63) -> Iterator[tuple[int, int, Array]]:
-    """Yield (start, stop, dense block) over the patches, of at most so many."""
-    item = 4 if dtype == "float32" else 8
-    step = max(1, min(most, BLOCK_BYTES // (item * codes.n_atoms)))
-    for start in range(0, codes.n_patches, step):
-        stop = min(start + step, codes.n_patches)
-        yield start, stop, dense(codes, start, stop, dtype)
-
-
 def add_upper(out: Array, left: Array, right: Array) -> None:
     """Add the upper triangle of leftᵀ right, whole numbers held as floats, to `out`, in row panels."""
     xp = array_module(out)
@@ -42,15 +32,6 @@ def add_upper(out: Array, left: Array, right: Array) -> None:
         panel = (left[:, start:stop].T @ right[:, start:]).astype(out.dtype)
         target = out[start:stop, start:]
         target += xp.triu(panel)
-
-
-def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
-    """Add Σ w_i a_i a_iᵀ of weights below 2^53, of so few patches at a time that float64 is exact."""
-    largest = max(1, int(abs(weights).max())) if len(weights) else 1
-    for start, stop, block in blocks(codes, "float64", 2**53 // largest):
-        part = weights[start:stop]
-        if bool((part != 0).any()):
-            add_upper(out, block * part[:, None], block)
 
 
 def from_atom(codes: Codes, low: int) -> Codes:

@@ -6,6 +6,7 @@ from typing import Final
 
 from smtdist.kernels.generic import scatter
 from smtdist.kernels.gpu import codes, tensor
+from smtdist.kernels.gpu.marks import row_words
 from smtdist.kernels.gpu.source import WARP
 from smtdist.kernels.scatter import deviation_rows
 from smtdist.kernels.types import Whitener
@@ -17,8 +18,8 @@ POOL_ROUNDING: Final = 1 << 20
 def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> int:
     """Return the peak of turning raw images into codes, these included.
 
-    Whitening and norms hold two float64 copies of the patches, thresholds one block of products and a bit
-    an atom. Both count: CuPy's pool does not make one large piece of memory of several small ones.
+    Whitening and norms hold two float64 copies of the patches, thresholds one block of products and whole words of
+    bits an atom. Both count: CuPy's pool does not make one large piece of memory of several small ones.
     """
     geometry, patches = whitener.geometry, images * whitener.drawn
     numbers = images * geometry.height * geometry.width * geometry.channels
@@ -35,7 +36,7 @@ def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> 
     each = codes.patch_bytes(n_atoms, geometry.pixels)
     block = min(codes.SLICE_BYTES, each * patches) + (4 + 12 * geometry.pixels) * n_atoms
     if form == "bits":
-        return whitening + grid + 4 * -(-n_atoms // WARP) * patches + 32 * patches + block
+        return whitening + grid + bits_bytes(whitener, n_atoms, images) + 32 * patches + block
     return whitening + grid + 3 * block + 64 * patches  # scores and what they are made of
 
 
@@ -59,18 +60,17 @@ def device_batch_bytes(
     encoding = encoding_bytes(whitener, n_atoms, form, images)
     # the codes of a piece, and what adding them to the sums takes
     patches = images * whitener.drawn
-    bits = 4 * -(-n_atoms // WARP) * patches if form == "bits" else 0
+    bits = bits_bytes(whitener, n_atoms, images) if form == "bits" else 0
     held = bits + 2 * capacity + 32 * patches
-    panel = 4 * min(tensor.PANEL, tensor.aligned(n_atoms)) * tensor.aligned(n_atoms)
-    block = tensor.block_patches(patches, n_atoms, 2**31 - 1)
-    dense = tensor.aligned(block) * tensor.aligned(n_atoms) + 2 * panel if form == "bits" else 0
-    # weights: a block of float64, weighted once more, with the rows and columns of its entries, and panels of its product
-    small = max(8 * n_atoms, min(scatter.BLOCK_BYTES, 8 * n_atoms * patches))
     panels = 4 * max(8 * n_atoms, min(scatter.PANEL_BYTES, 8 * n_atoms**2))
-    entries = 32 * capacity * small // (8 * n_atoms * patches)
-    weighted = 2 * small + entries + panels + 24 * patches if form == "bits" else 24 * patches
+    # products: of bits none; where the card has none of these, rows of bytes or of float32; with weights, of bits once more
+    words = bits // (4 * n_atoms)
+    rows = max(WARP * min(words, tensor.BYTES_WORDS), 5 * WARP * min(words, tensor.FLOAT_WORDS))
+    products = (
+        2 * rows * n_atoms + 16 * min(tensor.PANEL, n_atoms) * n_atoms + bits if bits else 24 * patches
+    )
     if context is None:
-        around = 48 * n_atoms * images + panels
+        around = 48 * n_atoms * (images + 2 * WARP) + panels
         if second_order:
             # a panel of what is beyond the usual, and as it is added to two limbs, and counts and codes from its row on
             panel = 8 * n_atoms * min(n_atoms, deviation_rows(n_atoms))
@@ -84,4 +84,9 @@ def device_batch_bytes(
         if second_order:
             square = 8 * positions * positions + (4 * (4 * reach + 1) ** 2 + 160) * positions
             around = max(around, square + 24 * n_atoms * positions + panels)
-    return staging + encoding + held + max(dense, weighted, around) + POOL_ROUNDING
+    return staging + encoding + held + max(products, around) + POOL_ROUNDING
+
+
+def bits_bytes(whitener: Whitener, n_atoms: int, images: int) -> int:
+    """Return the bytes of the bits of a batch."""
+    return 4 * n_atoms * row_words(images, whitener.drawn)

@@ -1,4 +1,4 @@
-"""Patches on a device: minus their contextual mean, and as unit vectors, by kernels of our own; the rest on any array module."""
+"""Patches on a device, minus a mean of their context and as unit vectors, by kernels of our own; the rest on any array module."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ def centred_patches(
     grid: Array, geometry: Geometry, mean: str, reach: int, offset: Array | None, at: Array | None = None
 ) -> Array:
     """Return float64 (p, B n), or (p, B m) of the positions `at` (B, m); see `smtdist.kernels.patches`."""
-    if mean != "context":
+    if mean not in ("context", "level"):
         return generic.centred_patches(grid, geometry, mean, reach, offset, at)
-    xp, (height, width, channels, size) = array_module(grid), geometry[:4]
-    if at is None:
-        at = xp.tile(xp.arange(geometry.positions, dtype=xp.int32), (len(grid), 1))
-    patches = at.size
-    out = xp.empty((geometry.pixels, patches), dtype=xp.float64)
+    xp, level = array_module(grid), mean == "level"
+    images, height, width, channels = grid.shape
+    grid = xp.ascontiguousarray(grid)
+    values, drawn = grid, geometry.positions if at is None else at.shape[1]
+    if level:
+        values = xp.empty((images, geometry.rows, geometry.columns, 1), dtype=xp.int64)
+        launch(
+            "sum_patches", -(-images * geometry.positions // WARP), grid, images, height, width, channels, geometry.patch, values
+        )  # fmt: skip
+    total = xp.empty((images, values.shape[1] + 1, values.shape[2] + 1, values.shape[3]), dtype=xp.int64)
+    launch(f"integrate_{8 * values.dtype.itemsize}", images * values.shape[3], values, *values.shape, total)
+    places = xp.empty(0, dtype=xp.int32) if at is None else xp.ascontiguousarray(at, dtype=xp.int32)
+    out = xp.empty((geometry.pixels, images * drawn), dtype=xp.float64)
     launch(
-        "centre_context", geometry.pixels * -(-patches // WARP), xp.ascontiguousarray(grid), generic.integral(grid),
-        xp.ascontiguousarray(at, dtype=xp.int32), patches, at.shape[1], height, width, channels, size, reach, out,
+        "centre", geometry.pixels * -(-images * drawn // WARP), grid, total, np.bool_(level), places, images * drawn, drawn,
+        height, width, channels, geometry.patch, reach, out,
     )  # fmt: skip
     return out
 

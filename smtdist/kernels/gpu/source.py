@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-FILES: Final = ("sums.cu", "codes.cu", "patches.cu", "representation.cu")
+FILES: Final = ("warps.cu", "codes.cu", "sums.cu", "patches.cu", "representation.cu")
 OPTIONS: Final = ("--std=c++17", "--fmad=false")
 """Of NVRTC; a product that is fused with a sum is rounded once, unlike on a CPU. CuPy adds the architecture of the device."""
 WARP: Final = 32
@@ -66,11 +66,16 @@ def signatures(code: str) -> dict[str, tuple[Parameter, ...]]:
 
 
 def launch(name: str, warps: int, *arguments: Any) -> None:
-    """Start a kernel of which each warp takes every n-th patch; whole numbers are int64 unless they have a type.
+    """Start a kernel of which each warp takes every n-th piece of the work; whole numbers are int64 unless they have a type."""
+    launch_blocks(name, min(MOST_BLOCKS, -(-warps // BLOCK_WARPS)), BLOCK_WARPS * WARP, *arguments)
+
+
+def launch_blocks(name: str, blocks: int, threads: int, *arguments: Any) -> None:
+    """Start a kernel in so many blocks of so many threads, if any.
 
     Raises TypeError for what is not as the kernel declares it: CUDA would take any bytes.
     """
-    if warps < 1:
+    if blocks < 1:
         return
     given = tuple(np.int64(value) if type(value) is int else value for value in arguments)
     for value, (kind, array, parameter) in zip(given, signatures(text())[name], strict=True):
@@ -78,5 +83,4 @@ def launch(name: str, warps: int, *arguments: Any) -> None:
             raise TypeError(f"{name} declares {kind} {'*' * array}{parameter}, and is given {value.dtype}")
         if array and not value.flags.c_contiguous:
             raise TypeError(f"{name} needs {parameter} as one contiguous array")
-    blocks = min(MOST_BLOCKS, -(-warps // BLOCK_WARPS))
-    kernel(name)((blocks,), (BLOCK_WARPS * WARP,), given)
+    kernel(name)((blocks,), (threads,), given)

@@ -1,167 +1,98 @@
-"""Σ a_i a_iᵀ as products of dense 0/1 blocks: int8 on tensor cores, summed in int32; the same driver on any array module.
+"""Products of rows of bits, Σ a_i a_iᵀ among them: binary or int8 ones on tensor cores, else float32 in panels.
 
-A block holds so few patches that no sum of its product can pass what its accumulator holds exactly; the
-product is then added to the caller's integers. Only row panels of the upper triangle are multiplied.
+All are exact: sums of tensor cores are int32, and a row of bits is far shorter than 2^31; float32 takes so few patches at a
+time that no sum can pass 2^24.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from smtdist.kernels.device import array_module
-from smtdist.kernels.gpu import choice
-from smtdist.kernels.gpu.source import launch
-from smtdist.kernels.types import Array, Codes
+from smtdist.kernels.device import array_module, to_host
+from smtdist.kernels.gpu.marks import ROW_WORDS
+from smtdist.kernels.gpu.proof import capability, gives
+from smtdist.kernels.gpu.source import WARP, launch, launch_blocks
+from smtdist.kernels.types import Array
 
-ALIGNED: Final = 16
-"""Tensor cores want every size and every leading dimension to be a multiple of this."""
-PANEL: Final = 4096
-"""Rows of a panel: an H100 multiplies 1.8e15 a second in panels of 4,096 rows, 1.0e15 to 1.3e15 in those of 1,024."""
-DENSE_BYTES: Final = 1 << 30
-"""Codes of a block, at most, as one byte an entry: at K = 65,536 still 16,384 patches, so that adding panels costs little."""
-CUDA_R_32I: Final = 10
-"""int32 among CUDA's types of data; CuPy does not name it."""
+TILE: Final = 128
+BAND: Final = 16
+THREADS: Final = 128
+"""Rows of a block's tile, tile rows of a band, and threads of a block, as the kernel has them."""
+BITS: Final = range(80, 100)
+"""Compute capabilities that multiply bits in one instruction; later ones have int8 alone."""
+BYTES_WORDS: Final = 1 << 10
+"""Words of a row that become bytes at a time, 32,768 patches."""
+PANEL: Final = 1024
+"""Rows of a panel in float32."""
+FLOAT_WORDS: Final = 1 << 7
+"""Words of a row that become float32 at a time, 4,096 patches: far fewer than 2^24."""
 
 
-@dataclass(frozen=True)
-class Product:
-    """A way to multiply: left (h, P) and right (w, P), int8, give left rightᵀ as int32 (h, w).
+def add_products(out: Array, left: Array, right: Array, factor: int = 1) -> None:
+    """Add factor x Σ l rᵀ to the upper triangle of `out` (rows, K), over the bits of rows (K, words) uint32.
 
-    limit : the largest sum that its accumulator holds exactly, as every smaller one; operations : assumed a
-        second;
-    entry_bytes : held of each entry of a block while it is multiplied.
+    out : int32 or int64; `words` a multiple of `ROW_WORDS`. Memory: none; 32 KiB an atom and side where bits become bytes,
+    20 KiB and panels of 16 KiB an atom where they become float32.
     """
-
-    multiply: Callable[[Array, Array], Array]
-    limit: int
-    operations: float
-    entry_bytes: int
-
-    def block_patches(self, n_patches: int, n_atoms: int) -> int:
-        """Return the patches of a block; see `block_patches`."""
-        return block_patches(n_patches, n_atoms, self.limit, DENSE_BYTES // self.entry_bytes)
-
-
-def aligned(count: int) -> int:
-    """Return the next multiple of `ALIGNED`.
-
-    >>> aligned(0), aligned(1), aligned(16)
-    (0, 16, 16)
-    """
-    return -(-count // ALIGNED) * ALIGNED
-
-
-def block_patches(n_patches: int, n_atoms: int, limit: int, size: int = DENSE_BYTES) -> int:
-    """Return the patches of a block: within `limit`, so that no count of a product can pass it, and within `size` bytes.
-
-    >>> block_patches(10**6, 8192, 2**31 - 1), block_patches(10**6, 16, 2**24), block_patches(10, 16, 2**24)
-    (131072, 1000000, 10)
-    """
-    fitting = size // aligned(n_atoms) // ALIGNED * ALIGNED
-    return max(1, min(n_patches, limit, max(ALIGNED, fitting)))
+    xp, words = array_module(out), left.shape[1]
+    able = capability(xp)
+    if able >= BITS.start and gives(xp, _adds_up, "pairs of atoms are counted in float32"):
+        if able in BITS:
+            _launch("bits", out, left, right, factor)
+            return
+        for first in range(0, words, BYTES_WORDS):
+            some = min(BYTES_WORDS, words - first)
+            rows = spread(left, first, some)
+            other = rows if left is right else spread(right, first, some)
+            add_bytes(out, rows, other, factor)
+        return
+    for first in range(0, words, FLOAT_WORDS):
+        some = min(FLOAT_WORDS, words - first)
+        rows, other = (spread(each, first, some).astype(xp.float32) for each in (left, right))
+        for start in range(0, len(out), PANEL):
+            stop = min(start + PANEL, len(out))
+            counts = xp.triu((rows[start:stop] @ other[start:].T).astype(out.dtype))
+            out[start:stop, start:] += counts if factor == 1 else factor * counts
 
 
-def blocks(n_patches: int, block: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of patches, in order, of at most `block` each."""
-    for start in range(0, n_patches, block):
-        yield start, min(start + block, n_patches)
+def add_bytes(out: Array, left: Array, right: Array, factor: int) -> None:
+    """Add factor x Σ l rᵀ over rows of int8 (K, n), n a multiple of 64; a sum over a row must stay below 2^31."""
+    xp = array_module(out)
+    _launch("bytes", out, left.view(xp.uint32), right.view(xp.uint32), factor)
 
 
-def panels(rows: int, panel: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows; the columns of a panel are those from its first row on.
-
-    >>> list(panels(5, 2))
-    [(0, 2), (2, 4), (4, 5)]
-    """
-    for start in range(0, rows, panel):
-        yield start, min(start + panel, rows)
-
-
-def marked(codes: Codes, start: int, stop: int) -> Array:
-    """Return the codes of patches start to stop as int8 zeros and ones (K, P), both sizes padded with zeros to `ALIGNED`."""
-    xp = array_module(codes.indptr)
-    dense = xp.zeros((aligned(codes.n_atoms), aligned(stop - start)), dtype=xp.int8)
-    if xp is np:
-        ends = codes.indptr[start : stop + 1]
-        patches = np.repeat(np.arange(stop - start), np.diff(ends))
-        dense[codes.indices[ends[0] : ends[-1]], patches] = 1
-    else:
-        launch(
-            "mark_atoms",
-            stop - start,
-            dense,
-            dense.shape[1],
-            codes.indptr,
-            codes.indices,
-            start,
-            stop - start,
-        )
-    return dense
+def _launch(kind: str, out: Array, left: Array, right: Array, factor: int) -> None:
+    (rows, stride), (n_atoms, words) = out.shape, left.shape
+    if words:
+        tiles = -(-n_atoms // TILE)
+        blocks = sum(BAND * (tiles - band) for band in range(0, tiles, BAND))
+        name = f"add_{kind}_{8 * out.dtype.itemsize}"
+        launch_blocks(name, blocks, THREADS, out, rows, stride, left, right, n_atoms, words, factor)
 
 
-def add_products(out: Array, codes: Codes, product: Product | None = None) -> None:
-    """Add Σ a_i a_iᵀ to the upper triangle of `out` (rows, K), by products of dense blocks."""
-    xp, (rows, n_atoms) = array_module(out), out.shape
-    product = product or product_of(xp)
-    for start, stop in blocks(codes.n_patches, product.block_patches(codes.n_patches, n_atoms)):
-        assert stop - start <= product.limit
-        dense = marked(codes, start, stop)
-        for first, last in panels(rows, PANEL):
-            counts = product.multiply(dense[first : aligned(last)], dense[first:])
-            counts = counts[: last - first, : n_atoms - first]
-            corner = counts[:, : last - first]
-            corner[...] = xp.triu(corner)
-            target = out[first:last, first:]
-            target += counts
+def spread(bits: Array, first: int, some: int) -> Array:
+    """Return some words of rows of bits as int8 zeros and ones (K, 32 some)."""
+    found = array_module(bits).empty((len(bits), some * WARP), dtype="int8")
+    launch("spread_bits", len(bits) * some, bits, *bits.shape, first, some, found, found.shape[1])
+    return found
 
 
-def product_of(xp: Any) -> Product:
-    """Return the product of an array module: int8 on tensor cores where the device has them for it, else float32."""
-    if xp is not np and int(xp.cuda.Device().compute_capability) >= 75:
-        return Product(int8_product, 2**31 - 1, choice.INT8_OPERATIONS, 1)
-    return Product(float_product, 2**24, choice.FLOAT32_OPERATIONS, 5)
-
-
-def float_product(left: Array, right: Array) -> Array:
-    """Multiply in float32, exact up to 2^24."""
-    return (left.astype("float32") @ right.astype("float32").T).astype("int32")
-
-
-def int8_product(left: Array, right: Array) -> Array:
-    """Multiply CuPy arrays by cuBLAS, int8 with int32 sums; sizes and addresses must be multiples of `ALIGNED`.
-
-    cuBLAS counts columns first, so that to it `right` is (P, w), `left` is (P, h), and rightᵀ left, as it
-    writes it, is the result (h, w) here. This order, the first transposed and the second not, is the one
-    that tensor cores have for int8.
-    """
-    xp = array_module(left)
-    cuda, cublas = xp.cuda, xp.cuda.cublas  # loaded when it is named
-    (height, depth), width = left.shape, len(right)
-    result = xp.empty((height, width), dtype=xp.int32)
-    one, zero = np.ones((), np.int32), np.zeros((), np.int32)
-    cublas.gemmEx(
-        cuda.get_cublas_handle(),
-        cublas.CUBLAS_OP_T,
-        cublas.CUBLAS_OP_N,
-        width,
-        height,
-        depth,
-        one.ctypes.data,
-        right.data.ptr,
-        cuda.runtime.CUDA_R_8I,
-        right.strides[0],
-        left.data.ptr,
-        cuda.runtime.CUDA_R_8I,
-        left.strides[0],
-        zero.ctypes.data,
-        result.data.ptr,
-        CUDA_R_32I,
-        width,
-        cublas.CUBLAS_COMPUTE_32I,
-        cublas.CUBLAS_GEMM_DEFAULT,
-    )
-    return result
+def _adds_up(xp: Any, draw: np.random.Generator) -> bool:
+    """Tell whether the kernels add known products, of two steps and two tiles, of bits and of bytes."""
+    n_atoms, words = TILE + 22, 2 * ROW_WORDS
+    kinds = {
+        "bits": draw.integers(0, 2**32, (n_atoms, words), dtype=np.uint32),
+        "bytes": draw.integers(-128, 128, (n_atoms, 4 * words), dtype=np.int8).view(np.uint32),
+    }
+    if capability(xp) not in BITS:
+        del kinds["bits"]
+    for kind, rows in kinds.items():
+        numbers = np.unpackbits(rows.view(np.uint8), axis=1) if kind == "bits" else rows.view(np.int8)
+        wanted = np.triu(numbers.astype(np.int64) @ numbers.T.astype(np.int64))
+        placed, found = xp.asarray(rows), xp.zeros((n_atoms, n_atoms), dtype=xp.int64)
+        _launch(kind, found, placed, placed, 1)
+        if not np.array_equal(to_host(found), wanted):
+            return False
+    return True
