@@ -462,6 +462,13 @@ class _Tables:
         }
         for key, values in choices.items():
             yield from self.varied("recipe", key, [{key: value} for value in values])
+        own = {"whitening_covariance": "image"}
+        whitenings: list[dict[str, Any]] = [
+            {"whitening_covariance": "data"},
+            *(own | {"ridge": ridge} for ridge in (3e-4, 1e-3, 3e-3)),
+            *(own | {"mean": "context", "drop": drop} for drop in (16, 32)),
+        ]
+        yield from self.varied("recipe", "whitening", whitenings)
         methods: list[dict[str, Any]] = [
             {"dictionary_method": "random"},
             {"dictionary_method": "diverse", "dictionary_cosine": 0.38},

@@ -17,12 +17,13 @@ from smtdist.kernels.device import array_module, beside, is_host, like, once, to
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
 from smtdist.kernels.gpu.marks import Marks
+from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.patches import centred_patches, check_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes, Encoder, Whitener
-from smtdist.kernels.whitening import contrast_floor, grid_scale, unit_grid
+from smtdist.kernels.whitening import contrast_floor, grid_scale, image_whitenings, unit_grid
 
 SLICE_PATCHES = 2048
 """Patches that a thread takes from raw pixels to codes in one go, in whole images."""
@@ -166,13 +167,14 @@ def grid_patches(
         grid[:, here], constant[here] = source(first, last)
 
     with single_blas():
-        run_ranges(work, image_slices(len(images), n))
+        run_ranges(work, image_slices(len(images), n, whitener))
     return grid, constant
 
 
-def image_slices(images: int, patches: int) -> list[tuple[int, int]]:
+def image_slices(images: int, patches: int, whitener: Whitener) -> list[tuple[int, int]]:
     """Return the ranges of images, of so many patches each, that the CPU takes from raw pixels to codes in one go."""
-    return even_ranges(images, max(1, SLICE_PATCHES // patches))
+    made = whitener.geometry.positions if whitener.own else patches  # a Σ of its own is that of all patches
+    return even_ranges(images, max(1, SLICE_PATCHES // made))
 
 
 def patch_source(
@@ -184,7 +186,8 @@ def patch_source(
     """
     geometry = whitener.geometry
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
-    digits = digits_of(whitener) if is_host(images) and at is None else None
+    digits = digits_of(whitener) if is_host(images) and at is None and not whitener.own else None
+    order = mirrored_pixels(geometry) if mirror else None
 
     def source(first: int, last: int) -> tuple[Array, Array]:
         grid = pixel_grid(images[first:last], whitener.scale, whitener.grey, first)
@@ -193,11 +196,13 @@ def patch_source(
             check_patches(grid, geometry, whitener.mean)
             grid, constant = unit_patches(grid, whitener, digits, floor_sum, grid_scale(geometry.pixels))
         else:
-            own = None if at is None else at[first:last]
-            centred = centred_patches(
-                grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean, own
-            )
-            grid, constant = unit_grid(centred, whitener.whiten, floor_sum)
+            means = whitener.mean, whitener.mean_context, whitener.global_mean
+            centred = centred_patches(grid, geometry, *means, None if at is None else at[first:last])
+            matrix = whitener.whiten
+            if whitener.ridge is not None and matrix is not None:
+                every = centred if at is None else centred_patches(grid, geometry, *means)
+                matrix = image_whitenings(every, last - first, whitener.ridge, order)
+            grid, constant = unit_grid(centred, matrix, floor_sum)
         if constants is not None:
             n = len(constant) // (last - first)
             constants[first * n : last * n] = constant
@@ -263,7 +268,9 @@ def _pieces(
             encoder.zero_code == "activate_best",
         )
         source, constants = noting_source(images, [encoder], mirror, at)
-        bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
+        bits, indptr = cpu.mark_all(
+            source, image_slices(len(images), n, encoder.whitener), n, len(images) * n, rule
+        )
         own = sites(np.diff(indptr), constants, encoder.constant_patch, encoder.zero_code)
         whole = Codes(indptr, None, len(atoms), bits, own)
         for start, stop in image_cuts(indptr, len(images), whole.entries if capacity is None else capacity):

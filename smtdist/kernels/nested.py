@@ -86,7 +86,9 @@ def nested_pieces(
         for one in encoders
     ]
     source, constants = noting_source(images, encoders, mirror, at)
-    marked = _mark_all_nested(source, image_slices(len(images), n), n, len(images) * n, rules)
+    marked = _mark_all_nested(
+        source, image_slices(len(images), n, longest.whitener), n, len(images) * n, rules
+    )
     together = sum(indptr for _, indptr in marked)
     for start, stop in image_cuts(together, len(images), capacity * len(encoders)):
         listed = [

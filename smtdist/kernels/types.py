@@ -185,6 +185,14 @@ class Whitener:
         Array | None
     )  # (p, p) float64 with integer values, from `integer_whitening`; None: not whitened yet
     sampling: Sampling = ALL_POSITIONS
+    ridge: float | None = (
+        None  # λ in squared steps, where each image is whitened by its own Σ instead of by `whiten`
+    )
+
+    @property
+    def own(self) -> bool:
+        """Whether the patches of each image are whitened by their own Σ."""
+        return self.ridge is not None and self.whiten is not None
 
     @property
     def undrawn(self) -> Whitener:

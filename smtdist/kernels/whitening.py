@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from fractions import Fraction
-from math import ceil, floor, sqrt
+from math import ceil, floor, fsum, sqrt
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from smtdist.errors import DataError
 from smtdist.kernels.cpu import whitening as cpu
 from smtdist.kernels.device import array_module, beside, is_host, like, to_host
 from smtdist.kernels.gpu import patches as gpu
+from smtdist.kernels.products import Ordered
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, PixelScale
 
@@ -90,6 +91,70 @@ def integer_whitening(whiten: Array) -> Array:
     return xp.rint(whiten * 2.0 ** (bits - exponent))
 
 
+def image_whitenings(centred: Array, images: int, ridge: float, order: Array | None) -> Array:
+    """Return (λI + Σ)^(-1/2) of each image by the Σ of its own patches, as whole numbers (B, p, p) of `integer_whitening`.
+
+    SMT 2023, appendix C, takes the mean off the patches of a context and leaves open whether Σ is the context's, too. Σ is
+    exact, and the root has the same bits on any processor: on a device, too, it is the CPU's.
+
+    centred : (p, B n) whole numbers, all patches of each image; ridge : λ in their squared unit. order : of mirror images,
+    the order in which a mirrored patch has the pixels of the patch: their matrices are those of the images, mirrored.
+    Memory: 64 p² bytes an image.
+
+    >>> image_whitenings(np.array([[3.0, -3.0], [0.0, 0.0]]), 1, 7.0, None)[0].round(3).tolist()
+    [[88752371.0, 0.0], [0.0, 134217728.0]]
+    """
+    xp, pixels = array_module(centred), len(centred)
+    patches = centred.reshape(pixels, images, -1).transpose(1, 0, 2)
+    moments = xp.zeros((images, pixels, pixels), dtype=xp.int64)
+    for start, stop in even_ranges(patches.shape[2], MOMENT_SLICE):
+        part = patches[:, :, start:stop]
+        moments += xp.matmul(part, part.transpose(0, 2, 1)).astype(xp.int64)
+    host, roots = to_host(moments), np.empty((images, pixels, pixels))
+
+    def work(first: int, last: int) -> None:
+        for image in range(first, last):
+            # the same numbers in the same order for both views
+            moment = host[image] if order is None else host[image][np.ix_(order, order)]
+            covariance = moment / patches.shape[2]
+            covariance[np.diag_indices(pixels)] += ridge
+            root = integer_whitening(inverse_root(covariance, ridge))
+            roots[image] = root if order is None else root[np.ix_(order, order)]
+
+    run_ranges(work, even_ranges(images, 1))
+    return like(centred, roots)
+
+
+NEARLY_ONE = 1 - 2.0**-40
+"""A least singular value from which one more step of `inverse_root` leaves nothing but rounding."""
+
+
+def inverse_root(matrix: Array, least: float) -> Array:
+    """Return A^(-1/2) of a symmetric matrix (p, p) of eigenvalues of at least `least` > 0: the same bits on any processor.
+
+    LAPACK's eigenvectors depend on the processor in their last bits; these are products in one order (`Ordered`). Newton and
+    Schulz's coupled iteration (Higham 2008, "Functions of Matrices", eq. 6.35) with Y = A / c and Z = I at first:
+    T = 1.5 μ I - 0.5 μ³ Z Y, Y ← Y T, Z ← T Z, until Z = (A / c)^(-1/2). The trace c is at least the largest eigenvalue.
+    The scale μ maps the interval [l, 1] of singular values of (ZY)^(1/2) to the shortest one up to 1 (Chen and Chow 2014, "A
+    Stable Scaling of Newton-Schulz"), so that a condition of 10^4 takes ten rounds.
+
+    >>> inverse_root(np.diag([4.0, 0.25]), 0.25).round(12).tolist()
+    [[0.5, 0.0], [0.0, 2.0]]
+    """
+    scale = fsum(np.diag(matrix).tolist())  # exact, so that no order of the sum matters
+    y, z, low = matrix / scale, np.eye(len(matrix)), sqrt(least / scale)
+    last = False
+    while not last:
+        last = low > NEARLY_ONE
+        mu = sqrt(3 / (1 + low + low * low))
+        step = Ordered(y)(z)
+        step *= -0.5 * mu**3
+        step[np.diag_indices(len(step))] += 1.5 * mu
+        y, z = Ordered(step)(y), Ordered(z)(step)
+        low *= 1.5 * mu - 0.5 * mu**3 * low * low
+    return (z + z.T) / (2 * sqrt(scale))
+
+
 def grid_scale(p: int) -> int:
     """Return s = ⌊4096 - √p / 2⌋: a unit vector times s, rounded, has a squared norm of at most 2^24.
 
@@ -116,7 +181,8 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float) -> tuple[A
     A patch is constant where Σ m² < `floor_sum` or y is zero; its g is zero. ‖y‖² is summed in pixel order
     and no operation is contracted, so that every machine returns the same bits.
 
-    centred : (p, N) whole numbers, |m| <= 2^16; whiten : (p, p) from `integer_whitening`, or None for y = m.
+    centred : (p, N) whole numbers, |m| <= 2^16; whiten : (p, p) from `integer_whitening`, (B, p, p) of `image_whitenings` for
+    the patches of each of B images, or None for y = m.
     Returns float32 (p, N) of whole numbers and bool (N,). Memory: 20 p bytes a patch beyond the input.
 
     >>> unit_grid(np.array([[3.0, 0.0], [4.0, 0.0]]), None, 1.0)[0].tolist()

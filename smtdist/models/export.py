@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.writing import whole_file
-from smtdist.errors import ConfigurationError, ModelError, command
+from smtdist.errors import ConfigurationError, ModelError, command, equals
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import patches, representation
 from smtdist.kernels import pixels as pixel_values
@@ -197,6 +197,10 @@ def tables(exported: readout.ImageTransform) -> Tables:
     if whitener.whiten is None:
         raise ModelError(
             "The model has no whitening matrix, so there is no encoder to export; fit it first."
+        )
+    if whitener.own:
+        raise ConfigurationError(
+            f"An exported encoder has one whitening for all images; fit with {equals('whitening_covariance', 'data')} to export."
         )
     reach = geometry.reach(whitener.mean_context)
     rows_near, near_rows = _near(rows, geometry.rows, size, reach)

@@ -36,6 +36,7 @@ FROZEN: Final = (
     "subtract_mean",
     "mean_context",
     "whitening_reg",
+    "whitening_covariance",
     "min_contrast",
     "to_grayscale",
     "pixel_range",

@@ -211,6 +211,7 @@ def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -
     seed, mirrored = (settings.random_state, settings.dictionary_mirrored) if drawn else (0, False)
     sampling = Sampling(settings.patch_stride, settings.positions, seed, mirrored)
     context, contrast = settings.resolved_mean_context, settings.min_contrast
+    ridge = settings.whitening_reg / scale.unit**2 if settings.whitening_covariance == "image" else None
     return Whitener(
         geometry,
         scale,
@@ -221,6 +222,7 @@ def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -
         contrast,
         None,
         sampling,
+        ridge,
     )
 
 

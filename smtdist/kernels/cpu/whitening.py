@@ -51,12 +51,20 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int
     centred = np.ascontiguousarray(centred)
     p, n = centred.shape
     grid, constant = np.empty((p, n), np.float32), np.empty(n, np.bool_)
+    matrices = None if whiten is None else whiten.reshape(-1, p, p)
+    each = max(1, n if matrices is None else n // len(matrices))
 
     def work(start: int, stop: int) -> None:
-        y = centred[:, start:stop].copy() if whiten is None else whiten @ centred[:, start:stop]
+        part = centred[:, start:stop]
+        y = part.copy() if matrices is None else matrices[start // each] @ part
         room = np.zeros(stop - start), np.zeros(stop - start)
         normalise(centred, start, y, floor_sum, float(scale), room, grid, constant)
 
     with single_blas():
-        run_ranges(work, even_ranges(n, CHUNK))
+        chunks = [
+            (first + start, first + stop)
+            for first in range(0, n, each)
+            for start, stop in even_ranges(each, CHUNK)
+        ]
+        run_ranges(work, chunks)
     return grid, constant

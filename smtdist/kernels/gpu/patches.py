@@ -40,7 +40,12 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int
     """Return float32 (p, N) and bool (N,); see `smtdist.kernels.whitening`."""
     xp, (pixels, patches) = array_module(centred), centred.shape
     centred = xp.ascontiguousarray(centred)
-    y = centred if whiten is None else xp.ascontiguousarray(whiten @ centred)
+    y = centred
+    if whiten is not None and whiten.ndim == 2:
+        y = xp.ascontiguousarray(whiten @ centred)
+    elif whiten is not None:  # a matrix for each image
+        parts = centred.reshape(pixels, len(whiten), -1).transpose(1, 0, 2)
+        y = xp.ascontiguousarray(xp.matmul(whiten, parts).transpose(1, 0, 2))
     grid, constant = xp.empty((pixels, patches), dtype=xp.float32), xp.empty(patches, dtype=xp.bool_)
     launch(
         "unit_vectors", -(-patches // WARP), centred, y, np.float64(floor_sum), np.float64(scale), pixels, patches, grid,

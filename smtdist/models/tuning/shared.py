@@ -100,12 +100,13 @@ class _Stages:
         found: dict[Key, tuple[Whitening, Whitener]] = {}
         result = []
         for settings, moment in zip(trials, moments, strict=True):
-            key = (moment, settings.whitening_reg, settings.min_contrast)
+            ridge = smt_model.whitener_for(self.source, settings).ridge
+            key = (moment, settings.whitening_reg, ridge, settings.min_contrast)
             if key not in found:
                 whitening = smt_fit.whitening_of(
                     states[moment], moment.whitener, settings, self.source.name
                 )
-                first = replace(moment.whitener, min_contrast=settings.min_contrast)
+                first = replace(moment.whitener, min_contrast=settings.min_contrast, ridge=ridge)
                 found[key] = whitening, smt_model.whitened(first, whitening)
             result.append(found[key])
         return result
@@ -114,7 +115,8 @@ class _Stages:
         first = smt_model.whitener_for(self.source, settings)
         # what the sum does not depend on must not tell two of them apart
         reach = first.mean_context if first.mean == "context" else "whole"
-        return PatchMoment(replace(first, min_contrast=0.0, mean_context=reach), settings.augment_flip)
+        first = replace(first, min_contrast=0.0, mean_context=reach, ridge=None)
+        return PatchMoment(first, settings.augment_flip)
 
     def choose(
         self, trials: Sequence[Configuration], whitenings: Sequence[tuple[Whitening, Whitener]]
