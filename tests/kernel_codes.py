@@ -68,6 +68,7 @@ def device_settings(atoms, centroids, components):
     vq = Configuration(patch=4, feature="vq", dictionary=centroids, n_components=components)
     return {
         "gq": gq.replace(threshold=0.4, flip=True),
+        "gq-own": gq.replace(threshold=0.4, flip=True, whitening_covariance="image"),
         "gq-window": gq.replace(context=2, order=2, zero_code="activate_best"),
         "gq-deficit": gq.replace(context=3, min_contrast=12.0),
         "vq": vq.replace(context=2, constant_patch="activate_best"),

@@ -462,7 +462,7 @@ class _Tables:
         }
         for key, values in choices.items():
             yield from self.varied("recipe", key, [{key: value} for value in values])
-        own = {"whitening_covariance": "image"}
+        own: dict[str, Any] = {"whitening_covariance": "image"}
         whitenings: list[dict[str, Any]] = [
             {"whitening_covariance": "data"},
             *(own | {"ridge": ridge} for ridge in (3e-4, 1e-3, 3e-3)),

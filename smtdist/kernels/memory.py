@@ -93,10 +93,15 @@ def batch_bytes(
     codes = 2 * capacity + 20 * patches  # entries; where they begin, and which patches are sites
     # one thread's slice of images: centred in float64, or as pixels in pairs with their means; a chunk whitened, the grid, a
     # tile of products
-    slice_images = min(images, max(1, SLICE_PATCHES // n))
+    own = (
+        whitener.ridge is not None
+    )  # patches are whitened by their image's Σ, for which all of its patches are made
+    slice_images = min(images, max(1, SLICE_PATCHES // (geometry.positions if own else n)))
     chunk = p * max(8 * CHUNK, (4 * MOST_DIGITS + 8) * UNITS_CHUNK)
     work = threads() * (slice_images * n * (12 * p + 64) + TILE_BYTES + chunk + numbers // images * 8)
-    if p <= MOST_PIXELS:
+    if own:
+        work += threads() * slice_images * (16 * geometry.positions * p + 96 * p * p)
+    elif p <= MOST_PIXELS:
         work += 48 * p * p  # the digits of the whitening
     if form == "bits" and p >= cpu_dictionary.TILED_PIXELS:
         work += byte_tiles.atoms_bytes(n_atoms, p) + byte_tiles.PACKING

@@ -90,8 +90,11 @@ def test_the_card_is_named(fake_cupy):
 
 @pytest.mark.parametrize("mean", ["level", "context"])
 def test_a_batch_asks_little_of_a_device(fake_cupy, mean):
-    """Two views of a batch: at most 40 operations are started, and the host waits twice, for how many patches are kept."""
-    settings, geometry = preset("cifar10-gq"), Geometry(18, 18, 3, 6)
+    """Two views of a batch: at most 40 operations are started, and the host waits twice, for how many patches are kept.
+
+    Roots of a Σ of each image are made on the host, for which it waits twice more.
+    """
+    settings, geometry = preset("cifar10-gq").replace(whitening_covariance="data"), Geometry(18, 18, 3, 6)
     whitener = replace(
         unwhitened(settings, geometry, pixel_scale(np.uint8, None)),
         whiten=integer_whitening(np.eye(108)),

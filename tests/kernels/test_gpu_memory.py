@@ -14,13 +14,12 @@ from smtdist.statistics.cooccurrence import CodeSums
 IMAGES = 4
 
 
-def sums(feature, context, order, threshold, mean="context", n_atoms=300, sampling=None):
+def sums(feature, context, order, threshold, mean="context", n_atoms=300, sampling=None, ridge=None):
     """On images of 16 x 16 x 3 with 169 patches of 48 numbers each."""
     geometry = Geometry(16, 16, 3, 4)
     whiten = integer_whitening(np.eye(48))
-    whitener = Whitener(
-        geometry, pixel_scale(np.uint8, None), False, mean, 2, None, 1.0, whiten, sampling or Sampling()
-    )
+    scale, sampling = pixel_scale(np.uint8, None), sampling or Sampling()
+    whitener = Whitener(geometry, scale, False, mean, 2, None, 1.0, whiten, sampling, ridge)
     atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(n_atoms, 48)))
     encoder = Encoder(
         whitener, atoms, feature, threshold_cut(threshold, 48), True, "leave_out", "leave_out"
@@ -37,6 +36,10 @@ CASES = {
     "gq of second order, whole": sums("gq", "whole", 2, 0.2),
     "gq on a stride": sums("gq", "whole", 1, 0.2, sampling=Sampling(2)),
     "gq of drawn patches": sums("gq", "whole", 1, 0.2, sampling=Sampling(1, 40)),
+    "gq, each image whitened": sums("gq", "whole", 1, 0.2, ridge=1e6),
+    "gq of drawn patches, each image whitened": sums(
+        "gq", "whole", 1, 0.2, sampling=Sampling(1, 40), ridge=1e6
+    ),
     "vq": sums("vq", "whole", 1, 0.2),
     "vq in windows": sums("vq", 2, 1, 0.2),
 }

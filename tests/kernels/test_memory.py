@@ -26,12 +26,17 @@ def statistics(context, threshold, n_atoms=256):
     gq = Encoder(whitener, atoms, "gq", cut, False, "leave_out", "keep")
     vq = Encoder(whitener, atoms, "vq", cut, True, "leave_out", "leave_out")
     spares = Candidates(whitener, False, 1024, 1)
+    own = replace(whitener, ridge=1e6)
     return {
         "moment": PatchMoment(whitener, True),
         "gq": CodeSums(gq, context, 1, False, 1000),
         "vq": CodeSums(vq, context, 1, False, 1000),
         "centroids": Centroids(vq, False, spares),
         "candidates": spares,
+        "gq, each image whitened": replace(
+            CodeSums(gq, context, 1, False, 1000), encoder=replace(gq, whitener=own)
+        ),
+        "candidates, each image whitened": replace(spares, whitener=own),
     }
 
 
@@ -45,7 +50,7 @@ def peak_of_a_batch(statistic, images):
 @pytest.mark.usefixtures("thread_count")
 @pytest.mark.parametrize("context", ["whole", 2])
 @pytest.mark.parametrize("threshold", [0.02, 0.2], ids=["dense", "sparse"])
-@pytest.mark.parametrize("name", ["moment", "gq", "vq", "centroids", "candidates"])
+@pytest.mark.parametrize("name", statistics("whole", 0.2))
 def test_the_first_batch_takes_what_was_planned(name, threshold, context):
     statistic = statistics(context, threshold)[name]
     images = np.random.default_rng(1).integers(0, 256, (IMAGES, 64, 64, 3), dtype=np.uint8)

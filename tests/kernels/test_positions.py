@@ -122,7 +122,7 @@ class TestDraw:
     def test_nothing_is_listed_where_all_are_coded(self):
         plain = Whitener(Geometry(6, 7, 1, 3), SCALE, False, "patch", 1, None, 1.0, None)
         for sampling in (Sampling(), Sampling(1, 20), Sampling(1, 999, 4)):
-            every = Whitener(*list(vars(plain).values())[:-1], sampling)
+            every = replace(plain, sampling=sampling)
             assert positions.drawn_positions(every, np.arange(3, dtype=np.uint64), 0) is None
             assert positions.lattice_positions(every, 3) is None
 
@@ -210,7 +210,7 @@ class TestPatches:
     def test_codes_off_the_stride_are_empty(self, whitener, seed, feature, mirror, body):
         encoder = some_encoder(whitener, seed, feature)
         images, n = images_of(whitener, seed, 3), whitener.geometry.positions
-        plain = some_encoder(Whitener(*list(vars(whitener).values())[:-1]), seed, feature)
+        plain = some_encoder(replace(whitener, sampling=Sampling()), seed, feature)
         want = encode(images, plain, mirror)
         on_stride = np.isin(np.arange(3 * n) % n, oracle_positions(whitener, 0, 0, drawn=False))
         counts = np.diff(want.indptr)

@@ -1,0 +1,109 @@
+"""Patches whitened by the Σ of their own image: the equation, and the same bits however they are asked for."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smtdist.kernels import codes, patches
+from smtdist.kernels.device import to_host
+from smtdist.kernels.mirrored import mirrored_pixels
+from smtdist.kernels.pixels import pixel_grid, pixel_scale
+from smtdist.kernels.types import Geometry, Whitener
+from smtdist.kernels.whitening import grid_scale, image_whitenings, integer_whitening, inverse_root
+
+GEOMETRY = Geometry(12, 13, 3, 4)
+SCALE = pixel_scale(np.uint8, None)
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 12, 13, 3), dtype=np.uint8)
+IMAGES[1] = IMAGES[1] // 16 + 100  # of little contrast
+IMAGES[2, :, :6] = 90  # in part constant
+
+
+def whitener(mean="level", ridge=1e-3):
+    whiten = integer_whitening(np.eye(GEOMETRY.pixels))
+    offset = np.full(GEOMETRY.pixels, 30_000) if mean == "global" else None
+    own = Whitener(GEOMETRY, SCALE, False, mean, "whole", offset, 1.0, whiten)
+    return replace(own, ridge=ridge / SCALE.unit**2)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.integers(1, 60), st.floats(0, 7))
+def test_the_root_of_an_inverse(seed, size, decades):
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    values = 10 ** rng.uniform(-decades, 0, size)
+    values[0] = 10**-decades
+    matrix = (basis * values) @ basis.T
+    found = inverse_root((matrix + matrix.T) / 2, 10**-decades)
+    expected = (basis * values**-0.5) @ basis.T
+    assert np.abs(found - expected).max() <= 1e-14 * 10 ** (1.5 * decades) + 1e-12
+    np.testing.assert_array_equal(found, found.T)
+
+
+def test_roots_have_these_bits_on_any_processor():
+    numbers = np.arange(40 * 90).reshape(40, 90) * 7919 % 1009 - 504.0
+    found = inverse_root(numbers @ numbers.T / 90 + np.eye(40), 1.0)
+    assert hashlib.blake2b(found.tobytes(), digest_size=8).hexdigest() == "cf6de1b14e2dc1d7"
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("mean", patches.AVERAGES)
+def test_patches_are_those_of_the_equation(mean, mirror):
+    """y = (λI + Σ)^(-1/2) x with Σ the mean of x xᵀ over the patches of an image, in units of the range of pixels."""
+    own = whitener(mean)
+    grid, constant = codes.grid_patches(IMAGES, own, mirror)
+    seen = IMAGES[:, :, ::-1] if mirror else IMAGES
+    centred = patches.centred_patches(
+        pixel_grid(seen, SCALE, False), GEOMETRY, mean, "whole", own.global_mean
+    )
+    for image, part in enumerate(centred.reshape(GEOMETRY.pixels, len(IMAGES), -1).transpose(1, 0, 2)):
+        x = part * SCALE.unit
+        values, vectors = np.linalg.eigh(x @ x.T / x.shape[1])
+        y = (vectors * (np.maximum(values, 0) + 1e-3) ** -0.5) @ vectors.T @ x
+        here = slice(image * GEOMETRY.positions, (image + 1) * GEOMETRY.positions)
+        flat = constant[here]
+        assert not grid[:, here][:, flat].any()
+        expected = grid_scale(GEOMETRY.pixels) * y[:, ~flat] / np.linalg.norm(y[:, ~flat], axis=0)
+        assert np.abs(grid[:, here][:, ~flat] - expected).max() <= 0.5 + 1e-3
+
+
+def test_mirror_images_have_the_patches_mirrored():
+    """To the bit, so that mirrored atoms have mirrored codes."""
+    shape = (GEOMETRY.pixels, len(IMAGES), GEOMETRY.rows, GEOMETRY.columns)
+    plain, mirrored = (
+        codes.grid_patches(IMAGES, whitener(), mirror)[0].reshape(shape) for mirror in (False, True)
+    )
+    np.testing.assert_array_equal(mirrored, plain[mirrored_pixels(GEOMETRY)][..., ::-1])
+
+
+@pytest.mark.usefixtures("thread_count")
+@pytest.mark.parametrize("mirror", [False, True])
+def test_chosen_patches_and_single_images_have_the_same_bits(mirror):
+    own = whitener("context")
+    whole, flat = codes.grid_patches(IMAGES, own, mirror)
+    at = np.array([np.sort(np.random.default_rng(i).permutation(90)[:7]) for i in range(5)], np.int32)
+    chosen = (np.arange(5)[:, None] * GEOMETRY.positions + at).reshape(-1)
+    some, constant = codes.grid_patches(IMAGES, own, mirror, at)
+    np.testing.assert_array_equal(some, whole[:, chosen])
+    np.testing.assert_array_equal(constant, flat[chosen])
+    alone = [codes.grid_patches(image[None], own, mirror)[0] for image in IMAGES]
+    np.testing.assert_array_equal(np.concatenate(alone, axis=1), whole)
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("mean", ["level", "context", "patch"])
+def test_a_device_has_the_bits_of_the_cpu(fake_cupy, mean, mirror):
+    own = whitener(mean)
+    at = np.tile(np.arange(3, 60, 9, dtype=np.int32), (len(IMAGES), 1))
+    for places in (None, at):
+        found = codes.grid_patches(fake_cupy.asarray(IMAGES), own, mirror, places)
+        for one, other in zip(found, codes.grid_patches(IMAGES, own, mirror, places), strict=True):
+            np.testing.assert_array_equal(to_host(one), other)
+
+
+def test_an_image_without_contrast_is_left_as_it_is():
+    found = image_whitenings(np.zeros((4, 6)), 2, 5.0, None)
+    np.testing.assert_array_equal(found, found[0, 0, 0] * np.array([np.eye(4)] * 2))
