@@ -195,6 +195,10 @@ class DataWarning(UserWarning):
     """The input can be read, and something in it may not be what was meant."""
 
 
+class DeviceWarning(UserWarning):
+    """A GPU is not used, or will be slow."""
+
+
 def warn(sentence: str, kind: type[Warning]) -> None:
     """Warn; the warning names the line outside smtdist that asked for what is warned of."""
     calls, frame = 2, sys._getframe(1)

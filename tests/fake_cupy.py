@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from smtdist.kernels.gpu import card
+
 
 class Pointer:
     def __init__(self, address):
@@ -197,7 +199,7 @@ class FakeCupy(types.ModuleType):
 
     ndarray = DeviceArray
 
-    def __init__(self, devices=1, capability="90", prompt=False):
+    def __init__(self, devices=1, capability="90", prompt=False, attributes=()):
         super().__init__("cupy")
         self.log, self.numbers, self.current, self.prompt = [], itertools.count(), [], prompt
         self.empty, self.zeros = aligned_empty, zeros
@@ -213,6 +215,9 @@ class FakeCupy(types.ModuleType):
             runtime=types.SimpleNamespace(
                 getDeviceCount=lambda: devices,
                 getDevice=lambda: 0,
+                deviceGetAttribute=lambda which, number: dict(attributes).get(which, 0),
+                driverGetVersion=lambda: 12040,
+                runtimeGetVersion=lambda: 13000,
                 getDeviceProperties=lambda number: {"name": b"A card of straw"},
                 CUDA_R_8I=3,
                 memGetInfo=lambda: (1 << 36, 1 << 37),
@@ -279,6 +284,7 @@ def install(monkeypatch, **options):
     global MODULE
     MODULE = FakeCupy(**options)
     MODULE.start()
+    monkeypatch.setattr(card, "_why", {})
     monkeypatch.setitem(sys.modules, "cupy", MODULE)
     monkeypatch.setitem(sys.modules, "cupyx.scipy.linalg", CUPYX)
     return MODULE

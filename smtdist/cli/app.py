@@ -25,7 +25,7 @@ from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, NOTHING, about, lo
 from smtdist.cli.errors import UsageError, WrongUsage, in_shell, of_usage
 from smtdist.errors import (
     PLAIN,
-    DataWarning,
+    DataError,
     InterruptedRun,
     MemoryBudgetError,
     OutputExistsError,
@@ -126,8 +126,8 @@ def sentences(debug: bool = False) -> Iterator[None]:
 def _show(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **_others: Any
 ) -> None:
-    """Show a warning of data as a sentence, any other as Python does."""
-    if issubclass(category, DataWarning):
+    """Show a warning of data or a GPU as a sentence, any other as Python does."""
+    if category.__module__ == DataError.__module__:
         typer.echo(visible(masked(str(message))), err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)

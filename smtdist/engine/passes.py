@@ -134,6 +134,7 @@ class Engine:
         """
         return Engine(
             self.executor,
+            EventStream(words=self.events.words),
             stop=self.stop,
             on_bad_chunk=self.on_bad_chunk,
             skipped=self.skipped,
@@ -201,12 +202,13 @@ class Engine:
                 self.heed_stop()
                 attendance.check()
             try:
-                baseline, device, compiling = executor.result(handle)
+                baseline, device, compiling, remarks = executor.result(handle)
                 break
             except TaskLost as lost:
                 failures = count_failure(failures, lost)
             finally:
                 executor.release([handle])
+        self.events.tell_of_device(remarks)
         slots = executor.slots()
         alone = slots == 1 and executor.alone
         threads = executor.threads()  # and what limits of a worker's process leave to it by now

@@ -38,6 +38,7 @@ from smtdist.engine.tree import Node
 from smtdist.engine.unchanged import Checks
 from smtdist.errors import DataError, MemoryBudgetError, SmtdistError
 from smtdist.kernels.device import gpu_available, place, to_host, uploading
+from smtdist.kernels.gpu import card
 from smtdist.kernels.threads import even_ranges, set_threads
 from smtdist.statistics.base import State, Statistic
 
@@ -314,10 +315,11 @@ def probe(
     *,
     report: Report | None = None,
     permit: Permit | None = None,
-) -> tuple[int, int | None, float]:
+) -> tuple[int, int | None, float, tuple[str, ...]]:
     """Compile and warm the kernels of a pass on one image of noise.
 
-    Returns the bytes then resident, the memory of the GPU where there is one, and the seconds that compiling took.
+    Returns the bytes then resident, the memory of the GPU where there is one, the seconds that compiling took, and what
+    a user should know of the GPU.
     """
     from smtdist.kernels.cpu.jit import compile_timer  # half a second, which only workers need
 
@@ -337,4 +339,4 @@ def probe(
         contextlib.suppress(ArithmeticError, SmtdistError),  # the noise may lie outside the pixel range
     ):
         twin.update(state, image, 0)
-    return resident_bytes(), device_memory() if gpu_available() else None, compiled()
+    return resident_bytes(), device_memory() if gpu_available() else None, compiled(), card.remarks()
