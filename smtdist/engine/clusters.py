@@ -292,7 +292,7 @@ def _kubernetes(choice: ClusterChoice, workers: int | None, waiting: Waiting | N
 @contextmanager
 def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
     """A worker for each GPU of this machine, on the loopback interface."""
-    dask_cuda = package("dask_cuda", "dask-cuda", "cuda")
+    dask_cuda = package("dask_cuda", "dask-cuda", "cuda", "cuda-cluster")
     options, other = sections(choice, required=False)
     if workers:
         options["n_workers"] = workers
@@ -401,13 +401,13 @@ def started(kind: str, make: Callable[..., Any], *arguments: Any, **options: Any
         raise SmtdistError(f"The {kind} cluster did not start: {said}") from error
 
 
-def package(module: str, name: str, extra: str) -> Any:
+def package(module: str, name: str, kind: str, extra: str = "") -> Any:
     """Import what a kind of cluster is built on, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise SmtdistError(
-            f"{option('cluster', extra)} needs the package {name} ({error}); pip install 'smtdist[{extra}]'."
+            f"{option('cluster', kind)} needs the package {name} ({error}); pip install 'smtdist[{extra or kind}]'."
         ) from error
 
 

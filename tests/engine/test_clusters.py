@@ -184,20 +184,22 @@ def test_configurations_that_are_refused(tmp_path, name, text, said):
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "package"),
+    ("name", "module", "package", "extra"),
     [
-        ("slurm", "dask_jobqueue", "dask-jobqueue"),
-        ("ssh", "asyncssh", "asyncssh"),
-        ("kubernetes", "dask_kubernetes", "dask-kubernetes"),
-        ("cuda", "dask_cuda", "dask-cuda"),
+        ("slurm", "dask_jobqueue", "dask-jobqueue", "slurm"),
+        ("ssh", "asyncssh", "asyncssh", "ssh"),
+        ("kubernetes", "dask_kubernetes", "dask-kubernetes", "kubernetes"),
+        ("cuda", "dask_cuda", "dask-cuda", "cuda-cluster"),
     ],
 )
-def test_a_missing_package_is_one_sentence(monkeypatch, name, module, package):
+def test_a_missing_package_is_one_sentence(monkeypatch, name, module, package, extra):
     for loaded in [key for key in sys.modules if key.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
     with (
-        pytest.raises(SmtdistError, match=rf"needs the package {package}.*pip install 'smtdist\[{name}\]'"),
+        pytest.raises(
+            SmtdistError, match=rf"needs the package {package}.*pip install 'smtdist\[{extra}\]'"
+        ),
         executor_of(ClusterChoice(name), 1),
     ):
         pass
