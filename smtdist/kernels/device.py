@@ -19,6 +19,14 @@ from smtdist.kernels.types import Array
 
 PRODUCTS_VARIABLE = "SMTDIST_PRODUCTS"
 """Environment variable that names how patches and atoms are multiplied; a GPU heeds "float32" alone."""
+ROUNDING = (
+    "CUPY_TF32",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUBLAS_EMULATE_SINGLE_PRECISION",
+    "CUBLAS_EMULATE_DOUBLE_PRECISION",
+    "CUBLAS_EMULATION_STRATEGY",
+)
+"""Environment variables that let CuPy, or the libraries below it, make products of numbers of fewer bits."""
 Batches: TypeAlias = Iterator[tuple[int, Array]]
 _uploads: ContextVar[Uploads | None] = ContextVar("uploads", default=None)
 
@@ -69,11 +77,13 @@ def to_device(x: Array) -> Any:
 
 
 def _refuse_rounding() -> None:
-    """Codes are what exact products of float32 make them."""
-    if os.environ.get("CUPY_TF32", "0") not in ("", "0"):
-        raise ConfigurationError(
-            "CUPY_TF32 lets CuPy round what it multiplies, and codes would differ from the CPU's; unset it."
-        )
+    """Whitening, codes and sums are what exact products of float32 and float64 make them."""
+    for name in ROUNDING:
+        if os.environ.get(name, "").strip().lower() not in ("", "0", "default"):
+            raise ConfigurationError(
+                f"{name} is {os.environ[name]!r}, which lets a GPU round what it multiplies, and sums would differ from the "
+                f"CPU's; unset it."
+            )
 
 
 def like(reference: Array, x: Array) -> Any:

@@ -21,6 +21,8 @@ from smtdist.kernels import device
 from smtdist.kernels.gpu import card
 from smtdist.models.fit import fit
 
+SETTINGS = Configuration(patch=3, dictionary=8, n_components=2)
+
 
 @pytest.fixture
 def looked_for(monkeypatch):
@@ -122,12 +124,9 @@ SAID = {
 def test_a_fit_says_once_why_no_gpu_is_used(monkeypatch, how):
     monkeypatch.setattr(events, "_TOLD", set())
     how(monkeypatch)
-    source, settings = (
-        as_source(small_images(3, 24, 8, 8)),
-        Configuration(patch=3, dictionary=8, n_components=2),
-    )
+    source = as_source(small_images(3, 24, 8, 8))
     with pytest.warns(DeviceWarning, match=f"The CPU does all the work: .*{SAID[how]}") as warned:
-        fit(source, settings, Engine(SerialExecutor()))
+        fit(source, SETTINGS, Engine(SerialExecutor()))
     assert len(warned) == 1, "for all passes together"
     with pytest.raises(ConfigurationError, match=f"there is none to use: .*{SAID[how]}"):
         device.to_device(source.array)
@@ -136,7 +135,27 @@ def test_a_fit_says_once_why_no_gpu_is_used(monkeypatch, how):
     assert facts["gpu_missing"] in str(warned[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(source, settings, Engine(SerialExecutor()))
+        fit(source, SETTINGS, Engine(SerialExecutor()))
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(2, 0), (64, 1)])
+def test_a_gpu_that_is_slow_in_float64_is_told_of_before_the_run(monkeypatch, emulated, ratio, said):
+    monkeypatch.setattr(events, "_TOLD", set())
+    install(monkeypatch, prompt=True, attributes={card.DOUBLE_RATIO: ratio})
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        fit(as_source(small_images(3, 24, 8, 8)), SETTINGS, Engine(SerialExecutor()))
+    assert [f"{ratio} times slower" in str(one.message) for one in warned] == [True] * said
+
+
+@pytest.mark.parametrize("name", device.ROUNDING)
+def test_rounding_of_products_is_refused_before_any_is_made(fake_cupy, monkeypatch, name):
+    source = as_source(small_images(3, 24, 8, 8))
+    monkeypatch.setenv(name, "0")
+    device.to_device(source.array)
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(ConfigurationError, match=f"{name} is '1', .* round .*unset it"):
+        fit(source, SETTINGS, Engine(SerialExecutor()))
 
 
 def test_who_hides_the_gpus_is_not_told_that_there_is_none(monkeypatch):
