@@ -50,6 +50,7 @@ from smtdist.engine.local_cluster import (
     thread_environment,
 )
 from smtdist.errors import ConfigurationError, SmtdistError, counted, option
+from smtdist.kernels.gpu import card
 
 JOB_DESCRIPTORS = 4
 """Connections of the scheduler, which is in this process, with each worker of a batch queue, some to spare."""
@@ -305,7 +306,18 @@ def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -
         }
         cluster = started("CUDA", on_this_machine, dask_cuda.LocalCUDACluster, 1, **{**ours, **options})
         with cluster, executor_on(cluster, waiting=waiting) as executor:
+            found = executor.client.run(_gpu_missing)
+            if why := next(filter(None, found.values()), ""):
+                without = sum(map(bool, found.values()))
+                raise SmtdistError(
+                    f"{without} of {counted(len(found), 'worker')} of the CUDA cluster can use no GPU: {why}"
+                )
             yield executor
+
+
+def _gpu_missing() -> str:
+    """Return why this worker has no GPU to use, "" where it has one; it is the worker's from now on."""
+    return "" if card.taken() else card.missing()
 
 
 @contextmanager

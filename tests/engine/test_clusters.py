@@ -18,6 +18,7 @@ from calling import same_fits
 from deploying import CONFIGURATION, until
 from distributed import Client, LocalCluster
 from drawing import small_images
+from fake_cupy import install
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source, in_memory, piece_of
@@ -30,6 +31,7 @@ from smtdist.engine.local_cluster import MARK, executor_on, local_cluster, requi
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, SmtdistError
+from smtdist.kernels.gpu import card
 from smtdist.models.fit import fit
 
 N_IMAGES, LEAF = 2400, 300
@@ -254,7 +256,7 @@ def test_kubernetes_without_encryption_is_refused_unless_asked_for(operator, tmp
     assert operator == {}
 
 
-def test_cuda_gets_its_keywords_and_stays_on_loopback(monkeypatch, tmp_path):
+def test_cuda_gets_its_keywords_stays_on_loopback_and_needs_gpus(monkeypatch, tmp_path):
     asked = {}
 
     class LocalCUDACluster(LocalCluster):
@@ -270,6 +272,14 @@ def test_cuda_gets_its_keywords_and_stays_on_loopback(monkeypatch, tmp_path):
     module = types.ModuleType("dask_cuda")
     module.LocalCUDACluster = LocalCUDACluster
     monkeypatch.setitem(sys.modules, "dask_cuda", module)
+    with (
+        pytest.raises(
+            SmtdistError, match=r"1 of 1 worker of the CUDA .* no GPU: CuPy is not installed; install"
+        ),
+        executor_of(configured(tmp_path, "cuda", "cuda: {n_workers: 1}"), 1),
+    ):
+        pass
+    install(monkeypatch)
     choice = configured(
         tmp_path,
         "cuda",
