@@ -196,7 +196,7 @@ class DataWarning(UserWarning):
 
 
 class DeviceWarning(UserWarning):
-    """A GPU is not used, or will be slow."""
+    """A GPU is not used, or is slow, or one of several does all the work."""
 
 
 def warn(sentence: str, kind: type[Warning]) -> None:

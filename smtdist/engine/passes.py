@@ -45,6 +45,7 @@ from smtdist.errors import (
     option,
     sentence_of,
 )
+from smtdist.kernels.gpu import card
 from smtdist.statistics.base import State, Statistic
 
 T = TypeVar("T")
@@ -208,9 +209,14 @@ class Engine:
                 failures = count_failure(failures, lost)
             finally:
                 executor.release([handle])
-        self.events.tell_of_device(remarks)
         slots = executor.slots()
         alone = slots == 1 and executor.alone
+        if alone and device is not None and (cards := card.count()) > 1:
+            remarks += (
+                f"This machine has {cards} GPUs and one process uses one of them; all are used with "
+                f"{option('n_workers', cards)}.",
+            )
+        self.events.tell_of_device(remarks)
         threads = executor.threads()  # and what limits of a worker's process leave to it by now
         return WorkerLimits(
             executor.limit_bytes(),

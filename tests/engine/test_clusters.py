@@ -272,6 +272,7 @@ def test_cuda_gets_its_keywords_stays_on_loopback_and_needs_gpus(monkeypatch, tm
     module = types.ModuleType("dask_cuda")
     module.LocalCUDACluster = LocalCUDACluster
     monkeypatch.setitem(sys.modules, "dask_cuda", module)
+    monkeypatch.setattr(card, "_why", {"none": card.ABSENT})
     with (
         pytest.raises(
             SmtdistError, match=r"1 of 1 worker of the CUDA .* no GPU: CuPy is not installed; install"
