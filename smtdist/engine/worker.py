@@ -38,7 +38,7 @@ from smtdist.engine.tree import Node
 from smtdist.engine.unchanged import Checks
 from smtdist.errors import DataError, MemoryBudgetError, SmtdistError
 from smtdist.kernels.device import gpu_available, place, to_host, uploading
-from smtdist.kernels.gpu import card
+from smtdist.kernels.gpu import card, compiling
 from smtdist.kernels.threads import even_ranges, set_threads
 from smtdist.statistics.base import State, Statistic
 
@@ -336,7 +336,12 @@ def probe(
     image = noise.astype(dtype) if np.dtype(dtype).kind in "iu" else (noise / 250).astype(dtype)
     with (
         compile_timer() as compiled,
+        compiling.compile_timer() as compiled_for_gpu,
         contextlib.suppress(ArithmeticError, SmtdistError),  # the noise may lie outside the pixel range
     ):
         twin.update(state, image, 0)
-    return resident_bytes(), device_memory() if gpu_available() else None, compiled(), card.remarks()
+    device, compiling_seconds = (
+        device_memory() if gpu_available() else None,
+        compiled() + compiled_for_gpu(),
+    )
+    return resident_bytes(), device, compiling_seconds, card.remarks()

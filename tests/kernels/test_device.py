@@ -2,7 +2,10 @@
 
 import importlib.util
 import json
+import re
 import sys
+import time
+import types
 import warnings
 
 import pytest
@@ -11,14 +14,15 @@ from fake_cupy import install
 from typer.testing import CliRunner
 
 from smtdist.cli.app import app
+from smtdist.cli.errors import in_shell
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.engine import events
+from smtdist.engine import events, passes
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DeviceWarning
+from smtdist.errors import ConfigurationError, DeviceWarning, in_python
 from smtdist.kernels import device
-from smtdist.kernels.gpu import card
+from smtdist.kernels.gpu import card, source
 from smtdist.models.fit import fit
 
 SETTINGS = Configuration(patch=3, dictionary=8, n_components=2)
@@ -124,18 +128,18 @@ SAID = {
 def test_a_fit_says_once_why_no_gpu_is_used(monkeypatch, how):
     monkeypatch.setattr(events, "_TOLD", set())
     how(monkeypatch)
-    source = as_source(small_images(3, 24, 8, 8))
+    images = as_source(small_images(3, 24, 8, 8))
     with pytest.warns(DeviceWarning, match=f"The CPU does all the work: .*{SAID[how]}") as warned:
-        fit(source, SETTINGS, Engine(SerialExecutor()))
+        fit(images, SETTINGS, Engine(SerialExecutor()))
     assert len(warned) == 1, "for all passes together"
     with pytest.raises(ConfigurationError, match=f"there is none to use: .*{SAID[how]}"):
-        device.to_device(source.array)
+        device.to_device(images.array)
     facts = json.loads(CliRunner().invoke(app, ["info", "--json"]).stdout)
     assert facts["gpu"] is None
     assert facts["gpu_missing"] in str(warned[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(source, SETTINGS, Engine(SerialExecutor()))
+        fit(images, SETTINGS, Engine(SerialExecutor()))
 
 
 @pytest.mark.parametrize(("ratio", "said"), [(2, 0), (64, 1)])
@@ -148,14 +152,49 @@ def test_a_gpu_that_is_slow_in_float64_is_told_of_before_the_run(monkeypatch, em
     assert [f"{ratio} times slower" in str(one.message) for one in warned] == [True] * said
 
 
+@pytest.mark.parametrize("words", [in_python, in_shell])
+def test_one_process_on_a_machine_of_several_gpus_says_how_to_use_them_all(monkeypatch, emulated, words):
+    monkeypatch.setattr(events, "_TOLD", set())
+    install(monkeypatch, prompt=True, devices=8)
+    engine = Engine(SerialExecutor(), events.EventStream(words=words))
+    with pytest.warns(
+        DeviceWarning, match="has 8 GPUs and one process uses one of them; all are used with"
+    ) as warned:
+        fit(as_source(small_images(3, 24, 8, 8)), SETTINGS, engine)
+    assert str(warned.pop().message).endswith(
+        {in_python: " n_workers=8.", in_shell: " --workers 8."}[words]
+    )
+
+
+def test_compiling_for_a_gpu_is_told_of(fake_cupy, monkeypatch):
+    compiler = types.SimpleNamespace(compile_using_nvrtc=lambda *arguments: time.sleep(0.2))
+    monkeypatch.setattr(fake_cupy.cuda, "compiler", compiler, raising=False)
+    original, kernel = compiler.compile_using_nvrtc, source.kernel
+
+    def compiled(name):
+        if compiler.compile_using_nvrtc is not original:  # it is listened to
+            compiler.compile_using_nvrtc("source", ())
+        return kernel(name)
+
+    monkeypatch.setattr(source, "kernel", compiled)
+    monkeypatch.setattr(passes, "WORTH_TELLING", 0.2)
+    told = []
+    engine = Engine(SerialExecutor(), events.EventStream(told.append))
+    fit(as_source(small_images(3, 24, 8, 8)), SETTINGS, engine)
+    assert any(
+        re.search("kernels were compiled for . s", one["text"]) for one in told if one["kind"] == "note"
+    )
+    assert compiler.compile_using_nvrtc is original
+
+
 @pytest.mark.parametrize("name", device.ROUNDING)
 def test_rounding_of_products_is_refused_before_any_is_made(fake_cupy, monkeypatch, name):
-    source = as_source(small_images(3, 24, 8, 8))
+    images = as_source(small_images(3, 24, 8, 8))
     monkeypatch.setenv(name, "0")
-    device.to_device(source.array)
+    device.to_device(images.array)
     monkeypatch.setenv(name, "1")
     with pytest.raises(ConfigurationError, match=f"{name} is '1', .* round .*unset it"):
-        fit(source, SETTINGS, Engine(SerialExecutor()))
+        fit(images, SETTINGS, Engine(SerialExecutor()))
 
 
 def test_who_hides_the_gpus_is_not_told_that_there_is_none(monkeypatch):
