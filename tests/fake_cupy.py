@@ -194,6 +194,28 @@ def zeros(shape, dtype=np.float64):
     return made
 
 
+class Pool:
+    """CuPy's pool of memory, in which nothing lies; `limits` are those that were set."""
+
+    def __init__(self):
+        self.limits, self.idle, self.used = [0], 0, 0
+
+    def free_bytes(self):
+        return self.idle
+
+    def used_bytes(self):
+        return self.used
+
+    def get_limit(self):
+        return self.limits[-1]
+
+    def set_limit(self, size):
+        self.limits.append(size)
+
+    def free_all_blocks(self):
+        self.idle = 0
+
+
 class FakeCupy(types.ModuleType):
     """NumPy's names, for arrays of the device alone."""
 
@@ -203,9 +225,8 @@ class FakeCupy(types.ModuleType):
         super().__init__("cupy")
         self.log, self.numbers, self.current, self.prompt = [], itertools.count(), [], prompt
         self.empty, self.zeros = aligned_empty, zeros
-        self.get_default_memory_pool = lambda: types.SimpleNamespace(
-            free_bytes=lambda: 0, used_bytes=lambda: 0, get_limit=lambda: 0
-        )
+        self.pool = Pool()
+        self.get_default_memory_pool = lambda: self.pool
         self.linalg = types.SimpleNamespace(
             cholesky=quiet_cholesky,
             norm=np.linalg.norm,

@@ -137,13 +137,14 @@ class PassProgress:
 
     A task that runs again replaces what it reported before. An executor reports a loss as an event with `lost_worker`, an
     address, and what it knows of `in_use` and `limit_bytes`; `cause` where it knows one. Workers may have used
-    `projected_bytes`.
+    `projected_bytes`. The `remark` of a task becomes a note.
     """
 
     def __init__(self, name: str, stream: EventStream, projected_bytes: int = 0) -> None:
         self._name, self._stream, self._projected = name, stream, projected_bytes
         self._in_use: dict[str, int] = {}  # by each worker, as it last said
         self._tasks: dict[str, Event] = {}
+        self._said = {""}
         # kept, because adding up all tasks for each report is their square
         self._nothing = dict.fromkeys((*COUNTED, "leaves"), 0)
         self.totals = dict(self._nothing)  # of this run
@@ -153,6 +154,9 @@ class PassProgress:
         """Take one report of a task, or of a loss."""
         if "worker" in event and "memory_bytes" in event:
             self._in_use[event["worker"]] = event["memory_bytes"]
+        if event.get("remark", "") not in self._said:  # by several workers in the same words
+            self._said.add(event["remark"])
+            self._stream.emit("note", text=event["remark"])
         if "lost_worker" in event:
             worker = event["lost_worker"]
             facts = {

@@ -235,6 +235,32 @@ def device_free() -> int:
     return min(free, max(0, limit - int(pool.used_bytes()))) if limit else free
 
 
+def release_device() -> None:
+    """Give the GPU back what CuPy's pool holds for later arrays."""
+    if (cupy := sys.modules.get("cupy")) is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+@contextlib.contextmanager
+def device_limited(size: int) -> Iterator[None]:
+    """Let arrays take no more of the GPU than so many bytes beside those that are there; 0: without a limit.
+
+    CuPy's pool refuses what is beyond before it gives back what it holds, so that is given back now.
+    """
+    cupy = sys.modules.get("cupy")
+    if not size or cupy is None:
+        yield
+        return
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    before, wanted = int(pool.get_limit()), size + int(pool.used_bytes())
+    pool.set_limit(size=min(before or wanted, wanted))
+    try:
+        yield
+    finally:
+        pool.set_limit(size=before)
+
+
 def _device_info() -> tuple[int, int] | None:
     cupy = sys.modules.get("cupy")  # imported already where a device is used
     if cupy is not None:

@@ -33,7 +33,7 @@ from smtdist.engine.executor import Attendance, Executor, Handle, StopRequest, T
 from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.memory import SOLVE_LEAST, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Partial
-from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.engine.plan import DEVICE_SHARE, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, STOP_SECONDS, Reduction, count_failure
 from smtdist.errors import (
     CheckpointError,
@@ -42,6 +42,7 @@ from smtdist.errors import (
     DataError,
     InterruptedRun,
     counted,
+    device_faults,
     option,
     sentence_of,
 )
@@ -154,7 +155,7 @@ class Engine:
             yield
             return
         started = time.perf_counter()
-        with self.opened(facts), self.told(), self._removal_explained():
+        with self.opened(facts), self.told(), self._removal_explained(), device_faults():
             self._running = True
             try:
                 self.events.emit("run_started", passes=list(steps), model=self.model)
@@ -333,6 +334,7 @@ class Engine:
                 if limits.alone and folder is not None and statistic.exact and not plan.in_files
                 else None,
                 in_files=plan.in_files,
+                device_bytes=int(DEVICE_SHARE * (limits.device_bytes or 0)),
             )
             with self.executor.reports_to(progress):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
