@@ -217,9 +217,8 @@ def memory_now() -> dict[str, int]:
 
 
 def device_memory() -> int | None:
-    """Return the memory of the current CUDA device, None where kernels run on no device."""
-    device = _device_info()
-    return None if device is None else device[1]
+    """Return the memory of the current CUDA device that arrays can take, None where kernels run on no device."""
+    return None if _device_info() is None else device_free()
 
 
 def device_free() -> int:
@@ -245,14 +244,15 @@ def release_device() -> None:
 def device_limited(size: int) -> Iterator[None]:
     """Let arrays take no more of the GPU than so many bytes beside those that are there; 0: without a limit.
 
-    CuPy's pool refuses what is beyond before it gives back what it holds, so that is given back now.
+    CuPy's pool refuses what is beyond before it gives back what it holds, so much of that is given back now.
     """
     cupy = sys.modules.get("cupy")
     if not size or cupy is None:
         yield
         return
     pool = cupy.get_default_memory_pool()
-    pool.free_all_blocks()
+    if pool.free_bytes() > size // 2:
+        pool.free_all_blocks()
     before, wanted = int(pool.get_limit()), size + int(pool.used_bytes())
     pool.set_limit(size=min(before or wanted, wanted))
     try:

@@ -568,6 +568,8 @@ class Engine:
                         held.look()
                     continue
                 executor.release([handle])
+                if executor.alone:
+                    self.events.tell_of_device(card.remarks())
                 yield piece, result
             if known.checks is not None:
                 self._require_unmoved("next", source, known, known.checks)

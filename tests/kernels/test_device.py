@@ -24,6 +24,7 @@ from smtdist.errors import ConfigurationError, DeviceWarning, in_python
 from smtdist.kernels import device
 from smtdist.kernels.gpu import card, source
 from smtdist.models.fit import fit
+from smtdist.models.transform import transform
 
 SETTINGS = Configuration(patch=3, dictionary=8, n_components=2)
 
@@ -140,6 +141,16 @@ def test_a_fit_says_once_why_no_gpu_is_used(monkeypatch, how):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit(images, SETTINGS, Engine(SerialExecutor()))
+
+
+def test_a_transform_says_it_too(monkeypatch):
+    images, engine = as_source(small_images(3, 24, 8, 8)), Engine(SerialExecutor())
+    model, _ = fit(images, SETTINGS, engine)
+    monkeypatch.setattr(events, "_TOLD", set())
+    no_driver(monkeypatch)
+    with pytest.warns(DeviceWarning, match="no NVIDIA driver") as warned:
+        list(transform(model, images, engine))
+    assert len(warned) == 1
 
 
 @pytest.mark.parametrize(("ratio", "said"), [(2, 0), (64, 1)])
