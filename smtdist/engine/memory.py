@@ -218,7 +218,7 @@ def memory_now() -> dict[str, int]:
 
 def device_memory() -> int | None:
     """Return the memory of the current CUDA device that arrays can take, None where kernels run on no device."""
-    return None if _device_info() is None else device_free()
+    return device_free() or None
 
 
 def device_free() -> int:

@@ -25,8 +25,8 @@ from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import COUNTED, Report
 from smtdist.engine.executor import StopRequest, Window, opened
 from smtdist.engine.memory import (
-    device_free,
     device_limited,
+    device_memory,
     memory_limit,
     memory_now,
     peak_bytes,
@@ -390,8 +390,5 @@ def probe(
         contextlib.suppress(ArithmeticError, SmtdistError),  # the noise may lie outside the pixel range
     ):
         twin.update(state, image, 0)
-    device, compiling_seconds = (
-        device_free() // preload.sharers() if gpu_available() else None,
-        compiled() + compiled_for_gpu(),
-    )
-    return resident_bytes(), device, compiling_seconds, card.remarks()
+    device, seconds = device_memory(), compiled() + compiled_for_gpu()
+    return resident_bytes(), device and device // preload.sharers(), seconds, card.remarks()
