@@ -10,7 +10,8 @@ import shlex
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -195,6 +196,10 @@ class DataWarning(UserWarning):
     """The input can be read, and something in it may not be what was meant."""
 
 
+class DeviceWarning(UserWarning):
+    """A GPU is not used, or is slow, or one of several does all the work."""
+
+
 def warn(sentence: str, kind: type[Warning]) -> None:
     """Warn; the warning names the line outside smtdist that asked for what is warned of."""
     calls, frame = 2, sys._getframe(1)
@@ -264,6 +269,65 @@ class InterruptedRun(SmtdistError):
     def __init__(self, message: str, exit_code: int, at_once: bool = False) -> None:
         super().__init__(message)
         self.exit_code, self.at_once = exit_code, at_once
+
+
+class DeviceError(SmtdistError):
+    """A GPU, its driver or a library of it failed."""
+
+
+_DEVICE_FAULTS: Final = (
+    "OutOfMemoryError",
+    "CUDARuntimeError",
+    "CUDADriverError",
+    "CUBLASError",
+    "CUSOLVERError",
+    "CUSPARSEError",
+    "NVRTCError",
+    "CompileException",
+)
+"""What CuPy raises, by name: where there is no CuPy there are no such classes."""
+_NO_MEMORY: Final = re.compile(
+    "ErrorMemoryAllocation|ERROR_OUT_OF_MEMORY|ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED"
+)
+"""How CUDA, and its libraries that take memory beside CuPy's pool, say that a GPU has none left."""
+
+
+def _device_fault(error: BaseException) -> str:
+    """Return which of CuPy's errors it is, "" for any other."""
+    kinds = (kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("cupy"))
+    return next((name for name in kinds if name in _DEVICE_FAULTS), "")
+
+
+def device_is_full(error: BaseException) -> bool:
+    """Tell whether an error says that a GPU has no memory left."""
+    name = _device_fault(error)
+    return name == "OutOfMemoryError" or bool(name and _NO_MEMORY.search(str(error)))
+
+
+@contextmanager
+def device_faults() -> Iterator[None]:
+    """Turn what CuPy raises in the block into sentences."""
+    try:
+        yield
+    except Exception as error:
+        name, cpu = _device_fault(error), "set CUDA_VISIBLE_DEVICES=-1 to use the CPU"
+        if not name:
+            raise
+        said = f"{name}: {(str(error).strip() or 'without a word').splitlines()[0].rstrip('.')}"
+        if device_is_full(error):
+            raise MemoryBudgetError(
+                f"The GPU has no memory left ({said}); end other programs that use it, take fewer workers for each GPU, or a "
+                f"smaller dictionary, or {cpu}."
+            ) from error
+        if name in ("NVRTCError", "CompileException"):
+            raise DeviceError(
+                f"CUDA code cannot be compiled for this GPU ({said}); install the CuPy that fits the driver, smtdist[cuda] or "
+                f"smtdist[cuda12], or {cpu}."
+            ) from error
+        raise DeviceError(
+            f"The GPU failed ({said}), perhaps in work that began before; set CUDA_LAUNCH_BLOCKING=1 and start again to find "
+            f"the cause, or {cpu}."
+        ) from error
 
 
 def sentence_of(error: BaseException) -> str:

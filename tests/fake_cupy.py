@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from smtdist.kernels.gpu import card
+
 
 class Pointer:
     def __init__(self, address):
@@ -151,18 +153,39 @@ def zeros(shape, dtype=np.float64):
     return made
 
 
+class Pool:
+    """CuPy's pool of memory, in which nothing lies; `limits` are those that were set."""
+
+    def __init__(self):
+        self.limits, self.idle, self.used = [0], 0, 0
+
+    def free_bytes(self):
+        return self.idle
+
+    def used_bytes(self):
+        return self.used
+
+    def get_limit(self):
+        return self.limits[-1]
+
+    def set_limit(self, size):
+        self.limits.append(size)
+
+    def free_all_blocks(self):
+        self.idle = 0
+
+
 class FakeCupy(types.ModuleType):
     """NumPy's names, for arrays of the device alone."""
 
     ndarray = DeviceArray
 
-    def __init__(self, devices=1, capability="90", prompt=False):
+    def __init__(self, devices=1, capability="90", prompt=False, attributes=()):
         super().__init__("cupy")
         self.log, self.numbers, self.current, self.prompt = [], itertools.count(), [], prompt
         self.empty, self.zeros = aligned_empty, zeros
-        self.get_default_memory_pool = lambda: types.SimpleNamespace(
-            free_bytes=lambda: 0, used_bytes=lambda: 0, get_limit=lambda: 0
-        )
+        self.pool = Pool()
+        self.get_default_memory_pool = lambda: self.pool
         self.linalg = types.SimpleNamespace(
             cholesky=quiet_cholesky,
             norm=np.linalg.norm,
@@ -172,6 +195,9 @@ class FakeCupy(types.ModuleType):
             runtime=types.SimpleNamespace(
                 getDeviceCount=lambda: devices,
                 getDevice=lambda: 0,
+                deviceGetAttribute=lambda which, number: dict(attributes).get(which, 0),
+                driverGetVersion=lambda: 12040,
+                runtimeGetVersion=lambda: 13000,
                 getDeviceProperties=lambda number: {"name": b"A card of straw"},
                 memGetInfo=lambda: (1 << 36, 1 << 37),
             ),
@@ -233,6 +259,7 @@ def install(monkeypatch, **options):
     global MODULE
     MODULE = FakeCupy(**options)
     MODULE.start()
+    monkeypatch.setattr(card, "_why", {})
     monkeypatch.setitem(sys.modules, "cupy", MODULE)
     monkeypatch.setitem(sys.modules, "cupyx.scipy.linalg", CUPYX)
     return MODULE

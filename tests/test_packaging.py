@@ -105,6 +105,19 @@ def test_what_tests_import_is_declared():
     assert {brought(one) for one in used - ours - {"tests", "benchmarks", "docs"}} - {None} <= declared
 
 
+def test_there_are_never_two_cupys():
+    """Their wheels have files of the same names: one for each CUDA, and no extra that another one includes brings one."""
+    brought = {
+        extra: {name for name in names(one) if name.startswith("cupy")} for extra, one in EXTRAS.items()
+    }
+    assert {extra: found for extra, found in brought.items() if found} == {
+        "cuda": {"cupy-cuda13x"},
+        "cuda12": {"cupy-cuda12x"},
+    }
+    included = {extra for one in EXTRAS.values() for each in one for extra in Requirement(each).extras}
+    assert not included & {"cuda", "cuda12"}
+
+
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory):
     """The package as a user has it: a folder of its own, with nothing compiled."""

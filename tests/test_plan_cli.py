@@ -272,7 +272,7 @@ def test_compiling_takes_no_time_from_what_is_measured(monkeypatch):
 
     def probe(*arguments):
         compiled[0] += 100
-        return 2**20, None, 0.0
+        return 2**20, None, 0.0, ()
 
     def curve(statistic, images, size, due, processes):
         left.append(due.left)

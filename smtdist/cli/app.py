@@ -25,11 +25,12 @@ from smtdist.cli.commands import CHECKPOINT, COMMANDS, GIVEN, NOTHING, about, lo
 from smtdist.cli.errors import UsageError, WrongUsage, in_shell, of_usage
 from smtdist.errors import (
     PLAIN,
-    DataWarning,
+    DataError,
     InterruptedRun,
     MemoryBudgetError,
     OutputExistsError,
     SmtdistError,
+    device_faults,
     masked,
     rendered,
     sentence_of,
@@ -94,7 +95,8 @@ def sentences(debug: bool = False) -> Iterator[None]:
     """
     shown, warnings.showwarning = warnings.showwarning, _show
     try:
-        yield
+        with device_faults():
+            yield
     except UsageError as error:
         if "NoArgs" in type(error).__name__:  # which shows the help
             raise
@@ -126,8 +128,8 @@ def sentences(debug: bool = False) -> Iterator[None]:
 def _show(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **_others: Any
 ) -> None:
-    """Show a warning of data as a sentence, any other as Python does."""
-    if issubclass(category, DataWarning):
+    """Show a warning of data or a GPU as a sentence, any other as Python does."""
+    if category.__module__ == DataError.__module__:
         typer.echo(visible(masked(str(message))), err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
@@ -139,8 +141,7 @@ def _address_space() -> str:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
         return ""
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    for limit in limits:
+    for limit, _ in map(resource.getrlimit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)):
         if limit != resource.RLIM_INFINITY and limit - mapped < TIGHT:
             return (
                 f"This process may map {limit / 2**20:,.0f} MiB (ulimit -v or -d, or h_vmem of a batch system), too little for "
@@ -168,11 +169,10 @@ def _sentence(error: BaseException) -> tuple[str, int]:
 
 def _with_way_on(sentence: str, way: str) -> str:
     """Say how to go on with a run that has a checkpoint, in place of what a run without one is told."""
-    folder = CHECKPOINT.get()
-    if folder is None:
+    if (folder := CHECKPOINT.get()) is None:
         return sentence
-    first = sentence.partition(";")[0].rstrip(".")
-    return f"{first}; {way.format(resume=f'smtdist resume {shlex.quote(str(folder))}')}."
+    way = way.format(resume=f"smtdist resume {shlex.quote(str(folder))}")
+    return f"{sentence.partition(';')[0].rstrip('.')}; {way}."
 
 
 app = typer.Typer(

@@ -50,6 +50,7 @@ from smtdist.engine.local_cluster import (
     thread_environment,
 )
 from smtdist.errors import ConfigurationError, SmtdistError, counted, option
+from smtdist.kernels.gpu import card
 
 JOB_DESCRIPTORS = 4
 """Connections of the scheduler, which is in this process, with each worker of a batch queue, some to spare."""
@@ -292,7 +293,7 @@ def _kubernetes(choice: ClusterChoice, workers: int | None, waiting: Waiting | N
 @contextmanager
 def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
     """A worker for each GPU of this machine, on the loopback interface."""
-    dask_cuda = package("dask_cuda", "dask-cuda", "cuda")
+    dask_cuda = package("dask_cuda", "dask-cuda", "cuda", "cuda-cluster")
     options, other = sections(choice, required=False)
     if workers:
         options["n_workers"] = workers
@@ -305,7 +306,18 @@ def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -
         }
         cluster = started("CUDA", on_this_machine, dask_cuda.LocalCUDACluster, 1, **{**ours, **options})
         with cluster, executor_on(cluster, waiting=waiting) as executor:
+            found = executor.client.run(_gpu_missing)
+            if why := next(filter(None, found.values()), ""):
+                without = sum(map(bool, found.values()))
+                raise SmtdistError(
+                    f"{without} of {counted(len(found), 'worker')} of the CUDA cluster can use no GPU: {why}"
+                )
             yield executor
+
+
+def _gpu_missing() -> str:
+    """Return why this worker has no GPU to use, "" where it has one; it is the worker's from now on."""
+    return "" if card.taken() else card.missing()
 
 
 @contextmanager
@@ -401,13 +413,13 @@ def started(kind: str, make: Callable[..., Any], *arguments: Any, **options: Any
         raise SmtdistError(f"The {kind} cluster did not start: {said}") from error
 
 
-def package(module: str, name: str, extra: str) -> Any:
+def package(module: str, name: str, kind: str, extra: str = "") -> Any:
     """Import what a kind of cluster is built on, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise SmtdistError(
-            f"{option('cluster', extra)} needs the package {name} ({error}); pip install 'smtdist[{extra}]'."
+            f"{option('cluster', kind)} needs the package {name} ({error}); pip install 'smtdist[{extra or kind}]'."
         ) from error
 
 

@@ -22,7 +22,14 @@ from distributed.scheduler import KilledWorker
 from smtdist.engine.events import DONE, Report
 from smtdist.engine.executor import NOBODY_SECONDS, Attendance, Handle, Key, Sight, TaskLost, ask, writers
 from smtdist.engine.memory import memory_limit, process_limits, readable, settle_heap
-from smtdist.errors import ClusterLostError, ConfigurationError, SmtdistError, counted, option
+from smtdist.errors import (
+    ClusterLostError,
+    ConfigurationError,
+    SmtdistError,
+    counted,
+    device_faults,
+    option,
+)
 
 PATIENCE_SECONDS = 60.0
 """How long nothing must run before workers are given back: an eigensolve is long, the gap between passes is not."""
@@ -548,7 +555,7 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
         worker.log_event(topic, {**event, "worker": worker.address})
 
     # the plan counts one task's memory a worker, whatever its number of threads; workers may share a process
-    with vars(worker).setdefault("_smtdist_alone", threading.Lock()):
+    with vars(worker).setdefault("_smtdist_alone", threading.Lock()), device_faults():
         return function(*arguments, report=report, permit=lambda: permit)
 
 

@@ -27,14 +27,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
 from smtdist.engine.memory import readable
-from smtdist.errors import DataError, DataWarning, Words, in_python, masked, rendered, warn
+from smtdist.errors import DataError, DataWarning, DeviceWarning, Words, in_python, masked, rendered, warn
 
 Event = dict[str, Any]
 Subscriber = Callable[[Event], None]
@@ -53,12 +53,15 @@ WORTH_TELLING: Final = 1.0
 """Seconds of compiling kernels from which on the user is told of it."""
 
 
+_TOLD: set[str] = set()  # what was warned of in this process
+
+
 class EventStream:
     """Hands each event to every subscriber, one at a time, in order; `words` are those of the face that started the run."""
 
     def __init__(self, *subscribers: Subscriber, words: Words = in_python) -> None:
         self._subscribers = list(subscribers)
-        self._words = words
+        self.words = words
         self._settling: dict[Subscriber, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self.run = uuid.uuid4().hex[:12]
@@ -79,7 +82,7 @@ class EventStream:
         """Send one event to every subscriber; what the first of those raises that do ends the call after that."""
         raised: BaseException | None = None
         if "text" in fields:
-            fields["text"] = rendered(fields["text"], self._words)
+            fields["text"] = rendered(fields["text"], self.words)
         if kind in ("run_started", "run_failed"):
             self.failed = kind == "run_failed"
         with self._lock:
@@ -93,6 +96,13 @@ class EventStream:
                 settle()
         if raised is not None:
             raise raised
+
+    def tell_of_device(self, sentences: Iterable[str]) -> None:
+        """Warn the user of what this machine's GPU, or a worker's, is not, each time once a process."""
+        for sentence in sentences:
+            if sentence not in _TOLD:
+                _TOLD.add(sentence)
+                warn(rendered(sentence, self.words), DeviceWarning)
 
     def started(
         self,
@@ -127,13 +137,14 @@ class PassProgress:
 
     A task that runs again replaces what it reported before. An executor reports a loss as an event with `lost_worker`, an
     address, and what it knows of `in_use` and `limit_bytes`; `cause` where it knows one. Workers may have used
-    `projected_bytes`.
+    `projected_bytes`. The `remark` of a task becomes a note.
     """
 
     def __init__(self, name: str, stream: EventStream, projected_bytes: int = 0) -> None:
         self._name, self._stream, self._projected = name, stream, projected_bytes
         self._in_use: dict[str, int] = {}  # by each worker, as it last said
         self._tasks: dict[str, Event] = {}
+        self._said = {""}
         # kept, because adding up all tasks for each report is their square
         self._nothing = dict.fromkeys((*COUNTED, "leaves"), 0)
         self.totals = dict(self._nothing)  # of this run
@@ -143,6 +154,9 @@ class PassProgress:
         """Take one report of a task, or of a loss."""
         if "worker" in event and "memory_bytes" in event:
             self._in_use[event["worker"]] = event["memory_bytes"]
+        if event.get("remark", "") not in self._said:  # by several workers in the same words
+            self._said.add(event["remark"])
+            self._stream.emit("note", text=event["remark"])
         if "lost_worker" in event:
             worker = event["lost_worker"]
             facts = {

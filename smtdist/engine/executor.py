@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from smtdist.engine.events import Event, Report
 from smtdist.engine.memory import memory_limit, settle_heap
 from smtdist.engine.partial import Cover
-from smtdist.errors import ClusterLostError
+from smtdist.errors import ClusterLostError, device_faults
 from smtdist.kernels.threads import available_cores
 from smtdist.statistics.base import State
 
@@ -205,7 +205,8 @@ def run(function: Callable[..., Any], arguments: tuple[Any, ...], report: Report
     settle_heap()
     try:
         values = [one.result() if isinstance(one, Finished) else one for one in arguments]
-        return Finished(function(*values, report=report, permit=contextlib.nullcontext), None)
+        with device_faults():
+            return Finished(function(*values, report=report, permit=contextlib.nullcontext), None)
     except Exception as error:
         return Finished(None, error)
 

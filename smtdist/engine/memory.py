@@ -217,9 +217,8 @@ def memory_now() -> dict[str, int]:
 
 
 def device_memory() -> int | None:
-    """Return the memory of the current CUDA device, None where kernels run on no device."""
-    device = _device_info()
-    return None if device is None else device[1]
+    """Return the memory of the current CUDA device that arrays can take, None where kernels run on no device."""
+    return device_free() or None
 
 
 def device_free() -> int:
@@ -233,6 +232,33 @@ def device_free() -> int:
     pool = sys.modules["cupy"].get_default_memory_pool()
     free, limit = device[0] + int(pool.free_bytes()), int(pool.get_limit())
     return min(free, max(0, limit - int(pool.used_bytes()))) if limit else free
+
+
+def release_device() -> None:
+    """Give the GPU back what CuPy's pool holds for later arrays."""
+    if (cupy := sys.modules.get("cupy")) is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+@contextlib.contextmanager
+def device_limited(size: int) -> Iterator[None]:
+    """Let arrays take no more of the GPU than so many bytes beside those that are there; 0: without a limit.
+
+    CuPy's pool refuses what is beyond before it gives back what it holds, so much of that is given back now.
+    """
+    cupy = sys.modules.get("cupy")
+    if not size or cupy is None:
+        yield
+        return
+    pool = cupy.get_default_memory_pool()
+    if pool.free_bytes() > size // 2:
+        pool.free_all_blocks()
+    before, wanted = int(pool.get_limit()), size + int(pool.used_bytes())
+    pool.set_limit(size=min(before or wanted, wanted))
+    try:
+        yield
+    finally:
+        pool.set_limit(size=before)
 
 
 def _device_info() -> tuple[int, int] | None:

@@ -33,7 +33,7 @@ from smtdist.engine.executor import Attendance, Executor, Handle, StopRequest, T
 from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.memory import SOLVE_LEAST, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Partial
-from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.engine.plan import DEVICE_SHARE, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, STOP_SECONDS, Reduction, count_failure
 from smtdist.errors import (
     CheckpointError,
@@ -42,9 +42,11 @@ from smtdist.errors import (
     DataError,
     InterruptedRun,
     counted,
+    device_faults,
     option,
     sentence_of,
 )
+from smtdist.kernels.gpu import card
 from smtdist.statistics.base import State, Statistic
 
 T = TypeVar("T")
@@ -134,6 +136,7 @@ class Engine:
         """
         return Engine(
             self.executor,
+            EventStream(words=self.events.words),
             stop=self.stop,
             on_bad_chunk=self.on_bad_chunk,
             skipped=self.skipped,
@@ -152,7 +155,7 @@ class Engine:
             yield
             return
         started = time.perf_counter()
-        with self.opened(facts), self.told(), self._removal_explained():
+        with self.opened(facts), self.told(), self._removal_explained(), device_faults():
             self._running = True
             try:
                 self.events.emit("run_started", passes=list(steps), model=self.model)
@@ -201,7 +204,7 @@ class Engine:
                 self.heed_stop()
                 attendance.check()
             try:
-                baseline, device, compiling = executor.result(handle)
+                baseline, device, compiling, remarks = executor.result(handle)
                 break
             except TaskLost as lost:
                 failures = count_failure(failures, lost)
@@ -209,6 +212,12 @@ class Engine:
                 executor.release([handle])
         slots = executor.slots()
         alone = slots == 1 and executor.alone
+        if alone and device is not None and (cards := card.count()) > 1:
+            remarks += (
+                f"This machine has {cards} GPUs and one process uses one of them; all are used with "
+                f"{option('n_workers', cards)}.",
+            )
+        self.events.tell_of_device(remarks)
         threads = executor.threads()  # and what limits of a worker's process leave to it by now
         return WorkerLimits(
             executor.limit_bytes(),
@@ -325,6 +334,7 @@ class Engine:
                 if limits.alone and folder is not None and statistic.exact and not plan.in_files
                 else None,
                 in_files=plan.in_files,
+                device_bytes=int(DEVICE_SHARE * (limits.device_bytes or 0)),
             )
             with self.executor.reports_to(progress):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
@@ -558,6 +568,8 @@ class Engine:
                         held.look()
                     continue
                 executor.release([handle])
+                if executor.alone:
+                    self.events.tell_of_device(card.remarks())
                 yield piece, result
             if known.checks is not None:
                 self._require_unmoved("next", source, known, known.checks)

@@ -46,7 +46,7 @@ batches of one image took seven times as long as those of 32."""
 TREE_TASK_SECONDS = 10.0
 """Of the large tasks along the fixed tree, at that rate: sums that wait for their siblings in one task need not travel."""
 DEVICE_SHARE = 0.9
-"""Share of a GPU's memory that a pass may plan for; its driver and libraries keep some."""
+"""Share of a GPU's free memory that a pass may plan for; its driver and libraries keep some."""
 ALLOWANCE = 16 * 1024**2
 """What libraries allocate on their own while a pass runs: buffers of HDF5, BLAS and messages, gaps in the heap."""
 
@@ -56,7 +56,7 @@ class WorkerLimits:
     """What the weakest worker offers: bytes it may use, bytes it uses before the pass, threads for a task.
 
     `alone`: no second worker will ever join, so that two sums meet only where an earlier run has left
-    several. `device_bytes`: memory of its GPU, where it has one. `held_bytes`: what the process keeps for
+    several. `device_bytes`: free memory of its GPU, its share of it, where it has one. `held_bytes`: what the process keeps for
     itself, which is in `baseline_bytes` and no longer in `limit_bytes`. `compile_seconds`: what compiling
     kernels took before their memory could be measured.
     """
@@ -301,8 +301,9 @@ def plan_pass(
         raise MemoryBudgetError(
             f"The {name} pass needs {readable(device)} on the GPU ({readable(state)} for its sum, "
             f"{readable(device - state)} for "
-            f"one batch of {batch}), but may use {readable(DEVICE_SHARE * limits.device_bytes)} of its "
-            f"{readable(limits.device_bytes)}; use GPUs with more memory, workers without, or a smaller dictionary."
+            f"one batch of {batch}), but may use {readable(DEVICE_SHARE * limits.device_bytes)} of the "
+            f"{readable(limits.device_bytes)} that are free there; end other programs that use it, or take GPUs with more "
+            f"memory, workers without, or a smaller dictionary."
         )
     if needed > budget:
         travelling = (

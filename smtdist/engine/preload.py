@@ -19,6 +19,8 @@ from typing import IO, Any
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """What CUDA reads when a process first uses it: names of GPUs in the order in which it numbers them."""
+MOST_SHARERS = 64
+"""Workers on one GPU that are told apart."""
 _taken: list[IO[bytes]] = []  # open for as long as the process lives
 
 
@@ -49,22 +51,46 @@ def take_gpu(
 ) -> str | None:
     """Keep to one GPU from now on, where there are several; returns its name. To be called before CUDA is used.
 
-    Workers hold a lock each, which ends with them. Where every GPU is taken, further workers share them by
-    their process numbers. Workers that dask-cuda starts see all GPUs, each its own first, so that they find
-    it free.
+    Workers hold a lock each, which ends with them. Where every GPU is taken, further workers share them, one more on each.
+    Where no lock can be held they share them by their process numbers. Workers that dask-cuda starts see all GPUs, each
+    its own first, so that they find it free.
     """
     names = gpus(environment, devices)
+    if not names:
+        return None
+    places = ((name, turn) for turn in range(MOST_SHARERS) for name in names)
+    own = next((name for name, turn in places if _lock(_path(name, turn, folder))), None)
     if len(names) < 2:
         return None
-    own = next((name for name in names if _lock(name, folder)), names[os.getpid() % len(names)])
-    environment[VARIABLE] = own
-    return own
+    environment[VARIABLE] = own or names[os.getpid() % len(names)]
+    return environment[VARIABLE]
 
 
-def _lock(name: str, folder: Path | None) -> bool:
-    """Take a GPU for the life of this process, if it is free; False where there is no saying."""
+def sharers() -> int:
+    """Return how many workers of this user share this one's GPU, itself among them; 1 where that is not known."""
+    if not _taken:
+        return 1
+    stem = re.sub(r"(-\d+)?\.lock$", "", _taken[-1].name)
+    return max(1, sum(_is_held(Path(f"{stem}-{turn}.lock")) for turn in range(MOST_SHARERS)))
+
+
+def _is_held(path: Path) -> bool:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _path(name: str, turn: int, folder: Path | None) -> Path:
+    """Return the file whose lock is a place on a GPU."""
     label = re.sub(r"[^\w.-]", "_", name)
-    path = (folder or Path(tempfile.gettempdir())) / f"smtdist-gpu-{os.getuid()}-{label}.lock"
+    return (folder or Path(tempfile.gettempdir())) / f"smtdist-gpu-{os.getuid()}-{label}-{turn}.lock"
+
+
+def _lock(path: Path) -> bool:
+    """Take a place on a GPU for the life of this process, if it is free; False where there is no saying."""
     with contextlib.suppress(OSError):
         file = path.open("ab")
         try:

@@ -20,26 +20,32 @@ from smtdist.data import retry
 from smtdist.data.fingerprint import Check, Digests, sample_digests
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Reader, Source, read_ahead
-from smtdist.engine import unchanged
+from smtdist.engine import preload, unchanged
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import COUNTED, Report
 from smtdist.engine.executor import StopRequest, Window, opened
 from smtdist.engine.memory import (
+    device_limited,
     device_memory,
     memory_limit,
     memory_now,
     peak_bytes,
     readable,
+    release_device,
     reset_peak,
     resident_bytes,
 )
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
+from smtdist.engine.plan import SMALL_STATE
 from smtdist.engine.tree import Node
 from smtdist.engine.unchanged import Checks
-from smtdist.errors import DataError, MemoryBudgetError, SmtdistError
+from smtdist.errors import DataError, MemoryBudgetError, SmtdistError, device_is_full
 from smtdist.kernels.device import gpu_available, place, to_host, uploading
+from smtdist.kernels.gpu import card, compiling
 from smtdist.kernels.threads import even_ranges, set_threads
 from smtdist.statistics.base import State, Statistic
+
+_FITTING: dict[Any, int] = {}  # the batch that the GPU had memory for, where it is smaller than planned
 
 Permit = Callable[[], AbstractContextManager[Any]]
 """Makes the context in which a partial is written; an executor may limit how many write at once."""
@@ -64,6 +70,7 @@ class Job:
     alone: bool = False  # this process does all the work: the sum that a task is given is its own
     token: str = ""  # of this pass alone, for those who look at its tasks
     stop: StopRequest | None = None  # at which a task of this process ends with the leaf that it is at
+    device_bytes: int = 0  # that the pass may take of a GPU's memory
     in_files: bool = (
         False  # each task writes its sum to the folder, since a worker has no room for more than one
     )
@@ -193,16 +200,62 @@ def _stream(
     report: Report,
     window: Window | None = None,
 ) -> None:
-    """Add leaves to a partial, batch by batch, reporting the task's running totals."""
+    """Add leaves to a partial, batch by batch, reporting the task's running totals.
+
+    Where the GPU has no memory left for a batch, the sum is begun again as it was given, with half of it, down to one sample.
+    """
+    given = partial.state
+    partial.state = {}  # a sum is on the host or on the device, unless a batch may fail there
+    known = (type(job.statistic), job.statistic.state_bytes(), job.batch)
+    kept = gpu_available() and (job.statistic.on_device or known[1] <= SMALL_STATE)
+    while True:
+        batch, state = _FITTING.get(known, job.batch), given
+        try:
+            with device_limited(job.device_bytes):
+                if job.statistic.on_device:
+                    state = {name: place(value) for name, value in given.items()}
+                elif kept:
+                    state = {name: value.copy() for name, value in given.items()}
+                counters, done = _add(job, batch, data, task, covers, state, partial.covers, report, window)
+            break
+        except Exception as error:  # whose frames hold arrays of the batch
+            if not (kept and device_is_full(error)):
+                raise
+            said = str(error)
+        del state
+        release_device()
+        if batch == 1:
+            raise MemoryBudgetError(
+                f"The {job.name} pass has no memory left on the GPU for one sample at a time, though it may use "
+                f"{readable(job.device_bytes)} there ({said}); end other programs that use it, or take a smaller dictionary."
+            )
+        _FITTING[known] = (batch + 1) // 2
+        told = f"{job.name}: the GPU has no memory left for a batch of {batch}, so that at most {_FITTING[known]} are taken"
+        report({"remark": f"{told}, with the same result; other programs may use it"})
+    del given
+    partial.state = {name: to_host(value) for name, value in state.items()}
+    partial.counters = partial.counters + counters
+    partial.covers = join(partial.covers, done)
+    if preload.sharers() > 1:
+        del state
+        release_device()
+
+
+def _add(
+    job: Job,
+    batch: int,
+    data: Source | None,
+    task: str,
+    covers: Cover,
+    state: State,
+    before: Cover,
+    report: Report,
+    window: Window | None,
+) -> tuple[Counters, Cover]:
+    """Add leaves to a sum that covers those of `before`; return what was done, and the leaves, fewer after a request to stop."""
     found: list[tuple[int, int]] = []
     skipped = found if job.skip else None
     counters, ended = Counters(), 0
-    state = (
-        {name: place(value) for name, value in partial.state.items()}
-        if job.statistic.on_device
-        else partial.state
-    )
-    partial.state = {}  # a sum is on the host or on the device, not on both
     leaves = [leaf for start, stop in covers for leaf in range(start, stop)]
     blocks = [
         one for leaf in leaves for one in block_ranges(job.bounds[leaf], job.bounds[leaf + 1], job.block)
@@ -217,7 +270,7 @@ def _stream(
             begin, end = job.bounds[leaf], job.bounds[leaf + 1]
             check = Check()
             for first, images in ahead(
-                batches(reader, begin, end, job.block, job.batch, digests, skipped, check)
+                batches(reader, begin, end, job.block, batch, digests, skipped, check)
             ):
                 with located(job.source.name, first):
                     counters.n_positions += job.statistic.update(state, images, first)
@@ -227,7 +280,7 @@ def _stream(
                 counted = {name: getattr(counters, name) for name in COUNTED}
                 report({"pass": job.name, "task": task, "leaves": ended, **counted, **memory_now()})
                 if window is not None and window.asked:
-                    window.answer(join(partial.covers, _first(covers, ended)), state)
+                    window.answer(join(before, _first(covers, ended)), state)
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
             if job.expected is not None and (job.expected or found):  # all passes sum over the same samples
@@ -245,9 +298,7 @@ def _stream(
                 covers = _first(covers, number + 1)
                 break
     counters.skipped = retry.joined_ranges(found)
-    partial.state = {name: to_host(value) for name, value in state.items()}
-    partial.counters = partial.counters + counters
-    partial.covers = join(partial.covers, covers)
+    return counters, covers
 
 
 def _first(covers: Cover, count: int) -> Cover:
@@ -314,10 +365,11 @@ def probe(
     *,
     report: Report | None = None,
     permit: Permit | None = None,
-) -> tuple[int, int | None, float]:
+) -> tuple[int, int | None, float, tuple[str, ...]]:
     """Compile and warm the kernels of a pass on one image of noise.
 
-    Returns the bytes then resident, the memory of the GPU where there is one, and the seconds that compiling took.
+    Returns the bytes then resident, the memory of the GPU where there is one, the seconds that compiling took, and what
+    a user should know of the GPU.
     """
     from smtdist.kernels.cpu.jit import compile_timer  # half a second, which only workers need
 
@@ -334,7 +386,9 @@ def probe(
     image = noise.astype(dtype) if np.dtype(dtype).kind in "iu" else (noise / 250).astype(dtype)
     with (
         compile_timer() as compiled,
+        compiling.compile_timer() as compiled_for_gpu,
         contextlib.suppress(ArithmeticError, SmtdistError),  # the noise may lie outside the pixel range
     ):
         twin.update(state, image, 0)
-    return resident_bytes(), device_memory() if gpu_available() else None, compiled()
+    device, seconds = device_memory(), compiled() + compiled_for_gpu()
+    return resident_bytes(), device and device // preload.sharers(), seconds, card.remarks()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import importlib.util
 import os
 import sys
 import weakref
@@ -16,11 +14,20 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from smtdist.errors import ConfigurationError
+from smtdist.kernels.gpu import card
 from smtdist.kernels.gpu.staging import Uploads
 from smtdist.kernels.types import Array
 
 PRODUCTS_VARIABLE = "SMTDIST_PRODUCTS"
 """Environment variable that names how patches and atoms are multiplied; a GPU heeds "float32" alone."""
+ROUNDING = (
+    "CUPY_TF32",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUBLAS_EMULATE_SINGLE_PRECISION",
+    "CUBLAS_EMULATE_DOUBLE_PRECISION",
+    "CUBLAS_EMULATION_STRATEGY",
+)
+"""Environment variables that let CuPy, or the libraries below it, make products of numbers of fewer bits."""
 Batches: TypeAlias = Iterator[tuple[int, Array]]
 T = TypeVar("T")
 _made: dict[tuple[int, Callable[[Array], Any]], Any] = {}
@@ -66,20 +73,20 @@ def to_device(x: Array) -> Any:
     Raises ConfigurationError where there is no CuPy or no CUDA device, for which ask `gpu_available` first,
     and where CuPy is told to round products.
     """
-    if not gpu_available():
-        raise ConfigurationError(
-            "A CUDA device was asked for, but CuPy is not installed or finds none; install smtdist[gpu] or use the CPU."
-        )
+    if not _in_use():
+        raise ConfigurationError(f"A GPU was asked for, and there is none to use: {card.missing()}")
     _refuse_rounding()
     return importlib.import_module("cupy").asarray(x)
 
 
 def _refuse_rounding() -> None:
-    """Codes are what exact products of float32 make them."""
-    if os.environ.get("CUPY_TF32", "0") not in ("", "0"):
-        raise ConfigurationError(
-            "CUPY_TF32 lets CuPy round what it multiplies, and codes would differ from the CPU's; unset it."
-        )
+    """Whitening, codes and sums are what exact products of float32 and float64 make them."""
+    for name in ROUNDING:
+        if os.environ.get(name, "").strip().lower() not in ("", "0", "default"):
+            raise ConfigurationError(
+                f"{name} is {os.environ[name]!r}, which lets a GPU round what it multiplies, and sums would differ from the "
+                f"CPU's; unset it."
+            )
 
 
 def like(reference: Array, x: Array) -> Any:
@@ -115,25 +122,18 @@ def beside(reference: Array, x: Array) -> Any:
 
 
 def gpu_available() -> bool:
-    """Return whether CuPy can be imported and sees a device; never raises."""
-    # plans ask thousands of times, and Python looks through all its folders for a module that it did not find before
-    if "cupy" not in sys.modules and not _cupy_installed():
-        return False
-    try:
-        cupy = importlib.import_module("cupy")
-        return bool(cupy.cuda.runtime.getDeviceCount() > 0)
-    except Exception:  # a broken driver shows itself in many ways, and all of them mean "no"
-        return False
+    """Return whether CuPy can be imported and sees a device; never raises, and `card.missing` says why not."""
+    return not card.missing()
 
 
-@functools.cache
-def _cupy_installed() -> bool:
-    return importlib.util.find_spec("cupy") is not None
+def _in_use() -> bool:
+    """Return whether there is a device, and it is this process's to use."""
+    return gpu_available() and card.taken()
 
 
 def device_name() -> str | None:
-    """Return the name of the current CUDA device, None where there is none."""
-    if not gpu_available():
+    """Return the name of the current CUDA device, None where there is none to use."""
+    if not _in_use():
         return None
     runtime = importlib.import_module("cupy").cuda.runtime
     name: bytes = runtime.getDeviceProperties(runtime.getDevice())["name"]
@@ -148,11 +148,11 @@ def place(x: Array) -> Any:
     >>> place(np.arange(2))
     array([0, 1])
     """
-    if not gpu_available():
+    if not _in_use():
         return x
     uploads = _uploads.get()
-    found = None if uploads is None else uploads.place(x)
-    return to_device(x) if found is None else found
+    placed = None if uploads is None else uploads.place(x)
+    return to_device(x) if placed is None else placed
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def uploading() -> Iterator[Callable[[Batches], Batches]]:
     ...     [int(place(samples).sum()) for _, samples in ahead(iter([(0, np.ones(2)), (2, np.ones(1))]))]
     [2, 1]
     """
-    if not gpu_available():
+    if not _in_use():
         yield lambda batches: batches
         return
     _refuse_rounding()

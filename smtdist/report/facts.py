@@ -26,6 +26,7 @@ from smtdist.evaluate import head_files
 from smtdist.kernels import convergence, products
 from smtdist.kernels.cpu.dictionary import in_use
 from smtdist.kernels.device import device_name
+from smtdist.kernels.gpu import card
 from smtdist.kernels.threads import available_cores
 from smtdist.models import coded, jobs, kinds, store, transform
 from smtdist.models.coders.manifold import ManifoldSettings
@@ -56,11 +57,12 @@ class Kind(NamedTuple):
 def installation() -> tuple[Facts, list[tuple[str, str]]]:
     """Return versions, cores, and how this processor multiplies: as plain JSON, and as a person reads it."""
     facts = {"versions": versions(), "cores": available_cores(), "gpu": device_name(), **in_use()}
+    facts["gpu_missing"] = card.missing()
     facts |= {"code_products": products.ORDERED, "library": products.library()}
     return facts, [
         *facts["versions"].items(),
         ("cores", str(facts["cores"])),
-        ("GPU", facts["gpu"] or "no"),
+        ("GPU", facts["gpu"] or f"no: {facts['gpu_missing']}"),
         ("products", facts["products"]),
         ("processor", " ".join(facts["cpu_flags"])),
         ("products of codes", "ours, in one order: the same bits on any processor"),

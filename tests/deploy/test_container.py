@@ -95,7 +95,7 @@ def test_every_package_of_the_images_is_pinned_as_the_project_allows():
         *extras["analogram"],
         *extras["remote"],
         *extras["zarr"],
-        *extras["gpu"],
+        *extras["cuda"],
     ]
     for text in asked:
         requirement = Requirement(text)

@@ -18,6 +18,7 @@ from calling import same_fits
 from deploying import CONFIGURATION, until
 from distributed import Client, LocalCluster
 from drawing import small_images
+from fake_cupy import install
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source, in_memory, piece_of
@@ -30,6 +31,7 @@ from smtdist.engine.local_cluster import MARK, executor_on, local_cluster, requi
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, SmtdistError
+from smtdist.kernels.gpu import card
 from smtdist.models.fit import fit
 
 N_IMAGES, LEAF = 2400, 300
@@ -184,20 +186,22 @@ def test_configurations_that_are_refused(tmp_path, name, text, said):
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "package"),
+    ("name", "module", "package", "extra"),
     [
-        ("slurm", "dask_jobqueue", "dask-jobqueue"),
-        ("ssh", "asyncssh", "asyncssh"),
-        ("kubernetes", "dask_kubernetes", "dask-kubernetes"),
-        ("cuda", "dask_cuda", "dask-cuda"),
+        ("slurm", "dask_jobqueue", "dask-jobqueue", "slurm"),
+        ("ssh", "asyncssh", "asyncssh", "ssh"),
+        ("kubernetes", "dask_kubernetes", "dask-kubernetes", "kubernetes"),
+        ("cuda", "dask_cuda", "dask-cuda", "cuda-cluster"),
     ],
 )
-def test_a_missing_package_is_one_sentence(monkeypatch, name, module, package):
+def test_a_missing_package_is_one_sentence(monkeypatch, name, module, package, extra):
     for loaded in [key for key in sys.modules if key.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
     with (
-        pytest.raises(SmtdistError, match=rf"needs the package {package}.*pip install 'smtdist\[{name}\]'"),
+        pytest.raises(
+            SmtdistError, match=rf"needs the package {package}.*pip install 'smtdist\[{extra}\]'"
+        ),
         executor_of(ClusterChoice(name), 1),
     ):
         pass
@@ -252,7 +256,7 @@ def test_kubernetes_without_encryption_is_refused_unless_asked_for(operator, tmp
     assert operator == {}
 
 
-def test_cuda_gets_its_keywords_and_stays_on_loopback(monkeypatch, tmp_path):
+def test_cuda_gets_its_keywords_stays_on_loopback_and_needs_gpus(monkeypatch, tmp_path):
     asked = {}
 
     class LocalCUDACluster(LocalCluster):
@@ -268,6 +272,15 @@ def test_cuda_gets_its_keywords_and_stays_on_loopback(monkeypatch, tmp_path):
     module = types.ModuleType("dask_cuda")
     module.LocalCUDACluster = LocalCUDACluster
     monkeypatch.setitem(sys.modules, "dask_cuda", module)
+    monkeypatch.setattr(card, "_why", {"none": card.ABSENT})
+    with (
+        pytest.raises(
+            SmtdistError, match=r"1 of 1 worker of the CUDA .* no GPU: CuPy is not installed; install"
+        ),
+        executor_of(configured(tmp_path, "cuda", "cuda: {n_workers: 1}"), 1),
+    ):
+        pass
+    install(monkeypatch)
     choice = configured(
         tmp_path,
         "cuda",

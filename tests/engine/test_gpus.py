@@ -30,7 +30,11 @@ def test_workers_take_different_ones(start):
     for name in ("nvidia3", "nvidia5", "nvidia7", "nvidiactl", "nvidia-uvm"):
         (start.devices / name).touch()
     assert [start() for _ in range(3)] == ["0", "1", "2"]
-    assert start() == str(os.getpid() % 3), "shared where there are more workers"
+    assert preload.sharers() == 1
+    assert [start() for _ in range(4)] == ["0", "1", "2", "0"], "shared where there are more workers"
+    assert preload.sharers() == 3
+    preload._taken.pop(3).close()
+    assert preload.sharers() == 2
 
 
 def test_a_worker_that_ends_leaves_its_own_to_the_next(start):
@@ -45,8 +49,8 @@ def test_lists_that_begin_elsewhere_as_dask_cuda_writes_them(start):
 
 @pytest.mark.parametrize("visible", [None, "", "1", "GPU-8932f937", "NoDevFiles"])
 def test_one_or_none_is_left_as_it_is(start, visible):
-    assert start(visible) is None
-    assert not preload._taken
+    assert [start(visible) for _ in range(3)] == [None] * 3
+    assert preload.sharers() == (1 if visible in (None, "") else 3)
 
 
 def test_names_with_odd_characters(start):

@@ -75,7 +75,7 @@ def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):
     source = as_source(small_images(3, 24, 10, 11, 3))
     fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
     monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (2**14, 2**15))
-    with pytest.raises(MemoryBudgetError, match=r"on the GPU .* of its 32.0 KiB"):
+    with pytest.raises(MemoryBudgetError, match=r"on the GPU .* of the 16.0 KiB that are free"):
         fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
     monkeypatch.setattr(device, "gpu_available", lambda: False)  # in workers, too, it is asked anew
     monkeypatch.setattr("smtdist.engine.worker.gpu_available", lambda: False)

@@ -11,7 +11,7 @@ from smtdist.configuration import preset
 from smtdist.data.array import as_source
 from smtdist.data.spilled import Spill
 from smtdist.engine.memory import resident_bytes
-from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.engine.plan import DEVICE_SHARE, WorkerLimits, plan_pass
 from smtdist.errors import MemoryBudgetError
 from smtdist.models import summing
 from smtdist.models.model import code_sums
@@ -200,3 +200,19 @@ def test_a_driver_that_keeps_sums_in_files_needs_no_room_to_finish_them_whole():
             assert plan_steps(steps, settings, machines, checkpointed=False)[-2].driver_bytes <= driver
             accepted += 1
     assert accepted
+
+
+@pytest.mark.parametrize("n_atoms", [8192, 65536])
+def test_a_fit_of_cifar_10_fits_the_free_memory_of_cards_of_any_size(n_atoms):
+    """Of 24, 48, 80 and 141 GB, and of such as a desktop session holds half of: more memory never means more passes."""
+    source = as_source(np.zeros((50_000, 32, 32, 3), np.uint8))
+    settings, found = preset("cifar10-gq").replace(n_atoms=n_atoms), []
+    steps = fit_steps(source, settings)
+    for free in sorted(int(share * size * 10**9) for size in (24, 48, 80, 141) for share in (0.5, 1)):
+        machines = Machines(WorkerLimits(2**40, 2**28, 16, 1, True, free), 2**40)
+        costs = plan_steps(steps, settings, machines, checkpointed=False)
+        planned = max(cost.plan.device_bytes for cost in costs)
+        assert 2**32 < planned <= DEVICE_SHARE * free
+        found.append((-costs[-2].rounds, costs[-2].plan.batch if costs[-2].rounds == 1 else 0))
+    assert found == sorted(found)
+    assert found[-1] == (-1, 256)
