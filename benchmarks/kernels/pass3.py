@@ -117,7 +117,7 @@ def _coded(grid: Any, atoms: Any, constant: Any, encoder: Any) -> Any:
         return codes.nearest_atoms(grid, atoms, encoder.euclidean, constant)[0]
     return codes.gq_codes(
         grid, atoms, encoder.cut, constant, encoder.constant_patch, encoder.zero_code
-    ).indptr
+    ).anchor
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -10,6 +10,7 @@ from drawing import small_images
 from kernel_codes import device_settings
 from typer.testing import CliRunner
 
+from benchmarks import on_a_card
 from benchmarks.quality.placed import placed_rows, placed_type
 from benchmarks.record import machine
 from smtdist.cli import app
@@ -112,3 +113,33 @@ def test_a_batch_asks_little_of_a_device(fake_cupy, mean):
     assert started["add_bytes_64"] == 4, "counts of 169 patches have two digits"
     assert started.total() <= 40
     assert waited.total() == 2
+
+
+def test_the_script_for_a_card_runs_its_steps(fake_cupy, monkeypatch, tmp_path, capsys):
+    """Kernels and rates run, steps without data or time are left out with the reason, and a failure ends no other step."""
+    monkeypatch.setattr(fake_cupy.cuda, "get_elapsed_time", lambda *_: 1.0, raising=False)
+    monkeypatch.setattr(on_a_card, "STEPS", {**on_a_card.STEPS, "tests": (lambda _: 1 / 0, 0, False)})
+    given = [
+        "--images",
+        "2",
+        "--atoms",
+        "64",
+        "--patches",
+        "40",
+        "--seconds",
+        "600",
+        "--json",
+        str(tmp_path),
+    ]
+    found = on_a_card.main(given)
+    assert list(found) == list(on_a_card.STEPS)
+    assert found["kernels"]["patches"] == 80
+    assert found["kernels"]["binary operations a second"] > 0
+    assert found["rates"]["from the card"] > 0
+    assert "ZeroDivisionError" in found["tests"]["failed"]
+    assert found["fits"] == {"left out": "no data were given"}
+    (record,) = tmp_path.glob("*-on-a-card.json")
+    assert json.loads(record.read_text())["result"]["steps"].keys() == found.keys()
+    assert '"kernels"' in capsys.readouterr().out
+    late = on_a_card.main([*given, "--seconds", "1", "--steps", "kernels"])
+    assert "were left of the 30" in late["kernels"]["left out"]
