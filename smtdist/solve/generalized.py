@@ -151,7 +151,7 @@ def _placed(vectors: Float64, kept: Indices, n_atoms: int) -> Float64:
 def solve_bytes(n_atoms: int, diagonal: bool, n_components: int | None = None) -> int:
     """Return the peak bytes of `smallest_components`, with C and V (float64) themselves, for K atoms.
 
-    In arrays of K x K float64: 2 + L/K for a diagonal V and 5 for a full one; 4 and 6 where more than a quarter of
+    In arrays of K x K float64: 2 + L/K for a diagonal V and 5 for a full one; 4 and 6 where more than a sixth of
     the components are wanted (or their number is not given); 2 and 1 more in that case and for a full V
     beyond K = 32,766, where the 32-bit workspace of the in-place solver ends. Row blocks of fixed height come
     on top.
