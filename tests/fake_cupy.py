@@ -197,7 +197,7 @@ class FakeCupy(types.ModuleType):
 
     ndarray = DeviceArray
 
-    def __init__(self, devices=1, capability="90", prompt=False):
+    def __init__(self, devices=1, capability="90", prompt=False, double_ratio=2):
         super().__init__("cupy")
         self.log, self.numbers, self.current, self.prompt = [], itertools.count(), [], prompt
         self.empty, self.zeros = aligned_empty, zeros
@@ -214,6 +214,7 @@ class FakeCupy(types.ModuleType):
             runtime=types.SimpleNamespace(
                 getDeviceCount=lambda: devices,
                 getDevice=lambda: 0,
+                deviceGetAttribute=lambda attribute, number: {(87, 0): double_ratio}[attribute, number],
                 getDeviceProperties=lambda number: {"name": b"A card of straw"},
                 CUDA_R_8I=3,
                 memGetInfo=lambda: (1 << 36, 1 << 37),

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from smtdist.engine.memory import device_free, readable
 from smtdist.errors import DataError, MemoryBudgetError
 from smtdist.kernels import products
-from smtdist.kernels.device import array_module, is_host, like, place, to_host
+from smtdist.kernels.device import array_module, is_host, like, multiplies_float64, place, to_host
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.solve.factor import lower_factor, lower_transposed_solved
 from smtdist.solve.lbfgs import HISTORY
@@ -37,6 +37,8 @@ MOST_ROWS: Final = 1 / 4
 """Of the features: with more rows, their products take longer than they save."""
 MOST_DEVICE_ROWS: Final = 1.0
 """The same on a device, which multiplies many times faster than it reads."""
+FEWEST_ROWS: Final = 2000
+"""Rows whose products a device soon makes though its float64 is slow: as many passes as a search takes read them as long."""
 BLOCK_BYTES: Final = 64 * 2**20
 """Rows that a product takes at a time: larger blocks bring nothing, and float32 sums stay short."""
 DEVICE_BLOCK_BYTES: Final = 4 * 2**30
@@ -324,6 +326,8 @@ def few_rows(z: Any, n_classes: int, memory_bytes: int, room: int | None = None)
     room = device_room(len(z), weight_bytes(n_classes, len(z))) if room is None else room
     on_device = Rows.fit_in(room, z, len(z))
     if not (on_device or is_host(z)):
+        return False
+    if on_device and len(z) > FEWEST_ROWS and not multiplies_float64():
         return False
     most = MOST_DEVICE_ROWS if on_device else MOST_ROWS
     rows = memory_bytes - span_bytes(z, n_classes, room)

@@ -20,6 +20,8 @@ from smtdist.kernels.types import Array
 
 PRODUCTS_VARIABLE = "SMTDIST_PRODUCTS"
 """Environment variable that names how patches and atoms are multiplied; a GPU heeds "float32" alone."""
+SINGLE_TO_DOUBLE = 87  # cudaDevAttrSingleToDoublePrecisionPerfRatio
+LARGEST_RATIO = 8
 Batches: TypeAlias = Iterator[tuple[int, Array]]
 _uploads: ContextVar[Uploads | None] = ContextVar("uploads", default=None)
 
@@ -113,6 +115,17 @@ def device_name() -> str | None:
     runtime = importlib.import_module("cupy").cuda.runtime
     name: bytes = runtime.getDeviceProperties(runtime.getDevice())["name"]
     return name.decode()
+
+
+def multiplies_float64() -> bool:
+    """Return whether the current device multiplies in float64 at a share of its speed that is worth choosing it for.
+
+    Cards for games and for inference have a 32nd or 64th of the speed of float32, where those for science have half.
+    """
+    if not gpu_available():
+        return False
+    runtime = importlib.import_module("cupy").cuda.runtime
+    return int(runtime.deviceGetAttribute(SINGLE_TO_DOUBLE, runtime.getDevice())) <= LARGEST_RATIO
 
 
 def place(x: Array) -> Any:

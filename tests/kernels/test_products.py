@@ -49,6 +49,13 @@ def test_a_device_finds_what_the_host_finds(judge, monkeypatch):
     assert (found.top1, found.C) == (host.top1, host.C)
 
 
+@pytest.mark.parametrize("ratio", [2, 64])
+def test_products_in_float64_are_made_where_they_are_fast(ratio, monkeypatch):
+    install(monkeypatch, double_ratio=ratio)
+    for count, expected in ((2000, True), (2001, ratio == 2)):
+        assert linear_rows.few_rows(np.broadcast_to(np.float32(0), (count, 9000)), 3, 2**31) == expected
+
+
 @pytest.mark.parametrize("features", [8, 130, 400])
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypatch):
