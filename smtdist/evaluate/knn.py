@@ -22,8 +22,7 @@ from smtdist.evaluate.metrics import (
     require_alike,
 )
 from smtdist.kernels import neighbours
-from smtdist.kernels.device import array_module, is_host, place, to_host
-from smtdist.kernels.threads import even_ranges
+from smtdist.kernels.device import array_module, is_host, kept, place, to_host
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -295,12 +294,7 @@ def _kept_on_device(source: Any, room: int, block_bytes: int) -> Any:
     row = math.prod(source.shape[1:]) * source.dtype.itemsize
     if not is_host(source) or len(source) * row > room:
         return source
-    found, step = None, max(1, block_bytes // row)
-    for start, stop in even_ranges(len(source), step):
-        block = place(np.asarray(source[start:stop]))
-        found = array_module(block).empty(source.shape, block.dtype) if found is None else found
-        found[start:stop] = block
-    return found
+    return kept(source, max(1, block_bytes // row))
 
 
 def _is_plain(source: Any) -> bool:

@@ -143,6 +143,18 @@ def place(x: Array) -> Any:
     return to_device(x) if found is None else found
 
 
+def kept(source: Any, step: int) -> Any:
+    """Return a copy of rows (n, ...) on the device, made of `step` rows at a time; they are sliced, of any kind, one at least."""
+    found = None
+    for start in range(0, len(source), step):
+        stop = min(start + step, len(source))
+        block = to_device(np.asarray(source[start:stop]))
+        if found is None:
+            found = array_module(block).empty((len(source), *block.shape[1:]), block.dtype)
+        found[start:stop] = block
+    return found
+
+
 @contextmanager
 def uploading() -> Iterator[Callable[[Batches], Batches]]:
     """Yield what hands on batches, so that each is copied to the device while the one before it is worked on.

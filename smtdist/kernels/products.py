@@ -107,6 +107,15 @@ class Ordered:
         return part
 
 
+def in_pieces(work: Callable[[int, int], None], count: int, piece: int, near: Array) -> None:
+    """Call work(start, stop) for pieces of a range on all threads, each with one of BLAS; once where `near` is on a device."""
+    if not is_host(near):
+        work(0, count)
+        return
+    with single_blas():
+        run_ranges(work, even_ranges(count, piece))
+
+
 def library() -> str:
     """Return what NumPy's own products and functions are here: its BLAS with the kernel for this processor, and its vectors.
 
