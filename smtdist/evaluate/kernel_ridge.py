@@ -408,6 +408,7 @@ def _direct(kernel: KernelTiles, targets: Float64, places: Int64, shifts: dict[f
         values, vectors = scipy.linalg.eigh(whole, overwrite_a=True)
     else:
         values, vectors = map(to_host, array_module(whole).linalg.eigh(whole))
+    del whole
     values = np.maximum(values, 0.0)
     moved = vectors.T @ (targets - targets.mean(axis=0))
     squares = vectors**2

@@ -357,7 +357,7 @@ def _in_halves(
                 parts.append(solve(wanted))
         except ConfigurationError:
             break
-    if len(parts) < 2:
+    if len(parts) < 2 or sum(len(one.components) for one in parts) < n_components:
         return whole(n_components)
     return joined(parts[0], parts[1], n_components)
 
