@@ -189,6 +189,7 @@ class FakeCupy(types.ModuleType):
         self.linalg = types.SimpleNamespace(
             cholesky=quiet_cholesky,
             norm=np.linalg.norm,
+            eigh=lambda x: call(lambda plain_x: tuple(np.linalg.eigh(plain_x)), (x,), {}),
             qr=lambda x: call(lambda plain_x: tuple(np.linalg.qr(plain_x)), (x,), {}),
         )
         self.cuda = types.SimpleNamespace(

@@ -34,7 +34,7 @@ class Counting:
 
     def __init__(self, stored):
         self.stored, self.rows = stored, 0
-        self.shape, self.dtype, self.chunks = stored.shape, stored.dtype, stored.chunks
+        self.shape, self.dtype, self.chunks = stored.shape, stored.dtype, getattr(stored, "chunks", None)
 
     def __len__(self):
         return len(self.stored)

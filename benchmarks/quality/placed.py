@@ -9,14 +9,14 @@ import numpy as np
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.evaluate.linear_rows import device_room
+from smtdist.evaluate.linear_rows import device_room, weight_bytes
 from smtdist.kernels.device import array_module, place
 from smtdist.models.tuning.members import Member, Room, represent_slices, slices_of
 
 
 def placed_type(count: int, features: int) -> str | None:
     """Return the type in which so many rows fit on a device beside their products, None where they do not or there is none."""
-    room = device_room(count)
+    room = device_room(count, weight_bytes(10, count))
     kinds = ("float32", "float16")  # the first that fits
     return next((kind for kind in kinds if count * features * np.dtype(kind).itemsize < room), None)
 

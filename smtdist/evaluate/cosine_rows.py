@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from smtdist.data.table import TableRows
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import mirror_kernel
-from smtdist.kernels.products import Ordered
-from smtdist.kernels.threads import even_ranges, run_ranges
+from smtdist.kernels.device import array_module, kept, like, to_host
+from smtdist.kernels.products import Ordered, in_pieces
+from smtdist.kernels.threads import even_ranges
 from smtdist.models import readout
 
 Float32 = NDArray[np.float32]
@@ -129,8 +130,28 @@ class _Cut:
         return (f"{rows.source.name}, " if isinstance(rows, TableRows) else "Features, "), self.start
 
 
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """Rows on a device, and those they are copies of, which messages name."""
+
+    rows: Any
+    source: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        shape: tuple[int, int] = self.rows.shape
+        return shape
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, chosen: slice) -> Any:
+        return self.rows[chosen]
+
+
 def _refuse(view: Any, first: int | None, place: int, row: NDArray[Any]) -> NoReturn:
     """Refuse a row with a number that is not finite or too large, by its place behind the first, where that is known."""
+    view, row = (view.source if isinstance(view, _Kept) else view), to_host(row)
     sizes = np.abs(row.astype(np.float64))
     at = int(np.argmax(np.where(np.isfinite(sizes), sizes, np.inf)))
     name, column = view.place if isinstance(view, _Cut) else ("Features, ", 0)
@@ -180,24 +201,25 @@ class Scale:
 
     def __call__(self, view: Any, chosen: slice) -> Float32:
         """Return chosen rows (m, F) of a view, of unit length; a row of zeros stays zero."""
-        given = np.asarray(view[chosen])
-        block = np.empty(given.shape, np.float32)
+        given = view[chosen] if isinstance(view, _Kept) else np.asarray(view[chosen])
+        xp: Any = array_module(given)
+        block: Float32 = xp.empty(given.shape, np.float32)
 
         def work(start: int, stop: int) -> None:
             piece = block[start:stop]
             with np.errstate(over="ignore"):  # what becomes infinite is refused
                 piece[...] = given[start:stop]
             if self.mean is not None and self.inverse is not None:
-                piece -= self.mean
-                piece *= self.inverse
-            lengths = np.sqrt(np.einsum("nf,nf->n", piece, piece, dtype=np.float64))
-            bad = np.flatnonzero(~np.isfinite(lengths))
+                piece -= like(piece, self.mean)
+                piece *= like(piece, self.inverse)
+            lengths = np.sqrt(xp.einsum("nf,nf->n", piece, piece, dtype=np.float64))
+            bad = np.flatnonzero(~to_host(np.isfinite(lengths)))
             if len(bad):
                 _refuse(view, chosen.start, start + int(bad[0]), given[start + bad[0]])
             lengths[lengths == 0] = 1.0
             piece /= lengths[:, None].astype(np.float32)
 
-        run_ranges(work, even_ranges(len(block), PIECE))
+        in_pieces(work, len(block), PIECE, block)
         return block
 
 
@@ -262,7 +284,9 @@ class Comparer:
         blocks = [scale(view, chosen) for view, scale in zip(views, scales, strict=True)]
         if len(blocks) == 1:
             return blocks[0]
-        return np.concatenate(blocks, axis=1) * np.float32(1 / len(blocks) ** 0.5)
+        xp: Any = array_module(blocks[0])
+        joined: Float32 = xp.concatenate(blocks, axis=1) * np.float32(1 / len(blocks) ** 0.5)
+        return joined
 
     def kernel(self, left: Sequence[View], right: Sequence[View | Near], out: Float32) -> Float32:
         """Write the sum of the kernels of all sets to `out` (n, m), and return it."""
@@ -286,6 +310,29 @@ class Comparer:
 def near(views: Sequence[View]) -> list[Near]:
     """Return views made ready for products in which a row has the same bits whatever rows come with it."""
     return [(Ordered(own.T), None if odd is None else Ordered(odd.T)) for own, odd in views]
+
+
+def on_device(sets: Sets, step: int) -> Sets:
+    """Return copies of the rows on the device, as they are stored, made of `step` rows at a time."""
+
+    def there(view: Any) -> Any:
+        return None if view is None else _Kept(kept(view, step), view)
+
+    return [
+        [Part(there(part.rows), there(part.mirrored), part.standardise) for part in parts] for parts in sets
+    ]
+
+
+def where(sets: Sets) -> Any:
+    """Return an array where the views of these rows are, which says so to `kernels.device.like`."""
+    rows = sets[0][0].rows
+    return rows.rows if isinstance(rows, _Kept) else np.empty(0)
+
+
+def stored_bytes(sets: Sets) -> int:
+    """Return what the rows take, on a device, where they have the type of the first of them."""
+    views = [view for parts in sets for part in parts for view in (part.rows, part.mirrored)]
+    return sum(len(one) * np.asarray(one[:1]).nbytes for one in views if one is not None)
 
 
 def view_bytes(sets: Sets, rows: int) -> int:

@@ -15,13 +15,26 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
+from smtdist.engine.memory import device_free
 from smtdist.errors import CheckpointError, ConfigurationError, DataError
-from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
+from smtdist.evaluate.cosine_rows import (
+    Comparer,
+    Sets,
+    View,
+    on_device,
+    read_bytes,
+    require_alike,
+    stored_bytes,
+    view_bytes,
+    where,
+)
 from smtdist.evaluate.head_files import edge_sentence
 from smtdist.evaluate.metrics import Judged, Tally, checked_labels, labels_to_judge
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.convergence import Convergence
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
+from smtdist.kernels.device import array_module, is_host, like, to_host
+from smtdist.kernels.products import in_pieces
+from smtdist.kernels.threads import even_ranges, threads
 from smtdist.solve import conjugate
 from smtdist.solve.blocks import read_block, write_block
 
@@ -43,6 +56,8 @@ LEFT: Final = 4
 """Blocks whose features are kept while all others pass by."""
 PIECE: Final = 512
 """Rows or columns of a product that one thread makes."""
+DEVICE_SHARE: Final = 0.9
+"""Of a device's free memory, that rows, the kernel and the solution may take."""
 RANK: Final = 2000
 """Of the preconditioner, at most; of few images a quarter of them."""
 HELD_OUT: Final = 1000
@@ -56,7 +71,7 @@ LOOKED: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class KernelTiles:
-    """A symmetric (n, n) float32 matrix as tiles of rows, from the tile's first row on: in memory, or files of NumPy's.
+    """A symmetric (n, n) float32 matrix as tiles of rows, from the tile's first row on: in memory, a device's, or files.
 
     A file has its name once it is whole, so that those that are there are not made again. It is read when
     its turn comes, and let go after that: pages of a mapped file would count as memory of this process.
@@ -98,9 +113,13 @@ class KernelTiles:
             yield start, stop, read_block(tile) if isinstance(tile, Path) else tile
 
     def product(self, rows: NDArray[Any]) -> Float64:
-        """Return the matrix times (n, c) numbers: float32 products, summed in float64 in the order of the tiles."""
-        right = np.ascontiguousarray(rows, np.float32)
-        found = np.zeros(right.shape)
+        """Return the matrix times (n, c) numbers: float32 products, summed in float64 in the order of the tiles.
+
+        Tiles on a device multiply rows that are there.
+        """
+        xp: Any = array_module(rows)
+        right = xp.ascontiguousarray(rows, np.float32)
+        found: Float64 = xp.zeros(right.shape)
         for start, stop, tile in self:
 
             def across(first: int, last: int, start: int = start, tile: Float32 = tile) -> None:
@@ -112,21 +131,26 @@ class KernelTiles:
                 below = tile[:, stop - start + first : stop - start + last]
                 found[stop + first : stop + last] += below.T @ right[start:stop]
 
-            with single_blas():
-                run_ranges(across, even_ranges(stop - start, PIECE))
-                run_ranges(down, even_ranges(tile.shape[1] - (stop - start), PIECE))
+            in_pieces(across, stop - start, PIECE, rows)
+            if stop < self.size:
+                in_pieces(down, self.size - stop, PIECE, rows)
         return found
+
+    @property
+    def near(self) -> Any:
+        """A tile, or its path, which tells where vectors are to be."""
+        return self.tiles[0]
 
     def diagonal_mean(self) -> float:
         """Return the mean of the diagonal."""
         # of a file no more is read than where the diagonal lies
         tiles = (np.load(tile, mmap_mode="r") if isinstance(tile, Path) else tile for tile in self.tiles)
-        diagonals = [np.diagonal(tile).copy() for tile in tiles]
+        diagonals = [to_host(tile.diagonal()).copy() for tile in tiles]
         return float(np.concatenate(diagonals).mean(dtype=np.float64))
 
     def full(self) -> Float64:
         """Return the whole matrix in float64."""
-        whole = np.empty((self.size, self.size))
+        whole: Float64 = array_module(self.near).empty((self.size, self.size))
         for start, stop, tile in self:
             whole[start:stop, start:] = tile
             whole[start:, start:stop] = tile.T
@@ -176,22 +200,27 @@ class KernelRidge:
         )
 
     def decision(self, sets: Sets, *, progress: Progress | None = None) -> Float64:
-        """Return f, (m, c), for images with the same kinds of features. Memory: `LEFT` + 1 blocks of features."""
+        """Return f, (m, c), for images with the same kinds of features. Memory: `LEFT` + 1 blocks of features.
+
+        A device that has room for the features of the training images compares.
+        """
         n, m = require_alike(self.known), require_alike(sets)
         step = block_rows(sets)
         found = np.tile(self.mean, (m, 1))
-        duals = self.duals.astype(np.float32)
+        known = _placed(self.known, decision_bytes(self.known, sets, len(self.classes)))
+        reference = where(known)
+        duals = like(reference, self.duals.astype(np.float32))
         for top, bottom in even_ranges(m, LEFT * step):
-            asked = _kept(self.comparer, sets, top, bottom, step)
+            asked = _kept(self.comparer, sets, top, bottom, step, reference)
             for first, last in even_ranges(n, step):
-                near = self.comparer.views(self.known, slice(first, last))
+                near = self.comparer.views(known, slice(first, last))
                 own = duals[first:last]
 
                 def compare(
                     start: int, stop: int, views: list[View], near: list[View] = near, own: Float32 = own
                 ) -> None:
-                    block = np.empty((stop - start, len(own)), np.float32)
-                    found[start:stop] += self.comparer.kernel(views, near, block) @ own
+                    block = array_module(own).empty((stop - start, len(own)), np.float32)
+                    found[start:stop] += to_host(self.comparer.kernel(views, near, block) @ own)
 
                 _side_by_side(compare, asked)
             if progress is not None:
@@ -247,7 +276,8 @@ def fit_kernel_ridge(
 
     Memory: `planned_bytes`. K is 2 n² bytes; where that is more than half of `memory_bytes` its tiles are files, in
     `folder` (which keeps them, so that a fit that was killed goes on) or in one of temporary files; neither
-    changes a bit. Time: n² F products, 2 n² `rank` for the preconditioner, and 2 n² c for each step.
+    changes a bit. A device that has room for the features, K and the solution does all, and keeps no files.
+    Time: n² F products, 2 n² `rank` for the preconditioner, and 2 n² c for each step.
 
     Raises DataError for labels that do not match the features, a single class, or features that are not finite;
     ConfigurationError for a penalty or a temperature that cannot be.
@@ -261,11 +291,14 @@ def fit_kernel_ridge(
     classes, places = np.unique(y, return_inverse=True)
     comparer = comparer or Comparer.of(known, temperature)
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
-    with _kernel_folder(n, memory_bytes, folder) as place:
+    there = _placed(known, planned_bytes(known, len(classes), 4 * n * n, rank))
+    with (
+        contextlib.nullcontext() if there is not known else _kernel_folder(n, memory_bytes, folder) as place
+    ):
         kernel = KernelTiles.made(
             n,
             tile_height(n),
-            lambda start, stop: _tile(comparer, known, start, stop, progress),
+            lambda start, stop: _tile(comparer, there, start, stop, progress),
             place,
             f"kernel-{digest(comparer, known)}",
         )
@@ -275,7 +308,7 @@ def fit_kernel_ridge(
             found = _direct(kernel, targets, places, shifts)
         else:
             drawn = np.random.default_rng([seed, 1]).permutation(n)[: max(1, min(held_out, n // 10))]
-            before = conjugate.nystrom(kernel.product, n, min(rank, n // 4), seed)
+            before = conjugate.nystrom(kernel.product, n, min(rank, n // 4), seed, kernel.near)
             found = _iterated(kernel, targets, places, shifts, np.sort(drawn), before)
     return KernelRidge(
         classes=classes,
@@ -293,12 +326,19 @@ def fit_kernel_ridge(
     )
 
 
+def _placed(sets: Sets, working: int) -> Sets:
+    """Return the features on a device, if it has room for them and `working` bytes; else as they are."""
+    room = DEVICE_SHARE * device_free() - working
+    return on_device(sets, block_rows(sets)) if room > 0 and stored_bytes(sets) <= room else sets
+
+
 def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Progress | None) -> Float32:
     """Return rows start to stop of the kernel, from column `start` on."""
     n = require_alike(known)
-    step, tile = block_rows(known), np.empty((stop - start, n - start), np.float32)
+    step, reference = block_rows(known), where(known)
+    tile: Float32 = array_module(reference).empty((stop - start, n - start), np.float32)
     for top, bottom in even_ranges(stop - start, LEFT * step):
-        left = _kept(comparer, known, start + top, start + bottom, step)
+        left = _kept(comparer, known, start + top, start + bottom, step, reference)
         for first, last in even_ranges(n - start - top, step):
             right = comparer.views(known, slice(start + top + first, start + top + last))
             columns = slice(top + first, top + last)
@@ -321,14 +361,19 @@ def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Prog
 
 
 def _kept(
-    comparer: Comparer, sets: Sets, start: int, stop: int, step: int
+    comparer: Comparer, sets: Sets, start: int, stop: int, step: int, near: Float32
 ) -> list[tuple[int, int, list[View]]]:
-    """Return the views of images start to stop in blocks, which stay while the blocks of others pass by.
+    """Return the views of images start to stop in blocks, where `near` is, which stay while the blocks of others pass by.
 
     To scale a block takes as long as to multiply it with one.
     """
+
+    def views(first: int, last: int) -> list[View]:
+        found = comparer.views(sets, slice(first, last))
+        return [(like(near, own), None if odd is None else like(near, odd)) for own, odd in found]
+
     ranges = [(start + first, start + last) for first, last in even_ranges(stop - start, step)]
-    return [(first, last, comparer.views(sets, slice(first, last))) for first, last in ranges]
+    return [(first, last, views(first, last)) for first, last in ranges]
 
 
 def _side_by_side(
@@ -340,8 +385,7 @@ def _side_by_side(
         for block in blocks[first:last]:
             work(*block)
 
-    with single_blas():
-        run_ranges(several, even_ranges(len(blocks), 1))
+    in_pieces(several, len(blocks), 1, blocks[0][2][0][0])
 
 
 class _Found(NamedTuple):
@@ -359,7 +403,12 @@ class _Found(NamedTuple):
 
 def _direct(kernel: KernelTiles, targets: Float64, places: Int64, shifts: dict[float, float]) -> _Found:
     """Solve by eigenvectors: with G = (K + μ I)⁻¹, an image left out is missed by α_i / G_ii (the mean stays)."""
-    values, vectors = scipy.linalg.eigh(kernel.full(), overwrite_a=True)
+    whole = kernel.full()
+    if is_host(whole):
+        values, vectors = scipy.linalg.eigh(whole, overwrite_a=True)
+    else:
+        values, vectors = map(to_host, array_module(whole).linalg.eigh(whole))
+    del whole
     values = np.maximum(values, 0.0)
     moved = vectors.T @ (targets - targets.mean(axis=0))
     squares = vectors**2
@@ -386,14 +435,15 @@ def _iterated(
     before: conjugate.Nystrom,
 ) -> _Found:
     """Solve by conjugate gradients; the images `held` choose the penalty, and are then used as well."""
-    kept = np.ones((kernel.size, 1))
+    xp, kept = array_module(kernel.near), np.ones((kernel.size, 1))
     kept[held] = 0
     mean = (targets * kept).sum(axis=0) / kept.sum()
-    rest = (targets - mean) * kept
+    kept, rest = (like(kernel.near, one) for one in (kept, (targets - mean) * kept))
 
     def without(rows: NDArray[Any]) -> Float64:
         # the images that are held out have no row and no column
-        return kernel.product(rows * kept) * kept
+        moved: Float64 = kernel.product(rows * kept) * kept
+        return moved
 
     path: list[dict[str, float]] = []
     found: tuple[float, Float64, Float64] | None = None
@@ -402,13 +452,13 @@ def _iterated(
     # several penalties in one product with the kernel, which may have to be read from files
     for first in range(0, len(ladder), together):
         tried = ladder[first : first + together]
-        start = None if start is None else np.tile(start, len(tried))
+        start = None if start is None else xp.tile(start, len(tried))
         each = np.repeat([shift for _, shift in tried], n_classes)
         solved = conjugate.solve(
-            without, np.tile(rest, len(tried)), each, before, start=start, tolerance=TOLERANCE
+            without, xp.tile(rest, len(tried)), each, before, start=start, tolerance=TOLERANCE
         ).rows
         solved *= kept
-        decisions = kernel.product(solved)[held]
+        decisions = to_host(kernel.product(solved)[like(solved, held)])
         for (penalty, _), columns in zip(tried, even_ranges(solved.shape[1], n_classes), strict=True):
             start, decision = solved[:, slice(*columns)], decisions[:, slice(*columns)] + mean
             path.append(_judged(penalty, decision, targets[held], places[held]))
@@ -416,10 +466,12 @@ def _iterated(
                 found = penalty, start, decision
     assert found is not None
     penalty, start, decision = found
-    whole = targets - targets.mean(axis=0)
+    whole = like(kernel.near, targets - targets.mean(axis=0))
     last = conjugate.solve(kernel.product, whole, shifts[penalty], before, start=start, tolerance=TOLERANCE)
     residual = float(last.residuals.max())
-    return _Found(last.rows, penalty, path, decision, places[held], "held out", last.steps, residual)
+    return _Found(
+        to_host(last.rows), penalty, path, decision, places[held], "held out", last.steps, residual
+    )
 
 
 def _judged(penalty: float, decision: Float64, targets: Float64, places: Int64) -> dict[str, float]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.configuration import VOTES, Configuration
+from smtdist.engine.memory import device_free
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.metrics import (
     Evaluation,
@@ -21,7 +22,7 @@ from smtdist.evaluate.metrics import (
     require_alike,
 )
 from smtdist.kernels import neighbours
-from smtdist.kernels.device import place, to_host
+from smtdist.kernels.device import array_module, is_host, kept, place, to_host
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -30,6 +31,10 @@ Progress = Callable[[int, int], None]
 
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
+DEVICE_ROWS: Final = 4096
+"""The same on a device; an estimate."""
+DEVICE_SHARE: Final = 0.9
+"""Of a device's free memory, that rows and a block may take."""
 PACKED_ROWS: Final = 256
 """Rows on each side that are worth packing."""
 PADDED_ROWS: Final = 64
@@ -56,7 +61,8 @@ def nearest(
     arrays, HDF5 datasets; further axes are flattened. Rows are scaled to length 1 in float32 on the way; a
     row of zeros has the cosine 0 to every other. Equal cosines go to the lowest training row. Memory:
     `block_bytes`, plus 12 bytes for each of the m k results. Training rows are read once per block of test
-    rows, so more memory means fewer reads. `progress` is called with the pairs of rows compared so far and in
+    rows, so more memory means fewer reads; a device keeps rows that fit there, which are read once. Rows may be there
+    already. `progress` is called with the pairs of rows compared so far and in
     all. Raises ConfigurationError for k above n, MemoryBudgetError where one row of each does not fit,
     DataError for rows that do not match or are not finite.
 
@@ -65,6 +71,8 @@ def nearest(
     (array([[1., 1.]], dtype=float32), array([[1, 2]]))
     """
     n_test, n_train, features = _checked(test, train, k)
+    for_rows = int(DEVICE_SHARE * device_free()) - 4 * block_bytes
+    train = _kept_on_device(train, for_rows, block_bytes)
     test_rows, train_rows, packed = _blocking(test, train, features, k, block_bytes)
     cosines = np.empty((n_test, k), np.float32)
     indices = np.empty((n_test, k), np.int64)
@@ -72,7 +80,7 @@ def nearest(
         stop = min(start + test_rows, n_test)
         queries = _read_rows(test, start, stop, "test", train_rows)
         best = neighbours.search(place(queries.values), place(queries.scale), train_rows, k, packed)
-        room = None if _is_plain(train) else np.empty((train_rows, features), np.float32)
+        room = None if _is_plain(train) else array_module(train).empty((train_rows, features), np.float32)
         for first in range(0, n_train, train_rows):
             last = min(first + train_rows, n_train)
             block = _rows(train, first, last, "training", room)
@@ -281,17 +289,27 @@ def neighbours_of(keys: Any) -> tuple[Float32, Int64]:
     return cosines, rows
 
 
+def _kept_on_device(source: Any, room: int, block_bytes: int) -> Any:
+    """Return rows on a device, copied there once, if they fit in so many bytes of it; else as they are."""
+    row = math.prod(source.shape[1:]) * source.dtype.itemsize
+    if not is_host(source) or len(source) * row > room:
+        return source
+    return kept(source, max(1, block_bytes // row))
+
+
 def _is_plain(source: Any) -> bool:
     """Whether rows can be used where they lie."""
-    return isinstance(source, np.ndarray) and source.dtype == np.float32 and source.flags.c_contiguous
+    array = isinstance(source, np.ndarray) or not is_host(source)
+    return array and source.dtype == np.float32 and bool(source.flags.c_contiguous)
 
 
 def _read_rows(source: Any, start: int, stop: int, name: str, step: int) -> _Rows:
     """Return rows of a source, converted `step` at a time."""
     if _is_plain(source):
         return _rows(source, start, stop, name, None)
-    values = np.empty((stop - start, math.prod(source.shape[1:])), np.float32)
-    scale = np.empty(stop - start, np.float32)
+    xp = array_module(source)
+    values = xp.empty((stop - start, math.prod(source.shape[1:])), np.float32)
+    scale = xp.empty(stop - start, np.float32)
     for first in range(start, stop, step):
         last = min(first + step, stop)
         scale[first - start : last - start] = _rows(
@@ -306,28 +324,28 @@ def _rows(source: Any, start: int, stop: int, name: str, room: Float32 | None, b
     `base` is the number of the source's first row, for messages.
     """
     values = source[start:stop]
-    given = room is None and _is_plain(values)
+    xp, given = array_module(values), room is None and _is_plain(values)
     if given:
         rows = values.reshape(stop - start, -1)
     else:
-        rows = np.empty((stop - start, math.prod(values.shape[1:])), np.float32) if room is None else room
+        rows = xp.empty((stop - start, math.prod(values.shape[1:])), np.float32) if room is None else room
         rows = rows[: stop - start]
         with np.errstate(over="ignore"):  # what leaves float32 becomes infinite and is refused below
-            rows[...] = np.asarray(values).reshape(rows.shape)
+            rows[...] = xp.asarray(values).reshape(rows.shape)
     squares = neighbours.squares(rows)
-    if np.all((squares > SAFE_SQUARE) & (squares < 1 / SAFE_SQUARE)):
+    if bool(((squares > SAFE_SQUARE) & (squares < 1 / SAFE_SQUARE)).all()):
         return _Rows(rows, (1 / np.sqrt(squares)).astype(np.float32))
     # rows of zeros, or so long or short that products leave float32
-    if not np.isfinite(squares).all():
-        bad = base + start + int(np.flatnonzero(~np.isfinite(squares))[0])
+    if not bool(np.isfinite(squares).all()):
+        bad = base + start + int(np.flatnonzero(~np.isfinite(to_host(squares)))[0])
         raise DataError(
             f"Row {bad} of the {name} representation is not finite in float32; transform that sample again."
         )
     with np.errstate(divide="ignore"):
-        scale = np.where(squares > 0, 1 / np.sqrt(squares), 0)
-    out = np.empty_like(rows) if given else rows  # what was given stays as it is
+        scale = xp.where(squares > 0, 1 / np.sqrt(squares), 0)
+    out = xp.empty_like(rows) if given else rows  # what was given stays as it is
     np.multiply(rows, scale[:, None], out=out, casting="same_kind")
-    return _Rows(out, np.ones(len(rows), np.float32))
+    return _Rows(out, xp.ones(len(rows), np.float32))
 
 
 def _checked(test: Any, train: Any, k: int) -> tuple[int, int, int]:
@@ -356,7 +374,8 @@ def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) ->
     raw, n_test = _raw_bytes(test, train), max(test.shape[0], 1)
     chunks = getattr(train, "chunks", None)
     stored = int(chunks[0]) if isinstance(chunks, tuple) and isinstance(chunks[0], int) else 1
-    train_rows = min(stored * max(1, TRAIN_ROWS // stored), train.shape[0])
+    enough = TRAIN_ROWS if is_host(train) else DEVICE_ROWS
+    train_rows = min(stored * max(1, enough // stored), train.shape[0])
     while True:
         for packed in (True, False):
             known, own, rest = _block_bytes(train_rows, features, raw, k, packed)

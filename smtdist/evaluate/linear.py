@@ -17,7 +17,6 @@ from smtdist.engine.memory import readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.head_files import edge
 from smtdist.evaluate.linear_rows import (
-    HISTORY,
     FewRows,
     Float64,
     Heed,
@@ -41,8 +40,9 @@ from smtdist.evaluate.metrics import (
     unconverged,
 )
 from smtdist.kernels import products
-from smtdist.kernels.device import place
+from smtdist.kernels.device import array_module, like, place, to_host
 from smtdist.kernels.threads import single_blas
+from smtdist.solve.lbfgs import Ends, minimise
 
 Progress = Callable[[int, int], None]
 Path = tuple[dict[str, Any], ...]
@@ -82,23 +82,24 @@ class Loss(NamedTuple):
 
 def _logistic(outputs: Float64, targets: Int64) -> tuple[float, Float64]:
     """log Σ_c exp(f_c) - f_y; of two classes the first has f = 0, as in scikit-learn's LogisticRegression."""
-    binary = outputs.shape[1] == 1
+    xp, binary = array_module(outputs), outputs.shape[1] == 1
     logits = padded(outputs)
     logits -= logits.max(axis=1, keepdims=True)
-    own = np.take_along_axis(logits, targets[:, None], axis=1)
+    own = xp.take_along_axis(logits, targets[:, None], axis=1)
     np.exp(logits, out=logits)
     total = logits.sum(axis=1, keepdims=True)
     loss = float((np.log(total) - own).sum())
     logits /= total
-    logits[np.arange(len(targets)), targets] -= 1
+    logits[xp.arange(len(targets)), targets] -= 1
     return loss, logits[:, 1:] if binary else logits
 
 
 def _squared_hinge(outputs: Float64, targets: Int64) -> tuple[float, Float64]:
     """Σ_c max(0, 1 - y_c f_c)², one class against the rest, as in scikit-learn's LinearSVC."""
-    classes = np.arange(outputs.shape[1]) if outputs.shape[1] > 1 else np.ones(1)
-    signs = np.where(targets[:, None] == classes, 1.0, -1.0)
-    slack = np.maximum(1 - signs * outputs, 0)
+    xp = array_module(outputs)
+    classes = xp.arange(outputs.shape[1]) if outputs.shape[1] > 1 else xp.ones(1)
+    signs = xp.where(targets[:, None] == classes, 1.0, -1.0)
+    slack = xp.maximum(1 - signs * outputs, 0)
     return float((slack * slack).sum()), -2 * signs * slack
 
 
@@ -227,7 +228,7 @@ def fit_probe(
     classes, targets = _classes(y, len(z), "a linear probe")
     grid, n, n_classes = _grid(C), len(z), len(classes)
     kept_out = held_out(targets, classes, validation, seed) if len(grid) > 1 else np.zeros(n, bool)
-    room = device_room(n)  # others may take it: asked for once
+    room = device_room(n, weight_bytes(n_classes, n))  # others may take it: asked for once
     few = few_rows(z, n_classes, memory_bytes, room)
     fits = (len(grid) if len(grid) > 1 else 0) + 1 + few  # the products of few rows count as one
     search = _Search(LOGISTIC, classes, tolerance, max_iter, n, fits, progress)
@@ -531,9 +532,8 @@ def _rows(
             f"{readable(memory_bytes - budget)}, but {readable(memory_bytes)} are allowed; raise the memory "
             f"limit, or pool the representation more."
         )
-    return Rows(
-        z, targets, "training", budget, n_outputs(n_classes), chosen=chosen, keep=keep, room=device_room()
-    )
+    room = device_room(0, memory_bytes - budget)
+    return Rows(z, targets, "training", budget, n_outputs(n_classes), chosen=chosen, keep=keep, room=room)
 
 
 def _evaluated(
@@ -587,11 +587,8 @@ class _Search:
         Products run in the rows' type: float32 as long as it shows how the loss falls, float64 from there on
         where the gradient is not small yet. Every pass reads all rows; the result depends on the size of the
         blocks through the rounding of the products only. Memory: the blocks of `rows` and `WEIGHT_COPIES`
-        vectors of c (F + 1) float64.
+        vectors of c (F + 1) float64: on a device where there is one.
         """
-        import scipy.optimize  # takes half a second, which other judges need not wait for
-
-        minimise: Any = scipy.optimize.minimize  # its stubs know fewer ways to call it
         heed, n_classes, (mean, deviation) = self.begin(last=last), len(self.classes), rows.moments
         # rows are seen as (x - centre) x scale; for an intercept that is not penalised the centre makes for fewer steps alone
         centre = mean if self.standardise or not self.loss.penalised else np.zeros_like(mean)
@@ -601,33 +598,34 @@ class _Search:
         if self.loss.curvature is not None:
             squares = ((mean - centre) ** 2 + deviation**2) * scale**2
             unit = 1 / np.sqrt(penalty + self.loss.curvature * np.append(squares, 1.0))
-        steps, dtype = 0, rows.dtype
+        steps, dtype, (own_centre, own_scale, own_unit) = 0, rows.dtype, map(place, (centre, scale, unit))
 
         def passed(flat: Float64) -> tuple[float, Float64]:
             """Return the mean loss + penalty/2 ‖W‖² and its gradient: one pass over the rows."""
-            weights = flat.reshape(shape) * unit
+            weights = flat.reshape(shape) * own_unit
             # rows stay as they are: what is seen of them is put into the weights
-            matrix = weights[:, :-1] * scale
-            intercepts = weights[:, -1] - matrix @ centre
-            loss, gradient = 0.0, np.zeros(shape)
+            matrix = weights[:, :-1] * own_scale
+            intercepts = weights[:, -1] - matrix @ own_centre
+            loss, gradient = 0.0, array_module(flat).zeros(shape)
             for block, targets in rows.blocks():
                 placed = place(block.astype(dtype, copy=False))
-                part, residuals = self.loss.of(products.across(placed, matrix) + intercepts, targets)
+                outputs = products.across(placed, matrix) + intercepts
+                part, residuals = self.loss.of(outputs, like(outputs, targets))
                 loss += part
                 gradient[:, :-1] += products.down(placed, residuals)
                 gradient[:, -1] += residuals.sum(axis=0)
                 heed(steps)
-            gradient[:, :-1] -= gradient[:, -1:] * centre
-            gradient[:, :-1] *= scale
+            gradient[:, :-1] -= gradient[:, -1:] * own_centre
+            gradient[:, :-1] *= own_scale
             gradient /= rows.count
             if not self.loss.penalised:
                 weights[:, -1] = 0.0
             gradient += penalty * weights
-            gradient *= unit
+            gradient *= own_unit
             value = loss / rows.count + 0.5 * penalty * float((weights * weights).sum())
             return value, gradient.reshape(-1)
 
-        def stepped(_: Float64) -> None:
+        def stepped() -> None:
             nonlocal steps
             steps += 1
 
@@ -636,15 +634,14 @@ class _Search:
             logs = np.log(np.bincount(rows.targets, minlength=n_classes))
             weights[:, -1] = logs[1:] - logs[:1] if n_classes == 2 else logs - logs.mean()
         with single_blas():  # as everywhere here: threads of BLAS that spin cost more than they bring
-            largest = float(np.abs(passed((weights / unit).reshape(-1))[1]).max())
+            largest = float(abs(passed(place((weights / unit).reshape(-1)))[1]).max())
             small = self.tolerance * largest
-            weights = ((weights if start is None else start.weights) / unit).reshape(-1)
+            weights = place(((weights if start is None else start.weights) / unit).reshape(-1))
             while True:
-                options: dict[str, Any] = {"maxiter": self.max_iter - steps, "maxfun": 3 * self.max_iter}
-                options |= {"maxcor": HISTORY, "gtol": small, "ftol": float(np.finfo(dtype).eps) / FLAT}
-                how = {"jac": True, "method": "L-BFGS-B", "callback": stepped, "options": options}
-                found = minimise(passed, weights, **how)
-                steepest, weights = float(np.abs(found.jac).max()), found.x
+                flat = float(np.finfo(dtype).eps) / FLAT
+                ends = Ends(self.max_iter - steps, 3 * self.max_iter, small, flat)
+                found = minimise(passed, weights, ends, stepped)
+                steepest, weights = float(abs(found.jac).max()), found.x
                 if steepest <= small or dtype == np.float64 or steps >= self.max_iter:
                     break
                 dtype = np.dtype(np.float64)  # the rounding of the products hides how the loss still falls
@@ -656,13 +653,14 @@ class _Search:
         hidden = steepest <= 2.0**-24 * largest or gain <= HIDDEN * abs(float(found.fun))
         converged = steepest <= small or found.status == 0 or (found.status == 2 and hidden)
         return LinearClassifier(
-            weights.reshape(shape) * unit, self.classes, centre, scale, C, steps, converged
+            to_host(weights).reshape(shape) * unit, self.classes, centre, scale, C, steps, converged
         )
 
 
 def padded(outputs: Float64) -> Float64:
     """Return outputs (m, c), of two classes with the zeros of the first."""
-    return np.concatenate([np.zeros_like(outputs), outputs], axis=1) if outputs.shape[1] == 1 else outputs
+    xp: Any = array_module(outputs)
+    return xp.concatenate([xp.zeros_like(outputs), outputs], axis=1) if outputs.shape[1] == 1 else outputs
 
 
 def linear_bytes(
@@ -672,7 +670,8 @@ def linear_bytes(
 
     svm : the same of `evaluate_svm`.
     """
-    n_classes, room = len(np.unique(labels)), device_room(len(z))
+    n_classes = len(np.unique(labels))
+    room = device_room(len(z), weight_bytes(n_classes, len(z)))
     outputs = n_outputs(n_classes)
     if not svm and few_rows(z, n_classes, memory_bytes, room):
         weights = span_bytes(z, n_classes, room)

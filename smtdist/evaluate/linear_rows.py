@@ -20,9 +20,10 @@ import numpy.typing as npt
 from smtdist.engine.memory import device_free, readable
 from smtdist.errors import DataError, MemoryBudgetError
 from smtdist.kernels import products
-from smtdist.kernels.device import array_module, is_host, like, place, to_host
+from smtdist.kernels.device import array_module, is_host, like, multiplies_float64, place, to_host
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.solve.factor import lower_factor, lower_transposed_solved
+from smtdist.solve.lbfgs import HISTORY
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -30,14 +31,14 @@ Blocks = Iterator[tuple[npt.NDArray[Any], Int64]]
 Heed = Callable[[int], None]
 """Called with the number of iterations so far, after every pass over the rows."""
 
-HISTORY: Final = 10
-"""Pairs of steps and gradients that L-BFGS remembers."""
 WEIGHT_COPIES: Final = 4 * HISTORY + 16
 """float64 vectors as long as the weights: the history, once more in SciPy's result, and the work of a step."""
 MOST_ROWS: Final = 1 / 4
 """Of the features: with more rows, their products take longer than they save."""
 MOST_DEVICE_ROWS: Final = 1.0
 """The same on a device, which multiplies many times faster than it reads."""
+FEWEST_ROWS: Final = 2000
+"""Rows whose products a device soon makes though its float64 is slow: as many passes as a search takes read them as long."""
 BLOCK_BYTES: Final = 64 * 2**20
 """Rows that a product takes at a time: larger blocks bring nothing, and float32 sums stay short."""
 DEVICE_BLOCK_BYTES: Final = 4 * 2**30
@@ -292,9 +293,12 @@ def _multiply(left: npt.NDArray[Any], right: npt.NDArray[Any], centre: Float64, 
                 add(first, last)
 
 
-def device_room(n: int = 0) -> int:
-    """Return the memory that a device has for rows beside the products of n of them; 0 where it has none."""
-    return max(0, int(DEVICE_SHARE * device_free()) - 8 * n * (n + RUN + 4 * DEVICE_TILE))
+def device_room(n: int = 0, weights: int = 0) -> int:
+    """Return the memory that a device has for rows beside the products of n of them and weights; 0 where it has none.
+
+    weights : bytes of those of a fit (`weight_bytes`), which are there.
+    """
+    return max(0, int(DEVICE_SHARE * device_free()) - 8 * n * (n + RUN + 4 * DEVICE_TILE) - weights)
 
 
 def n_outputs(n_classes: int) -> int:
@@ -319,9 +323,11 @@ def few_rows(z: Any, n_classes: int, memory_bytes: int, room: int | None = None)
 
     room : of a device, see `device_room`, which is asked if none is given. A device that has the rows makes their products, too.
     """
-    room = device_room(len(z)) if room is None else room
+    room = device_room(len(z), weight_bytes(n_classes, len(z))) if room is None else room
     on_device = Rows.fit_in(room, z, len(z))
     if not (on_device or is_host(z)):
+        return False
+    if on_device and len(z) > FEWEST_ROWS and not multiplies_float64():
         return False
     most = MOST_DEVICE_ROWS if on_device else MOST_ROWS
     rows = memory_bytes - span_bytes(z, n_classes, room)

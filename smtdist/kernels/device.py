@@ -140,6 +140,16 @@ def device_name() -> str | None:
     return name.decode()
 
 
+def multiplies_float64() -> bool:
+    """Return whether the current device multiplies in float64 at a share of its speed that is worth choosing it for.
+
+    Cards for games and for inference have a 32nd or 64th of the speed of float32, where those for science have half.
+    """
+    if not gpu_available():
+        return False
+    return not card.slow_double()
+
+
 def place(x: Array) -> Any:
     """Return the array on the device where there is one, else as it is: the one decision of where kernels run.
 
@@ -153,6 +163,18 @@ def place(x: Array) -> Any:
     uploads = _uploads.get()
     placed = None if uploads is None else uploads.place(x)
     return to_device(x) if placed is None else placed
+
+
+def kept(source: Any, step: int) -> Any:
+    """Return a copy of rows (n, ...) on the device, made of `step` rows at a time; they are sliced, of any kind, one at least."""
+    found = None
+    for start in range(0, len(source), step):
+        stop = min(start + step, len(source))
+        block = to_device(np.asarray(source[start:stop]))
+        if found is None:
+            found = array_module(block).empty((len(source), *block.shape[1:]), block.dtype)
+        found[start:stop] = block
+    return found
 
 
 @contextmanager

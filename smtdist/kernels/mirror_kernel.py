@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.products import Ordered
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.products import Ordered, in_pieces
 
 Float32 = NDArray[np.float32]
 Right = Float32 | Ordered
@@ -40,8 +39,8 @@ def add_mirror_kernel(
     It is the kernel exp((⟨x, y⟩ - 1) / T) of the pairs (z, z') / √2, summed over the exchange of z and z'. A sum
     over a group of symmetries is positive definite; the two terms with z of one image alone are not. The rows z
     have unit length, so an image that is its own mirror image has 2 with itself. `right` may be
-    what multiplies by its transpose (`products.Ordered`). Time: 4 n m F operations. Memory: 8 bytes times `PIECE` m for
-    each thread.
+    what multiplies by its transpose (`products.Ordered`). All may be on a device. Time: 4 n m F operations. Memory: 8 bytes times
+    `PIECE` m for each thread, on a device times n m.
 
     >>> total = np.zeros((1, 1), np.float32)
     >>> own = np.array([[1.0, 0.0]], np.float32), np.zeros((1, 2), np.float32)
@@ -60,8 +59,7 @@ def add_mirror_kernel(
             cosines *= scale
             total[start:stop] += np.exp(cosines, out=cosines)
 
-    with single_blas():
-        run_ranges(work, even_ranges(len(total), PIECE))
+    in_pieces(work, len(total), PIECE, total)
 
 
 def add_cosine_kernel(total: Float32, left: Float32, right: Right, temperature: float) -> None:
@@ -80,8 +78,7 @@ def add_cosine_kernel(total: Float32, left: Float32, right: Right, temperature: 
         cosines *= scale
         total[start:stop] += np.exp(cosines, out=cosines)
 
-    with single_blas():
-        run_ranges(work, even_ranges(len(total), PIECE))
+    in_pieces(work, len(total), PIECE, total)
 
 
 def _inner(left: Float32, right: Right) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import neighbours as cpu
-from smtdist.kernels.cpu.neighbours import packed_bytes, squares
+from smtdist.kernels.cpu.neighbours import packed_bytes
 from smtdist.kernels.device import is_host
 from smtdist.kernels.generic import neighbours as generic
 from smtdist.kernels.generic.neighbours import LARGEST_ROW
@@ -41,6 +41,16 @@ def search(queries: Array, scale: Array, block_rows: int, k: int, packed: bool =
     if is_host(queries):
         return cpu.Search(queries, scale, block_rows, k, packed)
     return generic.Search(queries, scale, block_rows, k)
+
+
+def squares(rows: Array) -> Array:
+    """Return the sum of squares of float32 rows (n, d), contiguous, in float64 where they are; on the CPU in one order.
+
+    >>> import numpy as np
+    >>> squares(np.float32([[3, 4], [1, 0]])).tolist()
+    [25.0, 1.0]
+    """
+    return cpu.squares(rows) if is_host(rows) else generic.squares(rows)
 
 
 def sorted_neighbours(keys: Array) -> tuple[Array, Array]:

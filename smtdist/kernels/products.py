@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.kernels.cpu import accumulate, float_products
-from smtdist.kernels.device import array_module, is_host, like, to_host
+from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.threads import even_ranges, numpy_blas, run_ranges, single_blas
 from smtdist.kernels.types import Array
 
@@ -107,6 +107,15 @@ class Ordered:
         return part
 
 
+def in_pieces(work: Callable[[int, int], None], count: int, piece: int, near: Array) -> None:
+    """Call work(start, stop) for pieces of a range on all threads, each with one of BLAS; once where `near` is on a device."""
+    if not is_host(near):
+        work(0, count)
+        return
+    with single_blas():
+        run_ranges(work, even_ranges(count, piece))
+
+
 def library() -> str:
     """Return what NumPy's own products and functions are here: its BLAS with the kernel for this processor, and its vectors.
 
@@ -143,7 +152,7 @@ def each_tile(rows: Array, right: Array, use: Callable[[Array, int, int], None])
 
 
 def across(block: Array, weights: Float64) -> Float64:
-    """Return block @ weightsᵀ, (rows, c), multiplied in the block's type where the block is.
+    """Return block @ weightsᵀ, (rows, c), multiplied in the block's type where the block is, and brought to where weights are.
 
     block : (rows, F); weights : (c, F).
 
@@ -152,12 +161,12 @@ def across(block: Array, weights: Float64) -> Float64:
     """
     matrix = like(block, weights.astype(block.dtype))
     if not is_host(block):
-        return np.asarray(to_host(block @ matrix.T), np.float64)
+        return _float64(weights, block @ matrix.T)
     return by_rows(block, matrix.T, _step(len(block), PIECE_ROWS), np.float64)
 
 
 def down(block: Array, pull: Float64) -> Float64:
-    """Return pullᵀ @ block, (c, F), multiplied in the block's type where the block is.
+    """Return pullᵀ @ block, (c, F), multiplied in the block's type where the block is, and brought to where `pull` is.
 
     block : (rows, F); pull : (rows, c). Threads take columns, so that nothing depends on their number.
 
@@ -166,7 +175,7 @@ def down(block: Array, pull: Float64) -> Float64:
     """
     left: Any = like(block, pull.astype(block.dtype)).T
     if not is_host(block):
-        return np.asarray(to_host(left @ block), np.float64)
+        return _float64(pull, left @ block)
     product = np.empty((len(left), block.shape[1]))
 
     def work(start: int, stop: int) -> None:
@@ -175,6 +184,11 @@ def down(block: Array, pull: Float64) -> Float64:
     with single_blas():
         run_ranges(work, even_ranges(block.shape[1], _step(block.shape[1], PIECE_COLUMNS)))
     return product
+
+
+def _float64(reference: Array, product: Array) -> Float64:
+    found: Float64 = like(reference, product).astype(np.float64, copy=False)
+    return found
 
 
 def _step(count: int, fewest: int) -> int:

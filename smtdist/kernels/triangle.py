@@ -88,7 +88,7 @@ class UpperTiles:
 
     def rows(self, start: int, stop: int) -> NDArray[Any]:
         """Return full rows, (stop - start, K)."""
-        result = np.empty((stop - start, len(self)), self.dtype)
+        result: NDArray[Any] = array_module(self.tiles[0]).empty((stop - start, len(self)), self.dtype)
         for first, tile in self.starts():
             last = first + len(tile)
             if first >= stop:

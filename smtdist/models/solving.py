@@ -7,7 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,17 +33,18 @@ from smtdist.errors import CheckpointError, ConfigurationError, DataError, Memor
 from smtdist.kernels.device import gpu_available, to_device
 from smtdist.kernels.triangle import tile_height
 from smtdist.models.provenance import Record
-from smtdist.solve import generalized, pencil
+from smtdist.solve import generalized, lanczos, pencil
 from smtdist.solve.blocks import BlockFiles, factor_bytes, remove_blocks
 from smtdist.solve.generalized import smallest_mirrored, smallest_mirrored_of_tiles
 from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
-from smtdist.solve.tiled import Unsuitable, suits, tiled_bytes
+from smtdist.solve.tiled import Unsuitable, direct_bytes, suits, tiled_bytes
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.sums import Statistics, tile_views
 
 SOLVE: Final = "solve"
+DEVICE: Final = "device"
 DEVICE_SHARE: Final = 0.85
 """Of a GPU's memory, for the matrices of a solve: kernels and their libraries are there too."""
 
@@ -52,8 +53,8 @@ DEVICE_SHARE: Final = 0.85
 class Way:
     """How a solve holds its matrices on the driver.
 
-    name : "device" in the memory of the driver's GPU; "whole" or "tiles" in its own; "disk" with a factor
-        in files; "workers" with matrices in their memory.
+    name : "device" in the memory of the driver's GPU, by iterations, or "device whole", all eigenvectors; "whole" or
+        "tiles" in its own; "disk" with a factor in files; "workers" with matrices in their memory.
     height : rows of a row of blocks of the factor, for the last two.
     """
 
@@ -61,6 +62,11 @@ class Way:
     working_bytes: int
     height: int = 0
     disk_bytes: int = 0
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the driver's GPU solves."""
+        return self.name.startswith(DEVICE)
 
 
 def solve_way(
@@ -122,17 +128,18 @@ def ways_to_solve(
         )
     # a dictionary that is closed under mirroring is two problems of half the size, one after the other
     size = n_atoms // 2 if settings.dictionary_mirrored else n_atoms
-    making = 0 if size == n_atoms else 3 * 8 * tile_height(n_atoms) * n_atoms
+    making = making_bytes(n_atoms, settings)
     working = held_bytes + generalized.solve_bytes(n_atoms, diagonal, wanted)
+    held = held_bytes if tiled is False else held_in_tiles(held_bytes, n_atoms)
+    if fits_device(n_atoms, settings, direct=False) and not on_workers:
+        yield Way(DEVICE, held + making + pencil.streamed_bytes(size, True, wanted, 1))
+    elif fits_device(n_atoms, settings, direct=True) and not on_workers:
+        # tiles in passing, and some copies of the components
+        yield Way(f"{DEVICE} whole", held + making + 8 * n_atoms * (6 * tile_height(n_atoms) + 6 * wanted))
     if not iterative:
         yield Way("whole", working)
         return
     beside = making + tiled_bytes(size, diagonal, wanted)
-    card = device_memory() if gpu_available() else None
-    if card is not None and beside <= DEVICE_SHARE * card and not on_workers:
-        passing = making + pencil.streamed_bytes(size, True, wanted, 1)
-        held = held_bytes if tiled is False else held_in_tiles(held_bytes, n_atoms)
-        yield Way("device", held + passing)
     if not on_workers:
         # iterations are tried first, beside C and V; where they do not do, LAPACK solves in its own memory
         if not tiled:
@@ -149,11 +156,27 @@ def ways_to_solve(
         yield Way(name, needed, height, on_disk)
 
 
-def iterates(settings: Configuration, n_atoms: int) -> bool:
+def fits_device(n_atoms: int, settings: Configuration, *, direct: bool) -> bool:
+    """Tell whether the driver's GPU solves in its memory, by iterations where they are its way, or `direct`."""
+    card = device_memory() if gpu_available() else None
+    size = n_atoms // 2 if settings.dictionary_mirrored else n_atoms
+    if card is None or not (size > lanczos.SMALL_ROWS if direct else iterates(settings, n_atoms, True)):
+        return False
+    wanted = min(size, settings.n_components + settings.drop_components)
+    iterating = tiled_bytes(size, settings.diagonal_moment, wanted)
+    needed = direct_bytes(size, wanted) if direct else iterating
+    return needed + making_bytes(n_atoms, settings) <= DEVICE_SHARE * card
+
+
+def making_bytes(n_atoms: int, settings: Configuration) -> int:
+    """Return what tiles of two halves take while they are made from those of the whole."""
+    return 3 * 8 * tile_height(n_atoms) * n_atoms if settings.dictionary_mirrored else 0
+
+
+def iterates(settings: Configuration, n_atoms: int, on_device: bool = False) -> bool:
     """Tell whether block Lanczos iterations are the way to solve."""
-    return settings.second_moment == "second" and suits(
-        n_atoms, settings.n_components + settings.drop_components
-    )
+    wanted = settings.n_components + settings.drop_components
+    return settings.second_moment == "second" and suits(n_atoms, wanted, on_device)
 
 
 def held_in_tiles(held_bytes: int, n_atoms: int) -> int:
@@ -228,14 +251,18 @@ def solve(
             "No two patches with a code are neighbours, so nothing says which are alike; raise context_size or positions, or "
             "lower patch_stride or threshold."
         )
+    size = len(statistics.activity)
     if means is not None or on_device or statistics.tiled:
-        try:
-            return _solve_without_squares(statistics, settings, means, on_device)
-        except Unsuitable:
-            size = len(statistics.activity)
-            *_, whole = ways_to_solve(size, settings, 0, False, False)
-            first_that_fits(size, [whole], resident_bytes(), memory_limit())
-            statistics = statistics.whole()
+        if iterates(settings, size, on_device):
+            with suppress(Unsuitable):
+                return _solve_without_squares(statistics, settings, means, on_device)
+        if on_device and fits_device(size, settings, direct=True):
+            # what it takes is estimated: where that was too little, the host solves
+            with suppress(Unsuitable, MemoryError):
+                return _solve_without_squares(statistics, settings, None, True, direct=True)
+        *_, whole = ways_to_solve(size, settings, 0, False, False)
+        first_that_fits(size, [whole], resident_bytes(), memory_limit())
+        statistics = statistics.whole()
     count = statistics.n_positions
     moment: NDArray[np.float64]
     if settings.second_moment == "centred":
@@ -258,21 +285,27 @@ def solve(
 
 
 def _solve_without_squares(
-    statistics: Statistics, settings: Configuration, means: Means | None, on_device: bool
+    statistics: Statistics,
+    settings: Configuration,
+    means: Means | None,
+    on_device: bool,
+    *,
+    direct: bool = False,
 ) -> Solution:
     """As `solve`, for sums in tiles; matrices are made anew as the solver asks for them."""
-    if not iterates(settings, len(statistics.activity)):
-        raise Unsuitable("a centred moment, or many components")
-    scatter, moment = _streams(statistics, to_device if on_device else None)
+    centred = settings.second_moment == "centred"
+    scatter, moment = _streams(statistics, to_device if on_device else None, centred)
     halved = settings.dictionary_mirrored and isinstance(moment, Streamed)
     smallest: Any = smallest_mirrored_of_tiles if halved else generalized.smallest_components_of_tiles
     wanted, tolerance = settings.n_components + settings.drop_components, settings.null_tolerance
-    found: Solution = smallest(scatter, moment, wanted, null_tolerance=tolerance, means=means)
+    found: Solution = smallest(
+        scatter, moment, wanted, null_tolerance=tolerance, means=means, direct=direct
+    )
     return found
 
 
 def _streams(
-    statistics: Statistics, place: Callable[[NDArray[np.float64]], Any] | None
+    statistics: Statistics, place: Callable[[NDArray[np.float64]], Any] | None, centred: bool
 ) -> tuple[Streamed, Streamed | NDArray[np.float64]]:
     """Return C and V, divided by the positions, in tiles that are made when they are asked for."""
     heights, make = statistics.context_maker(np.float64)
@@ -289,13 +322,22 @@ def _streams(
         let_go(index)
         return made
 
-    streamed = Streamed(heights, scatter, place=place)
-    if statistics.one_hot:
-        return streamed, statistics.activity / count
+    streamed, mean = Streamed(heights, scatter, place=place), statistics.activity / count
+    if statistics.one_hot and not centred:
+        return streamed, mean
+    starts = np.cumsum([0, *heights]).tolist()
 
     def moment(index: int) -> NDArray[np.float64]:
-        made: NDArray[np.float64] = stored["second_moment"][index] / count
-        let_go(index)
+        here = slice(starts[index], starts[index + 1])
+        made: NDArray[np.float64]
+        if statistics.one_hot:
+            made = np.zeros((heights[index], len(mean) - starts[index]))
+            np.fill_diagonal(made, mean[here])
+        else:
+            made = stored["second_moment"][index] / count
+            let_go(index)
+        if centred:  # as `generalized.centred_moment` does
+            made -= np.multiply.outer(mean[here], mean[starts[index] :])
         return made
 
     return streamed, Streamed(heights, moment, place=place)
@@ -314,7 +356,7 @@ def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine)
 
     def solved() -> Solution:
         if way.height == 0:
-            return solve(statistics, settings, None, way.name == "device")
+            return solve(statistics, settings, None, way.on_device)
         # a solve that is not in memory; in a checkpoint folder blocks of a factor outlive one that was stopped, and the
         # next one takes them
         matrices: list[SpreadMatrix] = []

@@ -70,7 +70,7 @@ def lower_transposed_solved(lower: Float64, block: Float64) -> Float64:
     """
     if is_host(lower):
         with single_blas():
-            return _solve(lower, block, lower=True, trans="T", check_finite=False)
+            return triangular_solved(lower, block, lower=True, trans="T", check_finite=False)
     return back_substituted(_uppers(lower), block)
 
 
@@ -80,7 +80,7 @@ def _uppers(lower: Float64) -> UpperTiles:
     return UpperTiles(tuple(lower.T[first : first + PANEL, first:] for first in starts))
 
 
-def _solve(triangle: Float64, block: Float64, **options: Any) -> Float64:
+def triangular_solved(triangle: Float64, block: Float64, **options: Any) -> Float64:
     """Solve with a triangular matrix, where both are; an upper one, if `lower` is not among the options."""
     # on a machine without cuBLAS the import alone of CuPy's fails
     name = "scipy.linalg" if is_host(triangle, block) else "cupyx.scipy.linalg"
@@ -107,7 +107,7 @@ def cholesky(matrix: UpperTiles) -> UpperTiles | None:
             return None
         tile[:, :height] = square
         if height < tile.shape[1]:
-            tile[:, height:] = _solve(square, tile[:, height:], trans="T", check_finite=False)
+            tile[:, height:] = triangular_solved(square, tile[:, height:], trans="T", check_finite=False)
         for start, below in tiles[index + 1 :]:
             part = tile[:, start - first :]
             add_product(below, part[:, : len(below)].T, part, -1)
@@ -123,14 +123,14 @@ def whitened(scatter: UpperTiles, factor: UpperTiles) -> UpperTiles:
     for index, (first, tile) in enumerate(tiles):
         height, upper = len(tile), uppers[index][1]
         square = upper[:, :height].copy()
-        inner = _solve(square, tile[:, :height], trans="T", check_finite=False)
-        inner = _solve(square, inner.T, trans="T", check_finite=False)
+        inner = triangular_solved(square, tile[:, :height], trans="T", check_finite=False)
+        inner = triangular_solved(square, inner.T, trans="T", check_finite=False)
         inner = (inner + inner.T) / 2
         tile[:, :height] = inner
         if height == tile.shape[1]:
             continue
         right, beside = tile[:, height:], upper[:, height:]
-        right[...] = _solve(square, right, trans="T", check_finite=False)
+        right[...] = triangular_solved(square, right, trans="T", check_finite=False)
         half = inner @ beside
         half /= 2
         right -= half
@@ -149,7 +149,7 @@ def _divide(rows: Float64, uppers: list[tuple[int, Float64]], origin: int) -> No
     for start, upper in uppers:
         here = slice(start - origin, start - origin + len(upper))
         square = upper[:, : len(upper)].copy()
-        rows[:, here] = _solve(square, rows[:, here].T, trans="T", check_finite=False).T
+        rows[:, here] = triangular_solved(square, rows[:, here].T, trans="T", check_finite=False).T
         if len(upper) < upper.shape[1]:
             add_product(rows[:, here.stop :], rows[:, here], upper[:, len(upper) :], -1)
 
@@ -161,7 +161,7 @@ def back_substituted(factor: UpperTiles, block: Float64) -> Float64:
         last = first + len(tile)
         if last < len(factor):
             result[first:last] -= tile[:, len(tile) :] @ result[last:]
-        result[first:last] = _solve(tile[:, : len(tile)], result[first:last], check_finite=False)
+        result[first:last] = triangular_solved(tile[:, : len(tile)], result[first:last], check_finite=False)
     return result
 
 
@@ -170,7 +170,9 @@ def forward_substituted(factor: UpperTiles, block: Float64) -> Float64:
     result = block.copy()
     for first, tile in factor.starts():
         last = first + len(tile)
-        result[first:last] = _solve(tile[:, : len(tile)], result[first:last], trans="T", check_finite=False)
+        result[first:last] = triangular_solved(
+            tile[:, : len(tile)], result[first:last], trans="T", check_finite=False
+        )
         if last < len(factor):
             result[last:] -= tile[:, len(tile) :].T @ result[first:last]
     return result

@@ -8,7 +8,7 @@ see S + T alone, and rows (p, -p) / √2 see S - T.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.threads import single_blas
 from smtdist.solve import lapack
-from smtdist.solve.lapack import all_eigenvectors, smallest_behind_factor, smallest_eigenvectors
+from smtdist.solve.lapack import (
+    NEGATIVE,
+    all_eigenvectors,
+    behind_eigenvectors,
+    require_rank,
+    smallest_behind_factor,
+    smallest_eigenvectors,
+)
 from smtdist.solve.pencil import Means, solve_streamed
 from smtdist.solve.solution import Float64, Solution, fix_signs
 from smtdist.solve.streamed import Streamed
@@ -32,10 +39,8 @@ Indices = npt.NDArray[np.intp]
 ROW_BLOCK: Final = 256
 SMALL: Final = 256
 """Up to so many atoms a solve uses one thread of BLAS, for which it is too small: the same bits whatever their number."""
-NEGATIVE: Final = 1e-6
-"""V is a moment of codes: eigenvalues below minus this share of the largest are not rounding."""
 WORST_RESIDUAL: Final = 1e-7
-"""Above this the iterations have not found what they say, and the direct solver is asked."""
+"""Above this tiles have not led to what they say, and the direct solver of the host is asked."""
 
 
 def smallest_components(
@@ -80,7 +85,7 @@ def smallest_components(
     if n_components > 0 and suits(int(alive.sum()), n_components):
         given = moment if moment.ndim == 1 else Streamed.of_full(moment)
         with contextlib.suppress(Unsuitable):
-            return _by_iterations(Streamed.of_full(context_scatter), given, n_components, tolerance, alive)
+            return _by_tiles(Streamed.of_full(context_scatter), given, n_components, tolerance, alive)
     with single_blas() if n_atoms <= SMALL else contextlib.nullcontext():
         kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
         components = _placed(vectors, kept, n_atoms)
@@ -96,6 +101,7 @@ def smallest_components_of_tiles(
     *,
     null_tolerance: float | None = None,
     means: Means | None = None,
+    direct: bool = False,
 ) -> Solution:
     """Solve the problem of `smallest_components` for matrices that come in tiles of rows, and never as K x K arrays.
 
@@ -104,29 +110,33 @@ def smallest_components_of_tiles(
     `streamed_bytes`. Raises Unsuitable where V has a null space beyond dead atoms or the iterations do not
     converge: what is left is `smallest_components` of the full matrices.
 
+    `direct` finds all eigenvectors in place of iterations, for any number of components and any V: K x K arrays
+    (`direct_bytes`) are where tiles are placed, on a device.
+
     >>> matrix = np.diag(1 - 2.0 ** -np.arange(60))
     >>> smallest_components_of_tiles(Streamed.of_full(matrix), np.ones(60), 1).residuals.max() < 1e-8
     np.True_
     """
     alive = _alive(moment if isinstance(moment, np.ndarray) else moment.diagonal())
     tolerance = len(alive) * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
-    _require_rank(int(alive.sum()), n_components, alive)
-    return _by_iterations(context_scatter, moment, n_components, tolerance, alive, means)
+    require_rank(int(alive.sum()), n_components, alive)
+    return _by_tiles(context_scatter, moment, n_components, tolerance, alive, means, direct)
 
 
-def _by_iterations(
+def _by_tiles(
     scatter: Streamed,
     moment: Streamed | Float64,
     n_components: int,
     tolerance: float,
     alive: npt.NDArray[np.bool_],
     means: Means | None = None,
+    direct: bool = False,
 ) -> Solution:
     posed = (scatter, moment, n_components, tolerance, alive)
-    kept, rank, vectors = solve_tiles(*posed) if means is None else solve_streamed(*posed, means)
+    kept, rank, vectors = solve_tiles(*posed, direct) if means is None else solve_streamed(*posed, means)
     components = _placed(vectors, kept, len(alive))
     eigenvalues, residuals = quality(scatter, moment, components)
-    if residuals.max() > WORST_RESIDUAL:
+    if not residuals.max() <= WORST_RESIDUAL:  # nor what is not a number
         raise Unsuitable(f"residual {residuals.max():.2g}")
     return Solution(components, eigenvalues, residuals, rank, ~alive)
 
@@ -141,7 +151,7 @@ def _placed(vectors: Float64, kept: Indices, n_atoms: int) -> Float64:
 def solve_bytes(n_atoms: int, diagonal: bool, n_components: int | None = None) -> int:
     """Return the peak bytes of `smallest_components`, with C and V (float64) themselves, for K atoms.
 
-    In arrays of K x K float64: 2 + L/K for a diagonal V and 5 for a full one; 4 and 6 where more than a quarter of
+    In arrays of K x K float64: 2 + L/K for a diagonal V and 5 for a full one; 4 and 6 where more than a sixth of
     the components are wanted (or their number is not given); 2 and 1 more in that case and for a full V
     beyond K = 32,766, where the 32-bit workspace of the in-place solver ends. Row blocks of fixed height come
     on top.
@@ -199,7 +209,7 @@ def _solve_diagonal(
     """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ) for a diagonal V."""
     weights = moment.astype(np.float64)
     kept = np.flatnonzero(alive & (weights > tolerance * weights[alive].max()))
-    _require_rank(len(kept), n_components, alive)
+    require_rank(len(kept), n_components, alive)
     scale = 1.0 / np.sqrt(weights[kept])
     quotient = _gather(scatter, kept, "context_scatter")
     quotient *= scale[:, None]
@@ -214,30 +224,21 @@ def _solve_full(
 ) -> tuple[Indices, int, Float64]:
     """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ) for a full V."""
     kept = np.flatnonzero(alive)
-    _require_rank(len(kept), n_components, alive)
+    require_rank(len(kept), n_components, alive)
     given = _gather(scatter, kept, "context_scatter"), _gather(moment, kept, "V")
     vectors = smallest_behind_factor(*given, n_components, SAFE * tolerance)
     del given
     if vectors is not None:
         return kept, len(kept), vectors
-    weights, whiten = all_eigenvectors(_gather(moment, kept, "V"))
-    if weights[0] < -NEGATIVE * weights[-1]:
-        raise ModelError(
-            f"V has the eigenvalue {weights[0]:.3g} (the largest is {weights[-1]:.3g}), but a moment of codes has no "
-            f"negative one; the statistics are damaged or were subtracted once too often."
-        )
-    first = int(np.searchsorted(weights, tolerance * weights[-1], side="right"))
-    rank = len(weights) - first
-    _require_rank(rank, n_components, alive)
-    # ascending order: the null space is the leading columns, and the rest is a view, not a copy
-    whiten = whiten[:, first:]
-    whiten /= np.sqrt(weights[first:])
-    scattered = np.empty_like(whiten, order="C")
-    for rows, block in _row_blocks(scatter, kept, "context_scatter"):
-        np.matmul(block, whiten, out=scattered[rows])
-    quotient = whiten.T @ scattered
-    del scattered
-    return kept, rank, whiten @ smallest_eigenvectors(quotient, n_components)
+
+    def product(whiten: Float64) -> Float64:
+        scattered = np.empty_like(whiten, order="C")
+        for rows, block in _row_blocks(scatter, kept, "context_scatter"):
+            np.matmul(block, whiten, out=scattered[rows])
+        return scattered
+
+    pairs = all_eigenvectors(_gather(moment, kept, "V"))
+    return kept, *behind_eigenvectors(pairs, product, n_components, tolerance, alive)
 
 
 def _row_blocks(matrix: Matrix, kept: Indices, name: str) -> Iterator[tuple[slice, Float64]]:
@@ -310,19 +311,6 @@ def _alive(entries: Matrix) -> npt.NDArray[np.bool_]:
     return alive
 
 
-def _require_rank(rank: int, wanted: int, alive: npt.NDArray[np.bool_]) -> None:
-    if wanted < 1:
-        raise ConfigurationError(
-            f"n_components + drop_components is {wanted}; at least one component must be asked for."
-        )
-    if wanted > rank:
-        raise ConfigurationError(
-            f"n_components + drop_components is {wanted}, but the codes span only {rank} dimensions ({len(alive)} "
-            f"atoms, of which {int((~alive).sum())} never fire); ask for at most {rank}, "
-            f"or use more samples or atoms."
-        )
-
-
 def smallest_mirrored(
     context_scatter: NDArray[Any],
     moment: NDArray[Any],
@@ -340,17 +328,37 @@ def smallest_mirrored(
     >>> np.round(found.eigenvalues, 6).tolist(), np.round(found.components[0] ** 2, 6).tolist()
     ([1.0, 1.0], [0.5, 0.0, 0.5, 0.0])
     """
-    half, parts = len(moment) // 2, list[Solution]()
-    for sign in (1.0, -1.0):
+    half = len(moment) // 2
+
+    def part(sign: float, _: str) -> tuple[Matrix, Callable[[int], Solution]]:
         scatter, own = (one[:half, :half] + sign * one[:half, half:] for one in (context_scatter, moment))
-        wanted = min(n_components, int((np.diagonal(own) > 0).sum()))
+        solve = partial(smallest_components, scatter, own, null_tolerance=null_tolerance)
+        return np.diagonal(own), solve
+
+    whole = partial(smallest_components, context_scatter, moment, null_tolerance=null_tolerance)
+    return _in_halves(part, whole, n_components)
+
+
+def _in_halves(
+    part: Callable[[float, str], tuple[Matrix, Callable[[int], Solution]]],
+    whole: Callable[[int], Solution],
+    n_components: int,
+) -> Solution:
+    """Return the solution of both halves, or of the whole where these have too few dimensions.
+
+    `part` returns the diagonal of V of a half, and what solves it; a half is called by its sign and its name.
+    """
+    parts = list[Solution]()
+    for sign, name in ((1.0, "even"), (-1.0, "odd")):
+        diagonal, solve = part(sign, name)
+        wanted = min(n_components, int((diagonal > 0).sum()))
         try:
             if wanted:
-                parts.append(smallest_components(scatter, own, wanted, null_tolerance=null_tolerance))
+                parts.append(solve(wanted))
         except ConfigurationError:
             break
-    if len(parts) < 2:
-        return smallest_components(context_scatter, moment, n_components, null_tolerance=null_tolerance)
+    if len(parts) < 2 or sum(len(one.components) for one in parts) < n_components:
+        return whole(n_components)
     return joined(parts[0], parts[1], n_components)
 
 
@@ -361,22 +369,20 @@ def smallest_mirrored_of_tiles(
     *,
     null_tolerance: float | None = None,
     means: Means | None = None,
+    direct: bool = False,
 ) -> Solution:
     """Solve the problem of `smallest_components_of_tiles` for matrices as above, in a quarter to a half of its time.
 
     Both halves keep a factor in files, if there are `means`. Raises Unsuitable where one of the two problems is.
     """
-    even, odd = (
-        smallest_components_of_tiles(
-            context_scatter.half(sign),
-            moment.half(sign),
-            n_components,
-            null_tolerance=null_tolerance,
-            means=None if means is None else replace(means, files=partial(means.files, part=part)),
-        )
-        for sign, part in ((1.0, "even"), (-1.0, "odd"))
-    )
-    return joined(even, odd, n_components)
+    solve = partial(smallest_components_of_tiles, null_tolerance=null_tolerance, direct=direct)
+
+    def part(sign: float, name: str) -> tuple[Matrix, Callable[[int], Solution]]:
+        own = moment.half(sign)
+        there = None if means is None else replace(means, files=partial(means.files, part=name))
+        return own.diagonal(), partial(solve, context_scatter.half(sign), own, means=there)
+
+    return _in_halves(part, partial(solve, context_scatter, moment, means=means), n_components)
 
 
 def joined(even: Solution, odd: Solution, n_components: int) -> Solution:

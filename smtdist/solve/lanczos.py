@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from smtdist.kernels.device import array_module, like, to_host
+from smtdist.kernels.device import array_module, is_host, like, to_host
 
 Float32: TypeAlias = npt.NDArray[np.float32]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -26,6 +26,8 @@ SPREAD: Final = 1e12
 """How much more a polynomial may magnify the largest eigenvalue than the last: float64 must keep some digits of that."""
 DEGREES: Final = (3, 24)
 REFINEMENTS: Final = 8
+SMALL_ROWS: Final = 512
+"""Rows up to which the host finds all eigenvectors though there is a device, in less than a second: an estimate."""
 TOLERANCE: Final = 1e-8
 
 
@@ -69,7 +71,7 @@ def largest_pairs(
     from a fixed start, until residuals are a few millionths of ‖A‖. Its vectors then pass through Chebyshev
     polynomials (Zhou et al. 2006) and Rayleigh-Ritz steps in float64. Residuals are ‖A u - θ u‖ / ‖A‖,
     formed in float64 for every pair; where one stays above `tolerance`, NotConverged is raised. Memory:
-    `working_bytes`. Where `near` is on a device, so are the columns, small matrices apart.
+    `working_bytes`. Where `near` is on a device, so are the columns, and the eigenvectors of all but the smallest matrices.
 
     Same bits for the same matrix on the same machine and number of BLAS threads; between machines vectors
     differ as their residuals allow.
@@ -98,11 +100,12 @@ def _rough(product: Product, size: int, count: int, near: Block) -> tuple[float,
                 break
             basis[:, used : used + block] = new
             start, used = used, used + block
-        values, mixture = scipy.linalg.eigh(small[:used, :used], check_finite=False)
-        values, mixture = values[::-1], mixture[:, ::-1]
+        values, mixture = _descending(small[:used, :used], near)
         lowest = min(lowest, float(values[-1]))
-        left = np.linalg.norm(coupling @ mixture[start:used, :count], axis=0).max() / values[0]
+        moved = like(mixture, coupling) @ mixture[start:used, :count]
+        left = float(array_module(moved).linalg.norm(moved, axis=0).max()) / values[0]
         vectors = basis[:, :used] @ like(near, mixture[:, :kept].astype(np.float32))
+        del mixture, moved
         # where float32 has given what it has, residuals fall no more
         if left <= ROUGH or (left <= 1e-4 and left > before / 2):
             return lowest, vectors
@@ -113,6 +116,15 @@ def _rough(product: Product, size: int, count: int, near: Block) -> tuple[float,
         small[np.arange(kept), np.arange(kept)] = values[:kept]
         start, used = kept, kept + block
     raise NotConverged(f"residual {left:.2g} after {CYCLES} restarts")
+
+
+def _descending(matrix: Float64, near: Block) -> tuple[Float64, Float64]:
+    """Return eigenvalues of a small matrix of the host, descending, and eigenvectors: on a device where `near` is, if it pays."""
+    if is_host(near) or len(matrix) <= SMALL_ROWS:
+        values, vectors = scipy.linalg.eigh(matrix, check_finite=False)
+    else:
+        values, vectors = array_module(near).linalg.eigh(like(near, matrix))
+    return to_host(values)[::-1], vectors[:, ::-1]
 
 
 def _step(
@@ -181,8 +193,8 @@ def _rayleigh_ritz(product: Product, vectors: Float64, count: int) -> tuple[Floa
     vectors = orthonormal(vectors)
     moved = product(vectors)
     inner = to_host(vectors.T @ moved)
-    values, mixture = scipy.linalg.eigh((inner + inner.T) / 2, check_finite=False)
-    values, mixture = values[::-1].copy(), like(vectors, mixture[:, ::-1].copy())
+    values, mixture = _descending((inner + inner.T) / 2, vectors)
+    values, mixture = values.copy(), like(vectors, mixture.copy())
     vectors, moved = vectors @ mixture, moved @ mixture
     moved -= vectors * like(vectors, values)
     left = to_host(array_module(moved).linalg.norm(moved[:, :count], axis=0))

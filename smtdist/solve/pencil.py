@@ -21,7 +21,7 @@ from smtdist.solve.lanczos import (
     working_bytes,
 )
 from smtdist.solve.streamed import Streamed
-from smtdist.solve.tiled import SAFE, SHARE, Unsuitable
+from smtdist.solve.tiled import HOST, SAFE, Unsuitable
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 Block: TypeAlias = npt.NDArray[Any]
@@ -121,7 +121,7 @@ def solve_streamed(
     kept = np.flatnonzero(alive)
     if isinstance(moment, np.ndarray):
         kept = np.flatnonzero(alive & (moment > tolerance * moment[alive].max()))
-    if len(kept) < max(SHARE * n_components, basis_size(n_components) + block_size(n_components)):
+    if len(kept) < max(HOST.share * n_components, basis_size(n_components) + block_size(n_components)):
         raise Unsuitable("too few atoms fire")
     pencil = _pencil(scatter.of(kept), moment, kept, tolerance, means)
     vectors = _smallest(pencil, len(kept), n_components)

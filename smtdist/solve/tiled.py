@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.kernels.device import like, to_host
+from smtdist.kernels.device import is_host, like, to_host
 from smtdist.kernels.triangle import UpperTiles, product, tile_height
 from smtdist.solve.factor import back_substituted, cholesky, smallest_share, whitened
 from smtdist.solve.lanczos import NotConverged, basis_size, block_size, largest_pairs, working_bytes
+from smtdist.solve.lapack import all_eigenvectors, behind_eigenvectors, require_rank, smallest_eigenvectors
 from smtdist.solve.streamed import Streamed
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
-CROSSOVER: Final = 5120
-"""Rows from which on iterations for 400 vectors are chosen over LAPACK's reduction to tridiagonal form.
+
+class Limits(NamedTuple):
+    """When iterations are chosen over a reduction to tridiagonal form.
+
+    crossover : rows from which on they are, for 400 vectors. fewest : vectors below which the crossing point is not known
+    to fall further. share : rows for each vector that is wanted, at least.
+    """
+
+    crossover: int
+    fewest: int
+    share: int
+
+
+HOST: Final = Limits(crossover=5120, fewest=64, share=9)
+"""Over LAPACK's, whose share is the fewest rows at which iterations were measured, and won.
 
 Of two cores' statistics (`benchmarks.solve.eigen`) LAPACK is 1.4 times as fast at 4,096 rows, iterations are 2.1 times as fast
 at 8,192, and 1.3 times for 900 vectors; for 64 vectors both take as long at 2,600 rows, and iterations are 2.7 times as fast
 at 4,096. So the crossing point goes with the number of vectors to the power 3/8.
 """
-FEWEST: Final = 64
-"""Vectors below which the crossing point is not known to fall further."""
-SHARE: Final = 9
-"""Rows for each vector that is wanted, at least: the fewest at which iterations were measured, and won."""
+DEVICE: Final = {0: Limits(6144, 64, 9), 20_000: Limits(6144, 64, 5)}
+"""Of a device, by the rows from which on they hold: estimates until they are measured on a card.
+
+All eigenvectors of 8,192 rows should take 4 s there, and their time goes with the third power of the rows. Iterations for 900
+vectors should take as long; for 4,000 of 20,000 rows they should take 50 s of 60 s, most of it in small matrices.
+"""
 SAFE: Final = 1e3
 """How far V's smallest eigenvalue must lie above what counts as null, so that no eigenvalue needs to be looked at."""
 SINGLE_ROWS: Final = 12_288
@@ -37,14 +53,20 @@ class Unsuitable(Exception):
     """The problem needs the direct solver: V has a null space, or the iterations do not converge."""
 
 
-def suits(n_atoms: int, n_components: int) -> bool:
+def limits(n_atoms: int, on_device: bool) -> Limits:
+    """Return what holds for so many rows."""
+    return DEVICE[max(rows for rows in DEVICE if rows <= n_atoms)] if on_device else HOST
+
+
+def suits(n_atoms: int, n_components: int, on_device: bool = False) -> bool:
     """Tell whether iterations are the faster way for K atoms and L components.
 
     >>> suits(8192, 400), suits(4096, 400), suits(4096, 64), suits(8192, 1000)
     (True, False, True, False)
     """
-    crossing = CROSSOVER * (max(FEWEST, n_components) / 400) ** 0.375
-    return n_atoms >= crossing and n_atoms >= SHARE * n_components
+    crossover, fewest, share = limits(n_atoms, on_device)
+    crossing = crossover * (max(fewest, n_components) / 400) ** 0.375
+    return n_atoms >= crossing and n_atoms >= share * n_components
 
 
 def tiled_bytes(n_atoms: int, diagonal: bool, n_components: int) -> int:
@@ -63,19 +85,33 @@ def tiled_bytes(n_atoms: int, diagonal: bool, n_components: int) -> int:
     return squares + 6 * 8 * height * n_atoms + working_bytes(n_atoms, n_components)
 
 
+def direct_bytes(n_atoms: int, n_components: int) -> int:
+    """Return the peak bytes of `solve_tiles` with all eigenvectors, where tiles are placed.
+
+    Five arrays of K x K float64: eigenvectors of V, or its factor and the quotient in tiles; what is solved, its eigenvectors,
+    and the workspace of cuSOLVER's divide and conquer, taken to be two (an estimate until it is measured on a card).
+
+    >>> round(direct_bytes(8192, 1664) / 2**30, 1)
+    3.0
+    """
+    return 8 * n_atoms * (5 * n_atoms + 6 * tile_height(n_atoms) + 3 * n_components)
+
+
 def solve_tiles(
     scatter: Streamed,
     moment: Streamed | Float64,
     n_components: int,
     tolerance: float,
     alive: npt.NDArray[np.bool_],
+    direct: bool = False,
 ) -> tuple[npt.NDArray[np.intp], int, Float64]:
     """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ), ascending; Unsuitable where it cannot.
 
     V = Uᵀ U, Q = U⁻ᵀ C U⁻¹; the smallest eigenvectors of Q are the largest of σ I - Q, σ the mean of Q's
     eigenvalues, about which nearly all of them lie. P = (U⁻¹ vectors)ᵀ. Both matrices have their tiles cut
     alike; where these are on a device, so is the work. For a diagonal V, U is its root. Time K³ 4/3
-    multiplications to whiten with a full V, and some 5 to 15 products of the matrix with L vectors.
+    multiplications to whiten with a full V, and some 5 to 15 products of the matrix with L vectors. With `direct`
+    all eigenvectors of Q are found at once, and where V has a null space its own first: 9 K³ multiplications each.
     """
     kept = np.flatnonzero(alive)
     factor: UpperTiles | None = None
@@ -86,20 +122,36 @@ def solve_tiles(
     else:
         factor = cholesky(_whole(moment, kept))
         if factor is None or smallest_share(factor) < SAFE * tolerance:
-            raise Unsuitable("V has a null space")
-    if len(kept) < max(SHARE * n_components, basis_size(n_components) + block_size(n_components)):
+            if not direct:
+                raise Unsuitable("V has a null space")
+            del factor
+            pairs = all_eigenvectors(_whole(moment, kept).full())
+            product = scatter.of(kept).product
+            rank, vectors = behind_eigenvectors(pairs, product, n_components, tolerance, alive)
+            return kept, rank, to_host(vectors)
+    require_rank(len(kept), n_components, alive)
+    if not direct and len(kept) < basis_size(n_components) + block_size(n_components):
         raise Unsuitable("too few atoms fire")
     quotient = _whole(scatter, kept)
+    on_device = not is_host(quotient.tiles[0])
+    if not direct and len(kept) < limits(len(kept), on_device).share * n_components:
+        raise Unsuitable("too few atoms fire")
     if factor is not None:
         quotient = whitened(quotient, factor)
     else:
         for first, tile in quotient.starts():
             tile *= like(tile, scale[first : first + len(tile), None])
             tile *= like(tile, scale[first:])
-    vectors = _smallest(quotient, n_components)
-    del quotient
+    if direct:
+        square = quotient.full()
+        del quotient
+        vectors = smallest_eigenvectors(square, n_components)
+        del square
+    else:
+        vectors = _smallest(quotient, n_components)
+        del quotient
     if factor is None:
-        return kept, len(kept), vectors * scale[:, None]
+        return kept, len(kept), to_host(vectors) * scale[:, None]
     return kept, len(kept), to_host(back_substituted(factor, scatter.placed(vectors)))
 
 

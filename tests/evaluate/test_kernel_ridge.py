@@ -5,13 +5,14 @@ import ctypes
 
 import numpy as np
 import pytest
+from fake_cupy import install
 from measured import on_threads, taken_by
 from sklearn.kernel_ridge import KernelRidge as Peer
 
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import kernel_ridge
-from smtdist.evaluate.cosine_rows import Comparer, Part, parts_of
+from smtdist.evaluate.cosine_rows import Comparer, Part, on_device, parts_of
 from smtdist.evaluate.kernel_ridge import KernelTiles, fit_kernel_ridge
 from smtdist.models.readout import Block, Columns
 
@@ -91,6 +92,36 @@ def test_the_solution_is_that_of_scikit_learn(images, direct, monkeypatch):
     shares = fitted.probabilities(decision)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert (shares.argmax(axis=1) == decision.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("direct", [4096, 50], ids=["decomposed", "iterated"])
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_a_device_finds_what_the_host_finds(images, direct, mirrored, monkeypatch):
+    monkeypatch.setattr(kernel_ridge, "TOLERANCE", 1e-6)
+    monkeypatch.setattr(kernel_ridge, "tile_height", lambda n: 64)
+    monkeypatch.setattr(kernel_ridge, "MOST_ROWS", 64)
+    known, asked = (parts(images, chosen, mirrored) for chosen in (TRAIN, TEST))
+    how = {"penalties": [0.3, 0.05, 0.01], "direct": direct, "rank": 40}
+    host = fit_kernel_ridge(known, images[2][TRAIN], **how)
+    expected = host.decision(asked)
+    cupy = install(monkeypatch)
+    tiles = []
+    made = KernelTiles.made.__func__
+    monkeypatch.setattr(
+        KernelTiles, "made", classmethod(lambda *given: tiles.append(made(*given)) or tiles[-1])
+    )
+    found = fit_kernel_ridge(known, images[2][TRAIN], **how)
+    assert all(isinstance(tile, cupy.ndarray) for tile in tiles[0].tiles)
+    assert type(found.duals) is np.ndarray
+    assert (found.penalty, found.how) == (host.penalty, host.how)
+    np.testing.assert_allclose(found.duals, host.duals, atol=1e-3 * np.abs(host.duals).max())
+    np.testing.assert_allclose(found.decision(asked), expected, atol=1e-4)
+    broken = [[Part(one.rows.copy(), one.mirrored, one.standardise) for one in known[0]]]
+    broken[0][0].rows[7, 3] = np.nan
+    with pytest.raises(DataError, match=r"row 7: number 3 is nan"):
+        found.comparer.views(on_device(broken, 50), slice(0, 20))
+    cupy.cuda.runtime.memGetInfo = lambda: (1000, 2**37)  # others have its memory
+    np.testing.assert_array_equal(host.decision(asked), expected)
 
 
 def test_every_image_is_left_out_in_closed_form(images):

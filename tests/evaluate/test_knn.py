@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from fake_cupy import install
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured import Counting, peak_of
@@ -108,6 +109,34 @@ def test_extreme_lengths_do_not_matter() -> None:
     _, expected = nearest(test, train, 3)
     _, indices = nearest(test * 1e-25, (train * scales).astype(np.float32), 3)
     np.testing.assert_array_equal(indices, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("there", [False, True])
+def test_training_rows_stay_on_a_device_that_has_room(
+    dtype: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, _ = clusters(203, 1)
+    test, _ = clusters(60, 2)
+    # one of zeros, and one so short that its products leave float32
+    train = (train * np.where(np.arange(203) == 7, 0, 1)[:, None]).astype(dtype)
+    train[9] = train[9] * np.float32(1e-7 if dtype == "float16" else 1e-25)
+    budget = small_blocks(test, train, 9, 20)
+    cosines, indices = nearest(test, train, 9, block_bytes=budget)
+    cupy = install(monkeypatch)
+    given = cupy.asarray(train) if there else Counting(train)
+    found = nearest(cupy.asarray(test) if there else test, given, 9, block_bytes=budget)
+    assert there or given.rows == 203, "read once for several blocks of test rows"
+    np.testing.assert_allclose(found[0], cosines, atol=1e-6)
+    np.testing.assert_array_equal(found[1], indices)
+    # others have its memory
+    cupy.cuda.runtime.memGetInfo = lambda: (0, 2**37)
+    given = Counting(train)
+    np.testing.assert_array_equal(nearest(test, given, 9, block_bytes=budget)[1], indices)
+    assert given.rows > 203
+    train[5] = np.nan
+    with pytest.raises(DataError, match="Row 5 of the training representation is not finite"):
+        nearest(test, cupy.asarray(train), 9, block_bytes=budget)
 
 
 @pytest.mark.parametrize("budget", [60_000, 300_000, 2_000_000])

@@ -10,6 +10,7 @@ from measured import on_threads
 from smtdist.evaluate import linear, linear_rows
 from smtdist.evaluate.linear import evaluate_linear, evaluate_svm, linear_bytes
 from smtdist.kernels import device
+from smtdist.kernels.gpu import card
 from smtdist.kernels.products import across, down
 from smtdist.solve import factor
 
@@ -49,6 +50,13 @@ def test_a_device_finds_what_the_host_finds(judge, monkeypatch):
     assert (found.top1, found.C) == (host.top1, host.C)
 
 
+@pytest.mark.parametrize("ratio", [2, 64])
+def test_products_in_float64_are_made_where_they_are_fast(ratio, monkeypatch):
+    install(monkeypatch, attributes={card.DOUBLE_RATIO: ratio})
+    for count, expected in ((2000, True), (2001, ratio == 2)):
+        assert linear_rows.few_rows(np.broadcast_to(np.float32(0), (count, 9000)), 3, 2**31) == expected
+
+
 @pytest.mark.parametrize("features", [8, 130, 400])
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypatch):
@@ -68,6 +76,7 @@ def test_a_device_keeps_rows_and_makes_their_products(features, stays, monkeypat
     ):
         monkeypatch.setattr(module, name, size)
     needed = 8 * 90 * 90 + 8 * 90 * (50 + 4 * 16) + 4 * 90 * features + 7 * 20 * features
+    needed += linear_rows.weight_bytes(3, 90 if features > 90 else features)
     free = int(needed / linear_rows.DEVICE_SHARE) + 2 if stays else 3000
     cupy.cuda.runtime.memGetInfo = lambda: (free, 1 << 37)
     where = []

@@ -27,7 +27,7 @@ from smtdist.models.plan import fit_steps
 from smtdist.models.readout import with_readout
 from smtdist.models.solving import solve
 from smtdist.models.transform import represented
-from smtdist.solve import tiled
+from smtdist.solve import lanczos, tiled
 from smtdist.solve.generalized import smallest_components, smallest_mirrored
 from smtdist.statistics.covariance import PatchMoment
 from smtdist.statistics.sums import finish
@@ -143,15 +143,21 @@ def in_tiles(sums, height):
 
 
 @pytest.mark.parametrize("height", [75, 100])  # a tile ends between the halves, or none does
-@pytest.mark.parametrize("way", ["tiles", "disk"])
+@pytest.mark.parametrize("way", ["tiles", "disk", "device", "device whole"])
 def test_tiles_are_solved_in_halves_too(symmetric, height, way, monkeypatch, tmp_path):
-    monkeypatch.setattr(tiled, "CROSSOVER", 60)
+    monkeypatch.setattr(tiled, "HOST", tiled.HOST._replace(crossover=60))
     sums, settings = symmetric.statistics, symmetric.settings
+    if way == "device whole":  # more than an even or an odd half has
+        settings = settings.replace(n_components=200)
     chosen = replace(
         solving.solve_way(300, settings, tiled=True), name=way, height=64 if way == "disk" else 0
     )
     monkeypatch.setattr(solving, "solve_way", lambda *_, **__: chosen)
     whole, notes = solve(sums, settings), []
+    if way.startswith("device"):
+        fake_cupy.install(monkeypatch, prompt=True)
+        monkeypatch.setattr(tiled, "DEVICE", {0: tiled.HOST})
+        monkeypatch.setattr(lanczos, "SMALL_ROWS", 20)
     monkeypatch.setattr(solving, "first_that_fits", lambda *_: pytest.fail("the whole problem is solved"))
     saving = Engine(SerialExecutor(2), checkpoint=tmp_path, key="k")
     saving.events.subscribe(lambda event: notes.append(event.get("text", "")))
@@ -168,7 +174,7 @@ def test_tiles_are_solved_in_halves_too(symmetric, height, way, monkeypatch, tmp
 
 
 def test_a_stopped_solve_keeps_the_factors_of_both_halves(symmetric, monkeypatch, tmp_path):
-    monkeypatch.setattr(tiled, "CROSSOVER", 60)
+    monkeypatch.setattr(tiled, "HOST", tiled.HOST._replace(crossover=60))
     sums, settings = in_tiles(symmetric.statistics, 75), symmetric.settings
     chosen = replace(solving.solve_way(300, settings, tiled=True), name="disk", height=64)
     monkeypatch.setattr(solving, "solve_way", lambda *_, **__: chosen)

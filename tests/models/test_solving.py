@@ -21,7 +21,7 @@ from smtdist.models.fit import fit
 from smtdist.models.plan import Machines, fit_steps, plan_steps
 from smtdist.models.solving import solve_way, timed_solve
 from smtdist.models.store import load, save
-from smtdist.solve import tiled
+from smtdist.solve import lanczos, tiled
 from tests.executors import ThreadsExecutor
 
 rng = np.random.default_rng(5)
@@ -33,13 +33,14 @@ GQ = Configuration(
 )
 SETTINGS = {"gq": GQ, "vq": GQ.replace(feature="vq")}
 SUMS = {}
-solving_solve = solving.solve
 
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
-    """Let iterations take problems that fit a test."""
-    monkeypatch.setattr(tiled, "CROSSOVER", 100)
+    """Let iterations, and a device, take problems that fit a test."""
+    monkeypatch.setattr(lanczos, "SMALL_ROWS", 20)
+    monkeypatch.setattr(tiled, "HOST", tiled.HOST._replace(crossover=100))
+    monkeypatch.setattr(tiled, "DEVICE", {0: tiled.HOST})
 
 
 def sums_of(name):
@@ -159,35 +160,77 @@ def fake_cupy(monkeypatch):
     return install(monkeypatch, prompt=True)
 
 
+DEVICE_CASES = {
+    "few": ({}, "device"),
+    "many": ({"n_components": 150}, "device whole"),
+    "all, centred": ({"n_components": 150, "moment": "centred"}, "device whole"),
+    "a null space": ({}, "device"),
+}
+
+
 @pytest.mark.usefixtures("fake_cupy")
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_device_solves_in_its_memory(name):
-    sums = sums_of(name)
+@pytest.mark.parametrize("case", DEVICE_CASES)
+def test_a_device_solves_in_its_memory(name, case, monkeypatch):
+    changes, way = DEVICE_CASES[case]
+    sums, settings = sums_of(name), SETTINGS[name].replace(**changes)
+    if case == "a null space":
+        monkeypatch.setattr(tiled, "SAFE", 1e15)  # so that V's eigenvalues are looked at
+        sums = with_a_twin(sums)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solving, "gpu_available", lambda: False)
-        expected, _ = timed_solve(sums, SETTINGS[name], Engine(SerialExecutor(1)))
-    asked = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solving, "solve", lambda *given: asked.append(given[3]) or solving_solve(*given))
-        for one in (sums, in_tiles(sums)):
-            found, _ = timed_solve(one, SETTINGS[name], Engine(SerialExecutor(1)))
-            assert type(found.components) is type(found.residuals) is np.ndarray
-            np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-8, atol=1e-9)
-            np.testing.assert_allclose(found.components, expected.components, atol=1e-5)
-    assert asked == [True, True]
+        expected, _ = timed_solve(sums, settings, Engine(SerialExecutor(1)))
+    for one in (sums, in_tiles(sums)):
+        with pytest.MonkeyPatch.context() as patch:
+            # what LAPACK finds is made on the host
+            patch.setattr(type(sums), "whole", lambda _: pytest.fail("the host solves"))
+            found, record = timed_solve(one, settings, Engine(SerialExecutor(1)))
+        assert record["way"] == way
+        assert type(found.components) is type(found.residuals) is np.ndarray
+        np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(found.components, expected.components, atol=1e-5)
+        assert found.residuals.max() < 1e-8
+        assert found.rank == expected.rank
+
+
+def with_a_twin(sums):
+    """Two atoms that always fire together."""
+    twins = {name: np.array(matrix) for name, matrix in sums.matrices.items()}
+    for matrix in twins.values():
+        matrix[:, -1], matrix[-1], matrix[-1, -1] = matrix[:, 0], matrix[0], matrix[0, 0]
+    return replace(sums, matrices=twins) if "second_moment" in twins else sums
+
+
+def test_a_device_without_the_memory_that_was_planned_leaves_it_to_the_host(fake_cupy, monkeypatch):
+    def full(_):
+        raise MemoryError
+
+    sums, settings = sums_of("gq"), GQ.replace(n_components=150)
+    monkeypatch.setattr(fake_cupy.linalg, "eigh", full)
+    found, record = timed_solve(in_tiles(sums), settings, Engine(SerialExecutor(1)))
+    assert record["way"] == "device whole"
+    monkeypatch.setattr(solving, "gpu_available", lambda: False)
+    expected, _ = timed_solve(sums, settings, Engine(SerialExecutor(1)))
+    np.testing.assert_array_equal(found.components, expected.components)
 
 
 def test_a_card_that_is_too_small_is_left_alone(fake_cupy, monkeypatch):
-    settings = Configuration(dictionary=65536, n_components=384)
-    assert solve_way(65536, settings, baseline=0, limit=2**35, tiled=True).name == "device"
+    def way(atoms, components, **options):
+        settings = Configuration(dictionary=atoms, n_components=components)
+        return solve_way(atoms, settings, baseline=0, limit=2**35, **options).name
+
+    assert way(65536, 384, tiled=True) == way(8192, 384) == "device"
+    assert way(8192, 1664) == way(8192, 8000) == way(1024, 200) == "device whole"
     monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (2**33, 2**34))
-    assert solve_way(65536, settings, baseline=0, limit=2**35, tiled=True).name == "disk"
+    assert way(65536, 384, tiled=True) == "disk"
+    assert (way(8192, 1664), way(20_000, 6000)) == ("device whole", "whole")
 
 
 def test_what_iterations_cannot_solve_needs_memory_for_all(monkeypatch):
     sums = sums_of("gq")
     with pytest.MonkeyPatch.context() as patch:
-        install(patch, prompt=True)  # a card in which there is room changes nothing about that
+        # a card in which there is room for iterations alone changes nothing about that
+        patch.setattr(install(patch, prompt=True).cuda.runtime, "memGetInfo", lambda: (2**21, 2**21))
         patch.setattr(tiled, "SAFE", 1e15)  # no V is far enough from a null space
         expected, _ = timed_solve(sums, GQ, Engine(SerialExecutor(1)))
         patch.setattr(solving, "memory_limit", lambda: solving.resident_bytes() + 2**19)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -11,7 +14,14 @@ from measured import peak_of
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.solve import generalized, lapack
-from smtdist.solve.generalized import centred_moment, smallest_components, solve_bytes
+from smtdist.solve.generalized import (
+    centred_moment,
+    smallest_components,
+    smallest_mirrored,
+    smallest_mirrored_of_tiles,
+    solve_bytes,
+)
+from smtdist.solve.streamed import Streamed
 
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -199,6 +209,21 @@ def test_too_many_components_are_refused_with_the_rank() -> None:
             smallest_components(scatter, form, 5)
         with pytest.raises(ConfigurationError, match="at least one"):
             smallest_components(scatter, form, 0)
+
+
+@pytest.mark.parametrize("in_tiles", [False, True])
+def test_too_many_components_of_a_mirrored_dictionary_are_refused(in_tiles: bool) -> None:
+    """Two halves of 8 atoms, of which 3 fire, have 6 dimensions together."""
+    half, scatter = np.zeros((2, 8, 8))
+    scatter[:3, :3], half[:3, :3] = well_posed(3)
+    given: list[Any] = [np.kron(np.eye(2), one) for one in (scatter, half)]
+    solve: Any = smallest_mirrored
+    if in_tiles:
+        given = [Streamed.of_full(one) for one in given]
+        solve = partial(smallest_mirrored_of_tiles, direct=True)
+    assert len(solve(*given, 6).components) == 6
+    with pytest.raises(ConfigurationError, match=r"is 7, .* only 6 dimensions \(16 atoms"):
+        solve(*given, 7)
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 4)])

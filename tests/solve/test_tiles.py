@@ -119,7 +119,7 @@ def test_what_does_not_converge_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let iterations take problems that fit a test."""
-    monkeypatch.setattr(tiled, "CROSSOVER", 100)
+    monkeypatch.setattr(tiled, "HOST", tiled.HOST._replace(crossover=100))
 
 
 def both(
@@ -127,7 +127,7 @@ def both(
 ) -> tuple[generalized.Solution, generalized.Solution]:
     found = smallest_components(scatter, moment, wanted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiled, "CROSSOVER", 10**6)
+        patch.setattr(tiled, "HOST", tiled.HOST._replace(crossover=10**6))
         return found, smallest_components(scatter, moment, wanted)
 
 
@@ -190,6 +190,8 @@ def test_the_rule_is_by_size_and_number() -> None:
     assert suits(8192, 400)
     assert not suits(1024, 50)
     assert not suits(8192, 2000)
+    assert [suits(65536, 9000, on_device) for on_device in (False, True)] == [False, True]
+    assert not suits(8192, 1000, on_device=True)
 
 
 @pytest.mark.usefixtures("eager")

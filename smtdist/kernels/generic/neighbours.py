@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from smtdist.kernels.device import array_module, like
 from smtdist.kernels.types import Array
 
 LARGEST_ROW: Final = 2**32 - 1
+WIDE_BYTES: Final = 2**28
+"""Of rows in float64, whose squares are summed at a time."""
 
 
 def nothing_kept(xp: Any, rows: int, k: int) -> Array:
@@ -18,6 +22,17 @@ def nothing_kept(xp: Any, rows: int, k: int) -> Array:
 def ordered(bits: Array) -> Array:
     """Turn float32 bits (int32) into integers of the same order, or back: all but the sign bit of negatives is inverted."""
     return bits ^ ((bits >> 31) & (2**31 - 1))
+
+
+def squares(rows: Array) -> Array:
+    """Return the sum of squares of float32 rows (n, d), in float64."""
+    step = max(1, WIDE_BYTES // (8 * rows.shape[1]))
+    found = array_module(rows).empty(len(rows), np.float64)
+    for start in range(0, len(rows), step):
+        wide = rows[start : start + step].astype(np.float64)
+        wide *= wide
+        found[start : start + step] = wide.sum(axis=1)
+    return found
 
 
 class Search:
