@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +27,9 @@ def is_symmetric(whitener: Whitener) -> bool:
     return not drawn_apart and (geometry.columns - 1) % sampling.stride == 0
 
 
+@functools.cache
 def mirrored_pixels(geometry: Geometry) -> NDArray[np.intp]:
-    """Return the order in which a mirrored patch has the pixels of the patch, (p,).
+    """Return the order in which a mirrored patch has the pixels of the patch, (p,); nobody may write to it.
 
     >>> mirrored_pixels(Geometry(4, 4, 1, 2)).tolist()
     [1, 0, 3, 2]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from fractions import Fraction
-from math import ceil, floor, fsum, sqrt
+from math import ceil, floor, sqrt
 
 import numpy as np
 
@@ -86,16 +87,20 @@ def integer_whitening(whiten: Array) -> Array:
     largest = float(abs(whiten).max())
     if not (np.isfinite(largest) and largest > 0):
         raise DataError("The whitening matrix is zero or not finite; check the pixels and the ridge.")
-    bits = min(28, 37 - (whiten.shape[0] - 1).bit_length())
     exponent = int(np.frexp(largest)[1])
-    return xp.rint(whiten * 2.0 ** (bits - exponent))
+    return xp.rint(whiten * 2.0 ** (whitening_bits(len(whiten)) - exponent))
+
+
+def whitening_bits(p: int) -> int:
+    """Return b of `integer_whitening` for patches of p pixels."""
+    return min(28, 37 - (p - 1).bit_length())
 
 
 def image_whitenings(centred: Array, images: int, ridge: float, order: Array | None) -> Array:
     """Return (λI + Σ)^(-1/2) of each image by the Σ of its own patches, as whole numbers (B, p, p) of `integer_whitening`.
 
     SMT 2023, appendix C, takes the mean off the patches of a context and leaves open whether Σ is the context's, too. Σ is
-    exact, and the root has the same bits on any processor: on a device, too, it is the CPU's.
+    exact, and the root has the same bits on any processor and device.
 
     centred : (p, B n) whole numbers, all patches of each image; ridge : λ in their squared unit. order : of mirror images,
     the order in which a mirrored patch has the pixels of the patch: their matrices are those of the images, mirrored.
@@ -106,52 +111,62 @@ def image_whitenings(centred: Array, images: int, ridge: float, order: Array | N
     """
     xp, pixels = array_module(centred), len(centred)
     patches = centred.reshape(pixels, images, -1).transpose(1, 0, 2)
-    moments = xp.zeros((images, pixels, pixels), dtype=xp.int64)
-    for start, stop in even_ranges(patches.shape[2], MOMENT_SLICE):
-        part = patches[:, :, start:stop]
-        moments += xp.matmul(part, part.transpose(0, 2, 1)).astype(xp.int64)
-    host, roots = to_host(moments), np.empty((images, pixels, pixels))
+    count, own = patches.shape[2], unchanged_order(pixels) if order is None else order
+    parts = (patches[:, :, start:stop] for start, stop in even_ranges(count, MOMENT_SLICE))
+    moments = sum(xp.matmul(part, part.transpose(0, 2, 1)).astype(xp.int64) for part in parts)
+    if not is_host(centred):
+        found: Array = gpu.image_roots(moments, count, ridge, NEARLY_ONE, own, whitening_bits(pixels))
+        return found
+    roots = np.empty((images, pixels, pixels))
 
     def work(first: int, last: int) -> None:
         for image in range(first, last):
-            # the same numbers in the same order for both views
-            moment = host[image] if order is None else host[image][np.ix_(order, order)]
-            covariance = moment / patches.shape[2]
+            moment = moments[image]
+            covariance = (
+                moment[np.ix_(own, own)] / count
+            )  # the same numbers in the same order for both views
             covariance[np.diag_indices(pixels)] += ridge
-            root = integer_whitening(inverse_root(covariance, ridge))
-            roots[image] = root if order is None else root[np.ix_(order, order)]
+            scale = int(np.trace(moment)) / count + pixels * ridge
+            root = integer_whitening(inverse_root(covariance, ridge, scale))
+            roots[image] = root[np.ix_(own, own)]
 
     run_ranges(work, even_ranges(images, 1))
-    return like(centred, roots)
+    return roots
+
+
+@functools.cache
+def unchanged_order(pixels: int) -> Array:
+    """Return the order of pixels that leaves all where they are."""
+    return np.arange(pixels)
 
 
 NEARLY_ONE = 1 - 2.0**-40
 """A least singular value from which one more step of `inverse_root` leaves nothing but rounding."""
 
 
-def inverse_root(matrix: Array, least: float) -> Array:
-    """Return A^(-1/2) of a symmetric matrix (p, p) of eigenvalues of at least `least` > 0: the same bits on any processor.
+def inverse_root(matrix: Array, least: float, scale: float) -> Array:
+    """Return A^(-1/2) of a symmetric matrix (p, p) of eigenvalues from `least` > 0 to `scale`: the same bits on any processor.
 
     LAPACK's eigenvectors depend on the processor in their last bits; these are products in one order (`Ordered`). Newton and
-    Schulz's coupled iteration (Higham 2008, "Functions of Matrices", eq. 6.35) with Y = A / c and Z = I at first:
-    T = 1.5 μ I - 0.5 μ³ Z Y, Y ← Y T, Z ← T Z, until Z = (A / c)^(-1/2). The trace c is at least the largest eigenvalue.
-    The scale μ maps the interval [l, 1] of singular values of (ZY)^(1/2) to the shortest one up to 1 (Chen and Chow 2014, "A
-    Stable Scaling of Newton-Schulz"), so that a condition of 10^4 takes ten rounds.
+    Schulz's coupled iteration (Higham 2008, "Functions of Matrices", eq. 6.35) with Y = A / scale and Z = I at first:
+    T = 1.5 μ I - 0.5 μ³ Z Y, Y ← Y T, Z ← T Z, until Z = (A / scale)^(-1/2). μ maps the interval [l, 1] of singular values
+    of (ZY)^(1/2) to the shortest one up to 1 (Chen and Chow 2014, "A Stable Scaling of Newton-Schulz"), so that a condition of
+    10^4 takes ten rounds.
 
-    >>> inverse_root(np.diag([4.0, 0.25]), 0.25).round(12).tolist()
+    >>> inverse_root(np.diag([4.0, 0.25]), 0.25, 4.25).round(12).tolist()
     [[0.5, 0.0], [0.0, 2.0]]
     """
-    scale = fsum(np.diag(matrix).tolist())  # exact, so that no order of the sum matters
     y, z, low = matrix / scale, np.eye(len(matrix)), sqrt(least / scale)
     last = False
     while not last:
         last = low > NEARLY_ONE
         mu = sqrt(3 / (1 + low + low * low))
+        cube = mu * mu * mu
         step = Ordered(y)(z)
-        step *= -0.5 * mu**3
+        step *= -0.5 * cube
         step[np.diag_indices(len(step))] += 1.5 * mu
         y, z = Ordered(step)(y), Ordered(z)(step)
-        low *= 1.5 * mu - 0.5 * mu**3 * low * low
+        low = low * (1.5 * mu - 0.5 * cube * low * low)
     return (z + z.T) / (2 * sqrt(scale))
 
 

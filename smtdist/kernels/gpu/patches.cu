@@ -123,3 +123,92 @@ extern "C" __global__ void unit_vectors(
             grid[at] = flat ? 0 : (float)(rint(scale * (whitened[at] / norm)) + 0.0);  // no negative zeros
     }
 }
+
+const int64 RUN = 256;  // terms that are summed at a time, as on the CPU: another number makes other bits
+const int TOGETHER_ROWS = 4;
+
+// out = left right, (size, size), by the threads of a block: each number by fused multiply-adds in the order of the terms, in runs
+// that are then added one after another, as in `float_products`.
+__device__ inline void multiply_ordered(const double *left, const double *right, double *out, int64 size)
+{
+    const int64 groups = (size + TOGETHER_ROWS - 1) / TOGETHER_ROWS;
+    for (int64 item = threadIdx.x; item < groups * size; item += blockDim.x) {
+        const int64 top = item / size * TOGETHER_ROWS, column = item % size;
+        double sums[TOGETHER_ROWS] = {};
+        for (int64 first = 0; first < size; first += RUN) {
+            double run[TOGETHER_ROWS] = {};
+            for (int64 term = first; term < size && term < first + RUN; term++) {
+                const double value = right[term * size + column];
+                UNROLLED for (int row = 0; row < TOGETHER_ROWS; row++) if (top + row < size)
+                    run[row] = fma(left[(top + row) * size + term], value, run[row]);
+            }
+            for (int row = 0; row < TOGETHER_ROWS; row++)
+                sums[row] = first ? sums[row] + run[row] : run[row];
+        }
+        for (int row = 0; row < TOGETHER_ROWS && top + row < size; row++)
+            out[(top + row) * size + column] = sums[row];
+    }
+    __syncthreads();
+}
+
+// roots[b] = (ridge I + moment / patches)^(-1/2) times a power of two, in whole numbers of at most 2^bits, of image b: see
+// `inverse_root` and `integer_whitening`, whose numbers these are. A block takes an image; `room` has five matrices for each.
+// order : where each pixel of a patch lies in the patch of the canonical view.
+extern "C" __global__ void image_roots(
+    const int64 *moments, int64 patches, double ridge, double nearly_one, const int64 *order, int64 size, int bits, double *room,
+    double *roots)
+{
+    __shared__ double largest[WARP];
+    const int64 *moment = moments + blockIdx.x * size * size;
+    double *root = roots + blockIdx.x * size * size, *y = room + blockIdx.x * 5 * size * size;
+    double *z = y + size * size, *step = z + size * size, *next_y = step + size * size, *next_z = next_y + size * size;
+    int64 trace = 0;
+    for (int64 at = 0; at < size; at++)
+        trace += moment[at * size + at];
+    const double scale = (double)trace / (double)patches + (double)size * ridge;
+    for (int64 at = threadIdx.x; at < size * size; at += blockDim.x) {
+        const int64 row = at / size, column = at % size;
+        const double own = (double)moment[order[row] * size + order[column]] / (double)patches;
+        y[at] = (row == column ? own + ridge : own) / scale;
+        z[at] = row == column;
+    }
+    __syncthreads();
+    double low = sqrt(ridge / scale);
+    for (bool last = false; !last;) {
+        last = low > nearly_one;
+        const double mu = sqrt(3 / (1 + low + low * low)), cube = mu * mu * mu;
+        multiply_ordered(z, y, step, size);
+        for (int64 at = threadIdx.x; at < size * size; at += blockDim.x) {
+            const double scaled = step[at] * (-0.5 * cube);
+            step[at] = at / size == at % size ? scaled + 1.5 * mu : scaled;
+        }
+        __syncthreads();
+        multiply_ordered(y, step, next_y, size);
+        multiply_ordered(step, z, next_z, size);
+        double *before = y;
+        y = next_y;
+        next_y = before;
+        before = z;
+        z = next_z;
+        next_z = before;
+        low = low * (1.5 * mu - 0.5 * cube * low * low);
+    }
+    const double half = 2 * sqrt(scale);
+    double most = 0;
+    for (int64 at = threadIdx.x; at < size * size; at += blockDim.x) {
+        const int64 row = at / size, column = at % size;
+        step[at] = (z[at] + z[column * size + row]) / half;
+        most = fmax(most, fabs(step[at]));
+    }
+    for (unsigned apart = WARP / 2; apart > 0; apart /= 2)
+        most = fmax(most, __shfl_xor_sync(0xffffffffu, most, apart));
+    if (lane_number() == 0)
+        largest[threadIdx.x / WARP] = most;
+    __syncthreads();
+    for (unsigned warp = 0; warp < blockDim.x / WARP; warp++)
+        most = fmax(most, largest[warp]);
+    int exponent;
+    frexp(most, &exponent);
+    for (int64 at = threadIdx.x; at < size * size; at += blockDim.x)
+        root[order[at / size] * size + order[at % size]] = rint(ldexp(step[at], bits - exponent));
+}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.device import array_module
+from smtdist.kernels.device import array_module, beside
 from smtdist.kernels.generic import patches as generic
-from smtdist.kernels.gpu.source import WARP, launch
+from smtdist.kernels.gpu.source import BLOCK_WARPS, WARP, launch, launch_blocks
 from smtdist.kernels.types import Array, Geometry
 
 
@@ -52,3 +52,16 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int
         constant,
     )  # fmt: skip
     return grid, constant
+
+
+def image_roots(
+    moments: Array, patches: int, ridge: float, nearly_one: float, order: Array, bits: int
+) -> Array:
+    """Return whole-number whitenings (B, p, p) by the second moments of images; see `smtdist.kernels.whitening`."""
+    xp, (images, pixels) = array_module(moments), moments.shape[:2]
+    room, roots = xp.empty((images, 5, pixels, pixels)), xp.empty((images, pixels, pixels))
+    launch_blocks(
+        "image_roots", images, BLOCK_WARPS * WARP, moments, patches, np.float64(ridge), np.float64(nearly_one),
+        beside(moments, order), pixels, np.int32(bits), room, roots,
+    )  # fmt: skip
+    return roots
