@@ -69,14 +69,17 @@ def draw(
     """
     records = list[dict[str, Any]]()
 
-    def reduce(name: str, sketches: dict[str, Candidates], some: Source) -> dict[str, State]:
+    def reduce(kept: str, sketches: dict[str, Candidates], some: Source) -> dict[str, State]:
         sketch = sketches["sketch"]
-        partial, record = engine.reduce(name, sketch, some, fingerprint=sketch.numbers is not None)
+        numbers = sketch.numbers
+        partial, record = engine.reduce(
+            "dictionary", sketch, some, fingerprint=numbers is not None, kept=kept
+        )
         records.append(record)
-        if sketch.numbers is not None:
-            differ = np.flatnonzero(ordered_digests(partial) != samples[sketch.numbers])
+        if numbers is not None:
+            differ = np.flatnonzero(ordered_digests(partial) != samples[numbers])
             if len(differ):
-                raise unchanged.changed(f"{source.name}, sample {sketch.numbers[differ[0]]}")
+                raise unchanged.changed(f"{source.name}, sample {numbers[differ[0]]}")
         return {"sketch": partial.state}
 
     sketch = sketch_of(whitener, settings)
@@ -90,7 +93,8 @@ def draw(
 def drawn(
     source: Source, sketches: Mapping[K, Candidates], engine: Engine, reduce: Reduce[K]
 ) -> dict[K, State]:
-    """Return sketches as passes over all samples would make them; `reduce` runs one pass over some for several.
+    """Return sketches as passes over all samples would make them; `reduce` runs one pass over some for several, by its name
+    in a checkpoint folder: that of an earlier version, which read all samples, is not gone on with.
 
     Which patches have the smallest hashes is known before a pixel is: only samples that hold one of these are read. Where
     too few of them are distinct and not constant, twice as many are looked at, and so on.

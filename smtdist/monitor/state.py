@@ -178,11 +178,8 @@ class RunState:
         """Return all of it as new, plain JSON types; `now` is the present time."""
         end = self.updated if self.ended else (now if now is not None else time.time())
         passes = [self._pass(one, end) for one in list(self.passes.values())[-MOST_PASSES:]]
-        begun = [
-            f"{one['name']}-" for one in passes
-        ]  # rounds and looks have the name of the step, and a number
-        waiting = (name for name in self.planned if not any(one.startswith(f"{name}-") for one in begun))
-        passes += [{"name": name, "status": "waiting"} for name in waiting]
+        begun = {one["name"] for one in passes}
+        passes += [{"name": name, "status": "waiting"} for name in self.planned if name not in begun]
         return {
             "run": self.run,
             "status": self.status,

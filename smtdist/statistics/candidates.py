@@ -195,7 +195,7 @@ class Candidates(Statistic):
         """Return the workspace of a batch: whitened patches and their hashes, and two sketches while they are joined."""
         whitener = self.whitener.undrawn
         expected = len(self.places) * self.cut / ALL  # of a view; no image has many more
-        most = int(expected + 6 * math.sqrt(expected) + 10)
+        most = int(expected + 6 * math.sqrt(expected) + 4)
         if most < len(self.places) // FEW:
             whitener = replace(whitener, sampling=whitener.sampling._replace(positions=most))
         encoding: int = memory.batch_bytes(whitener, 0, "labels", images).encoding

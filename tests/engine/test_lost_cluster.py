@@ -28,7 +28,7 @@ from smtdist.models.fit import fit
 address, scheduler, path, folder = sys.argv[1:]
 
 def kill(event):
-    if event["kind"] == "pass_started" and event["pass"].startswith("dictionary"):
+    if event["kind"] == "pass_started" and event["pass"] == "dictionary":
         os.kill(int(scheduler), signal.SIGKILL)
 
 settings = Configuration(patch=3, feature="vq", dictionary=8, n_components=2, pool_size=2)

@@ -130,7 +130,9 @@ class _Stages:
                     random_patches.sketch_size(settings), sketches[key].size if key in sketches else 0
                 )
                 sketches[key] = Candidates(whitener, settings.augment_flip, size, settings.random_state)
-        states = random_patches.drawn(self.source, sketches, self.engine, self._reduced)
+        states = random_patches.drawn(
+            self.source, sketches, self.engine, lambda _, some, of: self._reduced("dictionary", some, of)
+        )
         found: dict[Key, smt_dictionary.Dictionary] = {}
         result = []
         for settings, (_, whitener) in zip(trials, whitenings, strict=True):
